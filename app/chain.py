@@ -17,8 +17,8 @@ from typing import Any
 
 from webtext.app.config import BuildConfig, BuildSettings
 from webtext.base.errors import DryRun
-from webtext.base.outcomes import check_kept, check_settled
-from webtext.base.partset import MANIFEST, PartSet
+from webtext.base.parts.outcomes import check_kept, check_settled
+from webtext.base.parts.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 

@@ -170,8 +170,8 @@ Writes: nothing
 def inspect_set(run: Run, folder: str) -> None:
     """Print the funnel, recipe and size of the part set in FOLDER; verify every byte and check that its inputs are unchanged."""
     from webtext.base.console import funnel_text
-    from webtext.base.lineage import stale
-    from webtext.base.partset import PartSet
+    from webtext.base.parts.lineage import stale
+    from webtext.base.parts.partset import PartSet
 
     opened = PartSet.open(folder)
     opened.verify()
@@ -303,7 +303,7 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
     """Print dropped documents of BUILD with reason, value and threshold."""
     from webtext.app.chain import Layout
     from webtext.app.trace_text import dropped_text
-    from webtext.base.partset import PartSet
+    from webtext.base.parts.partset import PartSet
 
     opened = PartSet.open(Layout(_build(build_folder)).dropped, "dropped")
     known: set[str] = set()

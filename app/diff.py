@@ -16,7 +16,7 @@ from webtext.app.diff_recipes import SETS, Built, changed_settings
 from webtext.app.lookup import find_rows
 from webtext.app.stale import stale_in
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 SHOWN_OF_CORPUS = ["id", "url", "title", "domain", "karma", "text"]
 SHOWN_OF_DECISION = ["id", "value", "threshold", "duplicate_of"]

@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from webtext.app.diff_buckets import Buckets, buckets_for
 from webtext.app.diff_recipes import Built
-from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet
 
 SAMPLES = 20
 SAMPLE_KEY = b"webtext diff 1"

@@ -9,7 +9,7 @@ from typing import Any
 from webtext.app.chain import Layout
 from webtext.app.lookup import open_if_there
 from webtext.app.stale import model_recipe
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 
 SETS = ("links", "pages", "documents", "signals", "corpus", "tokens")

@@ -19,7 +19,7 @@ from webtext.app.chain import SECONDS, Layout
 from webtext.app.config import BuildConfig, PriceSettings
 from webtext.app.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
 from webtext.base.errors import InputError
-from webtext.base.partset import Part, PartSet
+from webtext.base.parts.partset import Part, PartSet
 from webtext.base.sample import Sample
 from webtext.base.storage import Folder
 from webtext.crawl.plan.plan import DAY, make_plan

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.partset import MANIFEST, PartSet
+from webtext.base.parts.partset import MANIFEST, PartSet
 from webtext.base.storage import Folder
 
 START_CHARACTERS = 200

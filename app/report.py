@@ -17,10 +17,10 @@ from webtext.app.chain import Layout
 from webtext.app.lookup import find_rows, open_if_there
 from webtext.app.report_lengths import length_histogram
 from webtext.app.stale import stale_in
-from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import RUN, PartSet
-from webtext.base.schemas import DECISION
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import RUN, PartSet
+from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
 from webtext.train.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 FIRST_BOUND = 8
 BOUND_RATIO = 1.5

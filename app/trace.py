@@ -9,10 +9,10 @@ from typing import Any
 from webtext.app.chain import Layout
 from webtext.app.lookup import find_rows, open_if_there
 from webtext.app.trace_rules import rules_of
-from webtext.base.identifiers import link_id
-from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet
-from webtext.base.urls import canonical_url
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet
+from webtext.base.web.urls import canonical_url
 
 Row = dict[str, Any]
 TWIN = ["id", "url", "text"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from webtext.app.lookup import find_rows
 from webtext.base.config import from_table
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 
 

@@ -74,8 +74,8 @@ def verb(
             **arguments: Any,
         ) -> Any:
             from webtext.base.console import Console
-            from webtext.base.engine import Limits, LocalEngine
             from webtext.base.run import Run
+            from webtext.base.workers.engine import Limits, LocalEngine
 
             flags = {name: {key: arguments.pop(key) for key in field_types(cls)} for name, cls in classes.items()}
             resolved = {} if config_argument else resolve(read, config_path, overrides, flags)

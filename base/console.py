@@ -11,14 +11,10 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from webtext.base.errors import WebtextError
-from webtext.base.outcomes import why_empty
 from webtext.base.progress import Bar, Lines, Progress, Silent
-
-if TYPE_CHECKING:
-    from webtext.base.partset import PartSet
 
 Mode = Literal["human", "json", "quiet"]
 
@@ -37,11 +33,6 @@ class Console:
     def warn(self, text: str) -> None:
         """Print a warning on stderr, in every mode."""
         print(f"warning: {text}", file=sys.stderr, flush=True)
-
-    def warn_if_empty(self, made: PartSet) -> None:
-        """Warn if a set that was just written contains no kept record, and name the likely cause."""
-        if said := why_empty(made):
-            self.warn("\n  ".join(said))
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
         """Print the verb's result on stdout: `value` as JSON in json mode, `text` in human mode, nothing in quiet."""

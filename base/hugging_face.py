@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from webtext.base.errors import ConfigError, InputError, missing_extra
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.recipe import sha256_json
 
 PREFIX = "huggingface:"
 
@@ -131,7 +131,7 @@ def _check_expansion(opened: BinaryIO, file: str) -> None:
     from pyarrow import ArrowException
     from pyarrow.parquet import read_schema
 
-    from webtext.base.untrusted_parquet import Expands, parquet_batches
+    from webtext.base.parts.untrusted_parquet import Expands, parquet_batches
 
     if file.endswith(".parquet"):
         with contextlib.suppress(OSError, ArrowException):  # damage: reported by whatever reads the shard

@@ -9,7 +9,7 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun
 
 if TYPE_CHECKING:
-    from webtext.base.engine import Engine
+    from webtext.base.workers.engine import Engine
 
 
 @dataclass(slots=True)
@@ -29,6 +29,6 @@ class Run:
     @classmethod
     def quiet(cls, workers: int = 1) -> Run:
         """Return a run that prints nothing, for library use and tests."""
-        from webtext.base.engine import LocalEngine
+        from webtext.base.workers.engine import LocalEngine
 
         return cls(LocalEngine(workers=workers), Console("quiet"))

@@ -1,7 +1,7 @@
 """Folders on disk or at any fsspec URL (`s3://...`), with atomic publishing.
 
 On disk a file is written under a temporary name, fsynced and renamed. An object store has no rename: there one put
-publishes one complete object, and a part set's entry files mark which objects count (`base/partset.py`).
+publishes one complete object, and a part set's entry files mark which objects count (`base/parts/partset.py`).
 """
 
 from __future__ import annotations

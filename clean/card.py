@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import Iterator
 
-from webtext.base.counts import Counts
-from webtext.base.opt_outs import OPT_OUTS
-from webtext.base.partset import PartSet
-from webtext.base.recipe import sha256_json
-from webtext.base.schemas import DOCUMENT
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import sha256_json
+from webtext.base.parts.schemas import DOCUMENT
+from webtext.base.web.opt_outs import OPT_OUTS
 from webtext.clean.card_facts import Facts
 from webtext.clean.card_markdown import code, days, escaped, table
 from webtext.clean.card_recipe import link_lines, recipe_lines

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
-from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet
 from webtext.clean.importing import DATASET
 
 TOP_DOMAINS = 25

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webtext.base.config import from_table
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.clean.card_markdown import code, escaped
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import ALL

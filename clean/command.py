@@ -110,14 +110,14 @@ Writes: DIR, a part set of documents in every language
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
     """Turn pages into documents, without filtering or deduplication."""
     from webtext.base.console import funnel_text
-    from webtext.base.outcomes import check_settled
+    from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.clean.extract.pages import extract_documents
 
     documents = extract_documents(pages, need_out(out), settings, run)
     counts = documents.counts.to_json()
     answer = {"out": documents.folder.url, "documents": documents.records, "counts": counts}
     run.console.result(answer, f"{funnel_text('pages', counts)}\nwritten to '{documents.folder.url}'")
-    run.console.warn_if_empty(documents)
+    warn_if_empty(documents, run.console)
     check_settled(documents)
 
 
@@ -208,7 +208,7 @@ def decontaminate(
     kept: str | None,
 ) -> None:
     """Report what documents share with evaluation sets; with --drop, remove documents that repeat an example."""
-    from webtext.base.partset import PartSet
+    from webtext.base.parts.partset import PartSet
     from webtext.clean.decontaminate import kept_filter
     from webtext.clean.decontaminate.stage import decontaminate_documents
     from webtext.clean.importing import find_documents, import_documents
@@ -269,8 +269,8 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
 def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     """Print the funnel from documents to corpus, preceded by the funnel of imported rows or, with `pages`, of pages."""
     from webtext.base.console import funnel_text
-    from webtext.base.lineage import stale_neighbours
-    from webtext.base.outcomes import check_settled
+    from webtext.base.parts.lineage import stale_neighbours
+    from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.clean.decontaminate.overlap import overlap_table
 
     counts = result.counts.to_json()
@@ -295,5 +295,5 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
         answer["overlap"], overlap = result.overlap, overlap_table(result.overlap)
     lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'", *stale]
     run.console.result(answer, "\n".join(line for line in lines if line))
-    run.console.warn_if_empty(result.documents if not result.documents.records else result.corpus)
+    warn_if_empty(result.documents if not result.documents.records else result.corpus, run.console)
     check_settled(*([result.documents] if unit else []), result.corpus)

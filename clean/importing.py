@@ -20,14 +20,14 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
-from webtext.base.identifiers import ID_HEX_DIGITS, split_of, text_digest
-from webtext.base.journal import Failed
-from webtext.base.partset import PartSet, Source
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import ID_HEX_DIGITS, split_of, text_digest
+from webtext.base.parts.partset import PartSet, Source
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import POST
+from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
-from webtext.base.schemas import POST
-from webtext.base.stage import PartContext, PartTask
-from webtext.base.urls import canonical_url, library_versions, registrable_domain
+from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
+from webtext.base.workers.journal import Failed
 from webtext.clean.extract.body import Dropped, Refused
 from webtext.clean.inputs import InputFile, find_inputs
 from webtext.clean.language import detect_language
@@ -269,7 +269,7 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
 
 
 def _posts(value: Any) -> list[dict[str, Any]]:
-    """Return the value's posts if it is a list of posts as defined in `base/schemas.py`, else an empty list."""
+    """Return the value's posts if it is a list of posts as defined in `base/parts/schemas.py`, else an empty list."""
     found: list[dict[str, Any]] = []
     for post in value if isinstance(value, list) else ():
         given = post if isinstance(post, dict) else {}

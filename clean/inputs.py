@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
-from webtext.base.partset import ENTRIES, MANIFEST, PartSet
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet
 from webtext.base.storage import Folder
 
 

@@ -22,17 +22,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.config import recipe_settings
-from webtext.base.counts import Counts
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import PREFIX
-from webtext.base.journal import Failed
-from webtext.base.partset import PartSet, SetName
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import DECISION, DOCUMENT
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.schemas import DECISION, DOCUMENT
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import Failed
 from webtext.clean.card import write_card
 from webtext.clean.card_facts import gather_facts
 from webtext.clean.card_settings import CardSettings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webtext.base.opt_outs import PAGE_OPT_OUTS
+from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 
 TOO_MANY_BYTES = "too_many_bytes"
 

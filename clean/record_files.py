@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from webtext.base.errors import InputError
-from webtext.base.untrusted_parquet import Expands, parquet_batches, rows_of
+from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
 from webtext.clean.extract.body import Refused
 from webtext.clean.inputs import InputFile
 

@@ -19,14 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from webtext.base.identifiers import link_id
-from webtext.base.journal import Failed
-from webtext.base.partset import MANIFEST, PartSet, SetName
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import MANIFEST, PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import RELEASE
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.schemas import RELEASE
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import Failed
 from webtext.clean.release_links import write_links
 
 CODE_VERSION = 1

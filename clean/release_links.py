@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from webtext.base.identifiers import link_id
-from webtext.base.partset import MANIFEST, PartSet, SetName
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import MANIFEST, PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
-from webtext.base.urls import canonical_url, registrable_domain
+from webtext.base.web.urls import canonical_url, registrable_domain
 
 CODE_VERSION = 1
 KEY_DIGITS = 16

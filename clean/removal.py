@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.console import Console
-from webtext.base.identifiers import link_id
-from webtext.base.partset import ENTRIES, MANIFEST, PartSet, SetName
-from webtext.base.partwriter import Parent
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, SetName
+from webtext.base.parts.partwriter import Parent
+from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 from webtext.clean.release_links import link_keys
 from webtext.clean.removal_list import Line, Requests
 from webtext.clean.removal_settings import RemovalSettings

@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from webtext.base.errors import InputError
-from webtext.base.identifiers import ID_HEX_DIGITS, link_id
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.identifiers import ID_HEX_DIGITS, link_id
+from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
-from webtext.base.urls import SCHEMES, canonical_url, host_of
+from webtext.base.web.urls import SCHEMES, canonical_url, host_of
 
 KIND = "removal_list"
 _COMMENT = re.compile(r"(?:^|\s)#.*")

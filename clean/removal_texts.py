@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
-from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet, SetName
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, sign_batch
 from webtext.clean.removal_list import Line

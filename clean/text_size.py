@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.partset import PartSet
-from webtext.base.schemas import DECISION
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.schemas import DECISION
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text import MAX_TEXT_BYTES
 

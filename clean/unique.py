@@ -17,11 +17,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import part_key
-from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import part_key
+from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.base.urls import canonical_url, host_of
+from webtext.base.web.urls import canonical_url, host_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ Writes: DIR, a part set of links
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row per URL, with all its posts."""
     from webtext.base.console import funnel_text
-    from webtext.base.outcomes import check_settled
+    from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.crawl.links.collect import check_dumps, collect_links
     from webtext.crawl.links.score_ages import score_ages
 
@@ -64,7 +64,7 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     answer["fresh_months"] = score_ages(found).fresh_months()
     run.console.result(answer, f"{funnel_text('votes', counts)}\n{found.records:,} links in '{found.folder.url}'")
-    run.console.warn_if_empty(found)
+    warn_if_empty(found, run.console)
     check_dumps(found)
     check_settled(found)
 
@@ -86,7 +86,7 @@ Writes: nothing
 @click.option("--pages", metavar="DIR", help="Take sizes and times from this part set of pages instead of assumptions.")
 def plan(run: Run, settings: dict[str, Any], links: str, pages: str | None) -> None:
     """Estimate how long fetching a link list takes, how much it brings, and what caps per host would change."""
-    from webtext.base.partset import PartSet
+    from webtext.base.parts.partset import PartSet
     from webtext.crawl.plan.plan import make_plan, plan_text
 
     fetched = PartSet.open(pages, "pages") if pages else None
@@ -147,7 +147,7 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> None:
     """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
-    from webtext.base.outcomes import check_settled
+    from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.crawl.fetch.run import fetch_pages
 
     pages = fetch_pages(links, need_out(out), settings, run)
@@ -156,5 +156,5 @@ def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> Non
     counts = pages.counts.to_json()
     answer = {"out": pages.folder.url, "links": pages.records, "parts": len(pages.parts), "counts": counts}
     run.console.result(answer, f"{funnel_text('links', counts)}\nlogged in '{pages.folder.url}'")
-    run.console.warn_if_empty(pages)
+    warn_if_empty(pages, run.console)
     check_settled(pages)

@@ -35,14 +35,14 @@ def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: 
 
     DOCUMENTS is a corpus or documents set; `<|endoftext|>` opens each document.
     """
-    from webtext.base.outcomes import check_settled
+    from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.shards.info import describe, describe_text
     from webtext.shards.pack import pack_shards
 
     tokens = pack_shards(documents, tokenizer, need_out(out), settings, run)
     found = describe(tokens.folder.url)
     run.console.result(found, describe_text(tokens.folder.url, found))
-    run.console.warn_if_empty(tokens)
+    warn_if_empty(tokens, run.console)
     check_settled(tokens)
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.config import recipe_settings
-from webtext.base.digest import file_sha256
 from webtext.base.errors import DryRun, InputError
-from webtext.base.partset import PartSet
-from webtext.base.recipe import Recipe
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
 from webtext.shards.datatrove import read_datatrove, write_datatrove
 from webtext.shards.flat_files import read_llm_c, read_nanogpt, write_llm_c, write_nanogpt

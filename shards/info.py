@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from webtext.base.lineage import stale
+from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
 from webtext.shards.reader import TokenShards
 from webtext.shards.sampler import Sampler

@@ -17,11 +17,11 @@ from typing import Any, Protocol
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
-from webtext.base.journal import Failed
-from webtext.base.partset import PartSet, SetName
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.workers.journal import Failed
 from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
 from webtext.shards.splitwriter import SplitWriter, Vocabulary

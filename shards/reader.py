@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
-from webtext.base.partset import Attachment, PartSet
+from webtext.base.parts.partset import Attachment, PartSet
 from webtext.shards.format import SPLITS, ShardHeader, Tokens, check_index, corrupt, shard_place, token_dtype
 from webtext.shards.remote import RemoteShards
 from webtext.shards.shard_tokens import Read, ShardTokens, keeping_blocks

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.recipe import sha256_json
 from webtext.shards.format import Tokens
 from webtext.shards.mixture import Mixture
 from webtext.shards.reader import TokenShards

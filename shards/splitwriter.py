@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from webtext.base.partwriter import PartWriter
+from webtext.base.parts.partwriter import PartWriter
 from webtext.base.storage import no_space_is_an_error
 from webtext.shards.format import Tokens, shard_name
 from webtext.shards.shardfile import ShardWriter

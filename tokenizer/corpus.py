@@ -20,9 +20,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from webtext.base.config import recipe_settings, setting
-from webtext.base.counts import Counts
 from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
-from webtext.base.recipe import Recipe
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.tokenizer.compressed import split_path
 from webtext.tokenizer.counts import PieceCounts, whole_weights

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
-from webtext.base.counts import Counts
 from webtext.base.errors import InputError, missing_extra
+from webtext.base.parts.counts import Counts
 from webtext.base.storage import Folder
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.compressed import SUFFIXES, damaged, opened, split_path
 from webtext.tokenizer.text import encodable
 
 if TYPE_CHECKING:
-    from webtext.base.partset import PartSet
+    from webtext.base.parts.partset import PartSet
     from webtext.tokenizer.counts import PieceCounts
 
 HELD_OUT = "held_out"
@@ -67,7 +67,7 @@ def open_input(url: str, weight: Fraction = Fraction(1)) -> Input:
     """Detect the kind of input at a path or URL. Raises InputError if it can't be read."""
     folder = Folder(url)
     if not (folder.is_local and folder.local_path().is_file()):  # a file needs no pyarrow
-        from webtext.base.partset import MANIFEST, PartSet
+        from webtext.base.parts.partset import MANIFEST, PartSet
 
         if folder.exists(MANIFEST) or (folder.is_local and folder.local_path().is_dir()):
             return Input(url, "set", weight, set=PartSet.open(url, ("corpus", "documents")))
@@ -161,8 +161,8 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from webtext.base.partset import bounded_batches
-        from webtext.base.untrusted_parquet import BUFFER_BYTES
+        from webtext.base.parts.partset import bounded_batches
+        from webtext.base.parts.untrusted_parquet import BUFFER_BYTES
     except ModuleNotFoundError:
         raise missing_extra("pyarrow", "build") from None
     parent, name = split_path(source.url)

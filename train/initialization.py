@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.recipe import sha256_json
 from webtext.train.shape import GPT2Config
 
 TOKEN_EMBEDDING, POSITION_EMBEDDING = "token_embedding.weight", "position_embedding.weight"

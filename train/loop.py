@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from webtext.base.config import recipe_settings
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError, MachineError, missing_extra
-from webtext.base.lineage import warn_if_stale
-from webtext.base.recipe import Recipe
+from webtext.base.parts.lineage import warn_if_stale
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer

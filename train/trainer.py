@@ -21,7 +21,7 @@ from torch import Tensor
 
 from webtext.base.console import Console
 from webtext.base.errors import Interrupted, RunFailed
-from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.train import checkpoint as checkpoints
 from webtext.train.allocator import keep_freed_memory
 from webtext.train.batches import TokenBatches

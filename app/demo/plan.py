@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from webtext.base.identifiers import link_id, split_of
+from webtext.base.parts.identifiers import link_id, split_of
 
 HOSTS = tuple(f"127.0.0.{i}" for i in range(1, 9))
 CANARY = "zebrafinch quillwort canary seven four one"

@@ -20,7 +20,7 @@ from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan
 from webtext.app.report import write_report
 from webtext.app.trace import Trace, Tracer
 from webtext.base.errors import MachineError, RunFailed
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import no_space_is_an_error
 

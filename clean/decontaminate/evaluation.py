@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.partset import MANIFEST
+from webtext.base.parts.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
 from webtext.clean.extract.body import Refused

@@ -23,11 +23,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.config import recipe_settings
-from webtext.base.counts import Counts
 from webtext.base.errors import ConfigError
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import PartWriter
-from webtext.base.schemas import DECISION
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import PartWriter
+from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from webtext.base.digest import file_sha256
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.journal import Failed, Journal
-from webtext.base.partset import PartSet, SetName
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
 from webtext.clean.decontaminate.overlap import overlap_rows

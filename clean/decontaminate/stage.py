@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from webtext.base.errors import ConfigError
-from webtext.base.journal import Failed
-from webtext.base.partset import SetName
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.workers.journal import Failed
 from webtext.clean.decontaminate.holding import VERSIONS, Evaluation, holding, write_report
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.pipeline import CleanResult, read_documents

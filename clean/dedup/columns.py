@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.storage import write_array
 from webtext.clean.dedup import spill
 from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes, texts_of

@@ -29,10 +29,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.config import recipe_settings
-from webtext.base.digest import file_sha256
 from webtext.base.errors import DryRun, InputError
-from webtext.base.partset import PartSet
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.clean import _minhash

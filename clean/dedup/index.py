@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.journal import Failed
-from webtext.base.lineage import parents_of
-from webtext.base.partset import PartSet, SetName
-from webtext.base.recipe import Recipe
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder, write_array
+from webtext.base.workers.journal import Failed
 from webtext.clean.dedup.columns import Source
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
 from webtext.clean.dedup.sign import (

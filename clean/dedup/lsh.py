@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.errors import InputError, missing_extra
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.clean.dedup.datasketch_signatures import SCHEME, to_minhash
 from webtext.clean.dedup.index import KIND, signature_file, value_bytes
 from webtext.clean.dedup.reference import permutations

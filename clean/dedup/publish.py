@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from webtext.base.digest import DIGEST_ROWS, RecordDigest
+from webtext.base.parts.digest import DIGEST_ROWS, RecordDigest
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.dedup.columns import HELD_OUT, INDEXED, PASSED, Columns, Numbers

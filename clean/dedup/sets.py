@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from webtext.base.digest import file_sha256
 from webtext.base.errors import RunFailed
-from webtext.base.journal import Failed, Journal
-from webtext.base.partset import SetName
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _minhash
 from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of

@@ -21,14 +21,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError, RunFailed
-from webtext.base.identifiers import ID_HEX_DIGITS
-from webtext.base.journal import Failed, Journal
-from webtext.base.partset import PartSet, SetName
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.identifiers import ID_HEX_DIGITS
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings

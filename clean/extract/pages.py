@@ -16,19 +16,19 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from webtext.base.arc import ARC_SUFFIXES
+from webtext.base.archives.arc import ARC_SUFFIXES
+from webtext.base.archives.reader import UNCHANGED, Response, read_responses
 from webtext.base.config import recipe_settings
-from webtext.base.content_coding import BodyError
 from webtext.base.errors import InputError
-from webtext.base.identifiers import page_document_id, split_of, text_digest
-from webtext.base.journal import Failed
-from webtext.base.opt_outs import header_opt_outs, meta_opt_outs, obeyed
-from webtext.base.partset import PartSet, SetName
-from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask
-from webtext.base.urls import canonical_url, library_versions, registrable_domain
-from webtext.base.warc import UNCHANGED, Response, read_responses
+from webtext.base.web.content_coding import BodyError
+from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
+from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
+from webtext.base.workers.journal import Failed
 from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body, prepare
 from webtext.clean.extract.once import ExtractOnce
 from webtext.clean.inputs import InputFile, find_inputs

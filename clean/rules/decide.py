@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.journal import KILLED_WORKER, RAISED
+from webtext.base.workers.journal import KILLED_WORKER, RAISED
 from webtext.clean.language import ALL, LanguageSettings
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.journal import Failed
-from webtext.base.partset import PartSet, SetName
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import SIGNALS
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.schemas import SIGNALS
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.workers.journal import Failed
 from webtext.clean import _signals
 from webtext.clean.dedup.sign import texts_of
 from webtext.clean.text import MAX_TEXT_BYTES

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
-from webtext.base.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
+from webtext.base.parts.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
 from webtext.clean.rules.characters import (
     ATTACHED,
     LETTER,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.clean.rules.decide import Verdict
 from webtext.clean.rules.vote_settings import VoteSettings, community
 

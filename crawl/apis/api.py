@@ -19,8 +19,8 @@ from urllib.parse import urlencode
 import aiohttp
 from yarl import URL
 
-from webtext.base.content_coding import BodyError, decode_body
 from webtext.base.errors import NetworkError
+from webtext.base.web.content_coding import BodyError, decode_body
 from webtext.crawl.addresses import AddressRule, AllowedAddress
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.fetch.body import read_body

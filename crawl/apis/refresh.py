@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from webtext.base.counts import Counts
-from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
-from webtext.base.partset import Part, PartSet, SetName, part_name
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import Part, PartSet, SetName, part_name
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
 from webtext.base.storage import Folder
-from webtext.base.urls import library_versions
+from webtext.base.web.urls import library_versions
 from webtext.crawl.apis.harvest import HarvestFiles
 from webtext.crawl.apis.refresh_settings import RefreshSettings
 from webtext.crawl.apis.settings import ApiSettings

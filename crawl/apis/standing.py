@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from webtext.base.errors import DryRun, InputError
-from webtext.base.partset import Part, PartSet
+from webtext.base.parts.partset import Part, PartSet
 from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from webtext.base.content_coding import dechunk
-from webtext.base.http_head import Headers, split_http
-from webtext.base.urls import canonical_url
+from webtext.base.web.content_coding import dechunk
+from webtext.base.web.http_head import Headers, split_http
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Capture, not_archived
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED

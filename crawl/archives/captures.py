@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from webtext.base.opt_outs import header_opt_outs
+from webtext.base.web.opt_outs import header_opt_outs
 from webtext.crawl.fetch.client import lower_headers
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import NOT_ARCHIVED

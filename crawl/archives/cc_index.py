@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from webtext.base.errors import InputError
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord
 from webtext.crawl.archives.captures import Preference, Rank
 from webtext.crawl.archives.surt import surt

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import read_record
 from webtext.crawl.archives.captures import Judge, Preference, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 
+from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.base.urls import canonical_url
-from webtext.base.warc import read_responses
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Capture, Preference, not_archived
 from webtext.crawl.archives.settings import WARC

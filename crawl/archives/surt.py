@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 
-from webtext.base.urls import host_of
+from webtext.base.web.urls import host_of
 
 _WWW = re.compile(r"(?:www\d*\.)+")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}

@@ -17,9 +17,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from webtext.base.content_coding import BodyError, decode_body
 from webtext.base.errors import ConfigError
-from webtext.base.urls import canonical_url
+from webtext.base.web.content_coding import BodyError, decode_body
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Capture, Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.archives.settings import WAYBACK

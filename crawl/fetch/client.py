@@ -18,7 +18,7 @@ from types import TracebackType
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
-from webtext.base.urls import host_of, port_of
+from webtext.base.web.urls import host_of, port_of
 from webtext.crawl.addresses import AddressRule
 from webtext.crawl.fetch.body import MinimumRate, read_body
 from webtext.crawl.fetch.connections import Connections

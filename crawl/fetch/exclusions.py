@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from webtext.base.urls import host_of, registrable_domain
+from webtext.base.web.urls import host_of, registrable_domain
 from webtext.crawl.blocklists import DomainBlocklists
 from webtext.crawl.links.karma import REDDIT_DOMAINS, is_wikipedia
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.storage import no_space_is_an_error
-from webtext.base.urls import host_of, registrable_domain
+from webtext.base.web.urls import host_of, registrable_domain
 from webtext.crawl.pages.pages_set import Link
 
 BUFFER_BYTES = 1 << 20

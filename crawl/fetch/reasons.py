@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webtext.base.opt_outs import OPT_OUTS
+from webtext.base.web.opt_outs import OPT_OUTS
 
 FETCHED, LINKED, FAILED, REFUSED = "fetched", "linked", "failed", "refused"
 

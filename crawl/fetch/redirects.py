@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webtext.base.urls import join_url
+from webtext.base.web.urls import join_url
 from webtext.crawl.pages.warc_writer import Headers
 
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})

@@ -21,16 +21,16 @@ import uvloop
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.lean_arrow import keep_pandas_out
-from webtext.base.lineage import PARENTS, places_of
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
+from webtext.base.parts.lean_arrow import keep_pandas_out
+from webtext.base.parts.lineage import PARENTS, places_of
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Progress
-from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
-from webtext.base.urls import is_fetchable
+from webtext.base.web.urls import is_fetchable
 from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.archives.captures import Judge
 from webtext.crawl.archives.settings import WEB

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from webtext.base.opt_outs import body_opt_outs, header_opt_outs, obeyed
+from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
 from webtext.crawl.fetch.client import Client, Limits, Reply, lower_headers, retry_after
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS

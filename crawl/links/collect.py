@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webtext.base.config import recipe_settings
-from webtext.base.counts import Counts
 from webtext.base.errors import RunFailed
-from webtext.base.partset import ENTRIES, Failure, PartSet, Source
-from webtext.base.partwriter import SetWriter, part_key
-from webtext.base.recipe import Recipe
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import ENTRIES, Failure, PartSet, Source
+from webtext.base.parts.partwriter import SetWriter, part_key
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartTask, run_parts
 from webtext.base.storage import Folder
-from webtext.base.urls import library_versions
+from webtext.base.web.urls import library_versions
 from webtext.crawl.apis.inputs import parse_input
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.inputs import find_files

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from webtext.base.hugging_face import Reference, column_names, open_dataset
-from webtext.base.untrusted_parquet import BATCH_ROWS, rows_of
+from webtext.base.parts.untrusted_parquet import BATCH_ROWS, rows_of
 from webtext.crawl.links.lists import Defaults, Row, RowSource, find_columns, named_row
 from webtext.crawl.links.submission import Unreadable
 

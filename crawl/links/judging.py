@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from webtext.base.counts import Counts
-from webtext.base.journal import KILLED_WORKER, Journal
-from webtext.base.urls import registrable_domain
+from webtext.base.parts.counts import Counts
+from webtext.base.web.urls import registrable_domain
+from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission, Unreadable

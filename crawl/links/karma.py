@@ -27,7 +27,7 @@ import dataclasses
 import re
 from typing import Any
 
-from webtext.base.urls import canonical_url, host_of, path_of, registrable_domain
+from webtext.base.web.urls import canonical_url, host_of, path_of, registrable_domain
 from webtext.crawl.blocklists import DomainBlocklists, SubredditBlocklists
 from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
 from webtext.crawl.links.submission import Submission

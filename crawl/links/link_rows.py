@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from webtext.base.identifiers import split_of
-from webtext.base.schemas import LINK, POST
-from webtext.base.urls import registrable_domain
+from webtext.base.parts.identifiers import split_of
+from webtext.base.parts.schemas import LINK, POST
+from webtext.base.web.urls import registrable_domain
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import Submission
 

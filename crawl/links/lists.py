@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.untrusted_parquet import Expands, parquet_batches, rows_of
+from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
 from webtext.crawl.links.comments import SOURCE as REDDIT_COMMENT
 from webtext.crawl.links.dumps import SOURCE as REDDIT
 from webtext.crawl.links.reddit_rows import unescaped, whole_number

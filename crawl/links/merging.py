@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from webtext.base.counts import Counts
-from webtext.base.identifiers import link_id
-from webtext.base.lean_arrow import keep_pandas_out
-from webtext.base.partset import Failure, part_name
-from webtext.base.stage import PartContext, PartTask
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.lean_arrow import keep_pandas_out
+from webtext.base.parts.partset import Failure, part_name
+from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
 from webtext.crawl.links.link_rows import LinkColumns, merge_posts
 from webtext.crawl.links.score_ages import SUFFIX, ScoreAges

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import msgspec
 
 from webtext.base.errors import InputError
-from webtext.base.identifiers import link_id
-from webtext.base.journal import Journal
-from webtext.base.recipe import Recipe, sha256_json
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import Journal
 from webtext.crawl.links.inputs import InputFile
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources import link_source

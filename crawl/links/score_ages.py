@@ -18,7 +18,7 @@ from datetime import date
 
 import numpy as np
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.crawl.links.submission import Submission
 
 SUFFIX = ".ages.json"

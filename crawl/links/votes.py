@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from webtext.base.engine import Engine, Limits, LocalEngine
 from webtext.base.errors import InputError, RunFailed
-from webtext.base.journal import KILLED_WORKER, Journal
-from webtext.base.outcomes import UNSETTLED
+from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import Engine, Limits, LocalEngine
+from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.inputs import InputFile
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
 from webtext.crawl.links.reading import (

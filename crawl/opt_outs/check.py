@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from webtext.base.opt_outs import obeyed
-from webtext.base.urls import target_of
+from webtext.base.web.opt_outs import obeyed
+from webtext.base.web.urls import target_of
 from webtext.crawl.fetch.client import Client, Limits, host_and_port
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.reasons import HOST_KEPT_FAILING, ROBOTS_UNREACHABLE

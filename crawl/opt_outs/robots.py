@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from protego import Protego
 
-from webtext.base.opt_outs import content_signal
+from webtext.base.web.opt_outs import content_signal
 
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
 MAX_LINE_BYTES = 2083 * 8 - 1  # google/robotstxt: longer lines are cut

@@ -12,7 +12,7 @@ import zlib
 from collections import OrderedDict
 from dataclasses import replace
 
-from webtext.base.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
+from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.fetch.client import NO_ANSWER, Client, Limits, Reply, host_and_port
 from webtext.crawl.fetch.failures import Failure
 from webtext.crawl.fetch.redirects import is_redirect, redirect_target

@@ -1,8 +1,8 @@
-"""Opt-outs in robots.txt. `base/opt_outs.py` has the table of all opt-outs and reads headers and meta tags."""
+"""Opt-outs in robots.txt. `base/web/opt_outs.py` has the table of all opt-outs and reads headers and meta tags."""
 
 from __future__ import annotations
 
-from webtext.base.opt_outs import AI_TRAINING_TOKENS, PRODUCT_TOKEN
+from webtext.base.web.opt_outs import AI_TRAINING_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.opt_outs.robots import Robots
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from webtext.base.partset import Part, part_name
-from webtext.base.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.parts.partset import Part, part_name
+from webtext.base.parts.partwriter import PartWriter, SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.fetch.reasons import FAILED, outcome_of
 from webtext.crawl.pages.cdxj import index_bytes

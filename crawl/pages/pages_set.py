@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.partset import ENTRIES, MANIFEST, Part, PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import ENTRIES, MANIFEST, Part, PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.fetch.clock_journal import ClockJournal
 from webtext.crawl.fetch.reasons import FETCHED, outcome_of

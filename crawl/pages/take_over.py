@@ -12,9 +12,9 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from webtext.base.partset import ENTRIES, PartSet, entry_name
-from webtext.base.partwriter import SetWriter, part_key
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import ENTRIES, PartSet, entry_name
+from webtext.base.parts.partwriter import SetWriter, part_key
+from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.crawl.pages.link_table import LinkTable
 
 _ROWS_AT_A_TIME = 65_536

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.plan.link_hosts import count_hosts
 from webtext.crawl.plan.settings import PlanSettings

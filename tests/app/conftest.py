@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from webtext.base.counts import Counts
-from webtext.base.identifiers import link_id, text_digest
-from webtext.base.partset import Failure, PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
-from webtext.base.schemas import SCHEMAS
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.identifiers import link_id, text_digest
+from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import SCHEMAS
 from webtext.shards.shardfile import ShardWriter
 
 SCRIPT = "<script>alert('&\"')</script>"

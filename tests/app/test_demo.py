@@ -25,8 +25,8 @@ from webtext.app.demo.pages import NAMES, render_pages
 from webtext.app.demo.plan import CANARY, HOSTS, RESERVED, Plan, Planted, make_plan, robots_txt
 from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import MachineError
-from webtext.base.identifiers import link_id, split_of
-from webtext.base.urls import canonical_url
+from webtext.base.parts.identifiers import link_id, split_of
+from webtext.base.web.urls import canonical_url
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.karma import Judge

@@ -17,9 +17,9 @@ from webtext.app import diff_buckets, diff_documents
 from webtext.app.diff import make_diff
 from webtext.app.diff_text import diff_text, visible
 from webtext.app.main import run
-from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import Failure
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import Failure
 
 from .conftest import SCRIPT, write_set
 

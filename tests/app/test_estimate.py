@@ -19,7 +19,7 @@ from webtext.app.report import make_report
 from webtext.app.report_html import render
 from webtext.app.trace import Tracer
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.sample import Sample
 from webtext.crawl.fetch.run import fetch_pages

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 SECONDS = 300.0  # to wait for anything before a test gives up
 PROSE = "<p>It was a page of plain words that somebody had read and voted for, number {}, line {}.</p>"

@@ -17,9 +17,9 @@ import pytest
 from webtext.app.config import classes_of_other_verbs, settings_classes
 from webtext.app.main import run
 from webtext.base.config import SECTIONS
-from webtext.base.counts import Counts
-from webtext.base.outcomes import UNSETTLED, unsettled
-from webtext.base.partset import MANIFEST
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.outcomes import UNSETTLED, unsettled
+from webtext.base.parts.partset import MANIFEST
 
 TOPICS = ("with", "for", "try", "class", "import", "numbers", "truth", "exprlists")
 GERMAN = "Wer eine Sammlung von Texten aufbaut, muss zuerst entscheiden, welche Seiten er lesen will und warum. " * 12

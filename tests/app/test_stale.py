@@ -12,7 +12,7 @@ from webtext.app.chain import Layout
 from webtext.app.main import run
 from webtext.app.report import make_report
 from webtext.app.stale import stale_in
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
 

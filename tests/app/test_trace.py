@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from webtext.app.lookup import find_rows
 from webtext.app.trace import Tracer, find_cluster
-from webtext.base.identifiers import link_id
-from webtext.base.partset import PartSet
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
 
 HOST = "http://{}.example/".format
 
@@ -143,8 +143,8 @@ def test_rows_found_by_key_are_those_that_a_full_scan_finds(written_build: Path,
 
 
 def test_rows_are_found_in_every_row_group_of_a_part(tmp_path: Path) -> None:
-    from webtext.base.partwriter import SetWriter
-    from webtext.base.recipe import Recipe
+    from webtext.base.parts.partwriter import SetWriter
+    from webtext.base.parts.recipe import Recipe
 
     writer = SetWriter(str(tmp_path / "tokens"), "tokens", Recipe(stage="test", code_version=1, settings={}))
     with writer.part(0, key="") as part:

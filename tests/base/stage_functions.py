@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from webtext.base.errors import InputError, missing_extra
-from webtext.base.journal import Failed, Journal
-from webtext.base.stage import PartContext, PartTask
+from webtext.base.parts.stage import PartContext, PartTask
+from webtext.base.workers.journal import Failed, Journal
 
 
 def judge(number: int) -> int:

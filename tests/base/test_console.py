@@ -10,8 +10,8 @@ import pytest
 
 from webtext.base import progress as progress_module
 from webtext.base.console import Console, funnel_text
-from webtext.base.counts import Counts
 from webtext.base.errors import InputError
+from webtext.base.parts.counts import Counts
 
 
 def use(mode: str) -> None:

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.base.content_coding import MAX_CHUNKS, BodyError, dechunk, decode_body, decoded_start
+from webtext.base.web.content_coding import MAX_CHUNKS, BodyError, dechunk, decode_body, decoded_start
 
 MIB = 1 << 20
 TEXT = b"<p>some text, and more of it</p>\n" * 500

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.digest import DIGEST_ROWS, RecordDigest, file_sha256
-from webtext.base.schemas import SCHEMAS
+from webtext.base.parts.digest import DIGEST_ROWS, RecordDigest, file_sha256
+from webtext.base.parts.schemas import SCHEMAS
 
 SCHEMA = pa.schema(
     [

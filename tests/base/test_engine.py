@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from webtext.base.engine import Limits, LocalEngine, TaskFailure
 from webtext.base.errors import ConfigError, InputError, MachineError
-from webtext.base.journal import Journal
+from webtext.base.workers.engine import Limits, LocalEngine, TaskFailure
+from webtext.base.workers.journal import Journal
 
 HERE = str(Path(__file__).parent)
 sys.path.append(HERE)
@@ -63,7 +63,7 @@ def heard() -> Heard:
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], float]], None]:
     """Replaces the engine's clock (seconds), so that a test decides how long a record lasts, not a busy machine."""
-    return lambda clock: monkeypatch.setattr("webtext.base.engine.time", SimpleNamespace(monotonic=clock))
+    return lambda clock: monkeypatch.setattr("webtext.base.workers.engine.time", SimpleNamespace(monotonic=clock))
 
 
 def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
@@ -180,7 +180,7 @@ def test_a_batch_is_worked_on_row_by_row_only_after_a_death(heard: Heard) -> Non
 
 
 def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.base.engine.MAX_RETRIES_PER_PART", 5)
+    monkeypatch.setattr("webtext.base.workers.engine.MAX_RETRIES_PER_PART", 5)
     with LocalEngine(1) as engine:
         failures = heard.map(engine, work.die_at_every_record, [100])
     # Each record takes two retries, one alone and one without it: the sixth, after the third record, is not allowed.
@@ -210,7 +210,7 @@ def test_time_is_counted_for_one_record_not_for_the_part(
 def test_an_exception_fails_its_part_alone_with_one_line(
     engine: LocalEngine, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level("DEBUG", "webtext.base.engine"):
+    with caplog.at_level("DEBUG", "webtext.base.workers.engine"):
         failures = heard.map(engine, work.raise_error, ["fine", "value", "unpicklable", "exit"])
     assert [failure.index for failure in failures] == [1, 2, 3]
     assert failures[0].error == "ValueError: two lines"
@@ -240,7 +240,7 @@ def children_of(parent: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            is_worker = b"webtext.base.worker" in (folder / "cmdline").read_bytes()
+            is_worker = b"webtext.base.workers.worker" in (folder / "cmdline").read_bytes()
         except OSError:
             continue
         if is_worker and int(fields[1]) == parent and fields[0] not in "ZX":
@@ -396,7 +396,7 @@ def test_quiet_workers_print_nothing(heard: Heard, capfd: pytest.CaptureFixture[
 
 
 def test_workers_that_cannot_start_are_an_error(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.base.process.START", "raise SystemExit(9)")
+    monkeypatch.setattr("webtext.base.workers.process.START", "raise SystemExit(9)")
     with LocalEngine(1) as engine, pytest.raises(MachineError, match=r"cannot start \(exit status 9\)"):
         heard.map(engine, work.process, [["a"]])
 
@@ -419,7 +419,7 @@ SCRIPT = f"""
 import sys
 sys.path.append({HERE!r})
 import worker_functions as work
-from webtext.base.engine import LocalEngine
+from webtext.base.workers.engine import LocalEngine
 engine = LocalEngine(2)
 print(engine.map({{function}}, {{tasks}}, on_done=lambda index, result: print(index, result)))
 """
@@ -439,7 +439,11 @@ def test_a_script_needs_no_main_guard(how: str, tmp_path: Path) -> None:
 
 
 def test_a_function_of_the_main_script_is_refused_with_the_remedy() -> None:
-    text = "from webtext.base.engine import LocalEngine\ndef f(journal, task): pass\nLocalEngine(1).map(f, [1], on_done=print)"
+    text = (
+        "from webtext.base.workers.engine import LocalEngine\n"
+        "def f(journal, task): pass\n"
+        "LocalEngine(1).map(f, [1], on_done=print)"
+    )
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
     assert "move it to a module of its own" in ran.stderr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webtext.base.http_head import split_http
+from webtext.base.web.http_head import split_http
 
 INTERIM = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
 FINAL = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody"

@@ -9,7 +9,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.identifiers import VALIDATION_RATIO, link_id, page_document_id, split_of, text_digest
+from webtext.base.parts.identifiers import VALIDATION_RATIO, link_id, page_document_id, split_of, text_digest
 
 N = 20_000
 
@@ -57,6 +57,6 @@ def test_the_split_is_keyed_and_so_independent_of_the_order_of_ids() -> None:
 
 
 def test_ids_are_known_without_arrow() -> None:
-    code = "import sys, webtext.base.identifiers; print('pyarrow' in sys.modules, 'numpy' in sys.modules)"
+    code = "import sys, webtext.base.parts.identifiers; print('pyarrow' in sys.modules, 'numpy' in sys.modules)"
     answer = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.split() == ["False", "False"]

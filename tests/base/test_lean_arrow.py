@@ -11,7 +11,7 @@ import pytest
 CHILD = """
 import sys
 import pyarrow as pa
-from webtext.base.lean_arrow import keep_pandas_out
+from webtext.base.parts.lean_arrow import keep_pandas_out
 keep_pandas_out()
 table = pa.Table.from_pylist([{"a": "x", "b": [1]}])
 assert table.to_pylist() == [{"a": "x", "b": [1]}]
@@ -31,10 +31,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import stage_functions
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
-from webtext.base.recipe import Recipe
+from webtext.base.workers.engine import LocalEngine
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.stage import PartTask, run_parts
+from webtext.base.parts.stage import PartTask, run_parts
 outputs = {name: (f"{sys.argv[2]}/{name}", "dropped") for name in ("kept", "dropped")}
 tasks = [PartTask(index=0, sources=(), payload={"numbers": [1, 2, 3]}, depends="")]
 with LocalEngine(workers=1) as engine:

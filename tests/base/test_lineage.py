@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
-from webtext.base.lineage import Stale, stale, stale_neighbours, warn_if_stale
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.lineage import Stale, stale, stale_neighbours, warn_if_stale
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartContext, PartTask, run_parts
+from webtext.base.workers.engine import LocalEngine
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.opt_outs import HEAD_BYTES, body_opt_outs, header_opt_outs, meta_opt_outs
+from webtext.base.web.opt_outs import HEAD_BYTES, body_opt_outs, header_opt_outs, meta_opt_outs
 
 NOAI = b'<meta name="robots" content="noai">'
 
@@ -155,7 +155,7 @@ HOSTILE = {
 def test_hostile_pages_take_linear_time(page: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """This holds even without the bound on bytes, which by itself would make any of them cheap."""
     meta_opt_outs(page)
-    monkeypatch.setattr("webtext.base.opt_outs.HEAD_BYTES", len(page))
+    monkeypatch.setattr("webtext.base.web.opt_outs.HEAD_BYTES", len(page))
     meta_opt_outs(page)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from webtext.base.counts import Counts
 from webtext.base.errors import InputError
-from webtext.base.partset import Failure, PartSet
-from webtext.base.partwriter import SetWriter, part_key
-from webtext.base.recipe import Recipe
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.partwriter import SetWriter, part_key
+from webtext.base.parts.recipe import Recipe
 
 RECIPE = Recipe(stage="test", code_version=1, settings={"min_karma": 3})
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.recipe import Recipe, canonical_json, sha256_json
+from webtext.base.parts.recipe import Recipe, canonical_json, sha256_json
 
 RECIPE: dict[str, Any] = {
     "stage": "clean.extract",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.base.identifiers import link_id, split_of
+from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.sample import Sample, smallest_with_a_link
 
 LINKS = [link_id(f"http://host.example/{i}") for i in range(20_000)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from webtext.base.identifiers import ID_HEX_DIGITS
-from webtext.base.schemas import SCHEMAS
+from webtext.base.parts.identifiers import ID_HEX_DIGITS
+from webtext.base.parts.schemas import SCHEMAS
 
 
 @pytest.mark.parametrize("kind", SCHEMAS)

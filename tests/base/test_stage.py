@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.counts import Counts
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
-from webtext.base.partset import Failure, PartSet
-from webtext.base.recipe import Recipe
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.stage import PartTask, run_parts
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import LocalEngine
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

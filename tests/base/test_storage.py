@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from webtext.base.errors import InputError, MachineError, NetworkError
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
 
 

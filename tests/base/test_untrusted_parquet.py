@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from webtext.base.untrusted_parquet import BATCH_BYTES, Expands, parquet_batches, rows_of
+from webtext.base.parts.untrusted_parquet import BATCH_BYTES, Expands, parquet_batches, rows_of
 
 
 def strings(values: Sequence[bytes | None]) -> pa.Array:
@@ -86,7 +86,7 @@ BOMBS = {
 }
 MEASURE = """
 import resource, sys, time
-from webtext.base.untrusted_parquet import Expands, parquet_batches
+from webtext.base.parts.untrusted_parquet import Expands, parquet_batches
 before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
 try:
     next(parquet_batches(open(sys.argv[1], "rb"), ["text"]))

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from webtext.base import urls
-from webtext.base.urls import (
+from webtext.base.web import urls
+from webtext.base.web.urls import (
     canonical_url,
     host_of,
     join_url,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.journal import Failed, Journal
+from webtext.base.workers.journal import Failed, Journal
 
 
 def process(journal: Journal, records: Sequence[str]) -> list[str]:

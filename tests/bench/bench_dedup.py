@@ -31,10 +31,10 @@ from datasketch import MinHash
 from real_data import real_data
 from rensa import RMinHash
 
-from webtext.base.identifiers import text_digest
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash

@@ -21,11 +21,11 @@ from typing import Any
 import pyarrow as pa
 
 from webtext.app.diff import make_diff
-from webtext.base.identifiers import text_digest
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
-from webtext.base.schemas import SCHEMAS
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import SCHEMAS
 
 ROWS_PER_PART = 50_000
 TEXT = "Words that somebody wrote and others voted for. " * 50

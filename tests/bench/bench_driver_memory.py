@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
-from webtext.base.identifiers import text_digest
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents
 

@@ -96,8 +96,8 @@ def by_clean_extract(pages: list[Page], **settings: Any) -> list[str]:
     from warcio.warcwriter import WARCWriter
 
     from webtext.base.console import Console
-    from webtext.base.engine import LocalEngine
     from webtext.base.run import Run
+    from webtext.base.workers.engine import LocalEngine
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.extract.pages import extract_documents
 

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_data import real_data
 
 from webtext.base.config import from_table, load_config, section_of
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer

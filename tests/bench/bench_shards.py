@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.format import shard_name
 from webtext.shards.shardfile import ShardWriter
@@ -210,7 +210,7 @@ def pack(folder: Path, data: str | None) -> None:
 
     from tokenizer_texts import cut_documents  # type: ignore[import-not-found]
 
-    from webtext.base.identifiers import text_digest
+    from webtext.base.parts.identifiers import text_digest
     from webtext.tokenizer import Tokenizer
 
     with lzma.open(Path(data) / "corpora" / "en.txt.xz") as file:
@@ -249,8 +249,8 @@ def pack_once(folder: Path, tokenizer: Path) -> None:
     import shutil
 
     from webtext.base.console import Console
-    from webtext.base.journal import Journal
     from webtext.base.run import Run
+    from webtext.base.workers.journal import Journal
     from webtext.shards import pack as packing
 
     class HereAlone:

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 from real_data import real_data
 
-from webtext.base.schemas import SIGNALS
+from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.dedup.sign import texts_of
 from webtext.clean.rules.decide import decide

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from webtext.app.lookup import find_rows
-from webtext.base.identifiers import text_digest
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
-from webtext.base.schemas import SCHEMAS
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import SCHEMAS
 
 ROWS_PER_PART = 100_000
 WANTED = 450

@@ -27,8 +27,8 @@ from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
+from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
-from webtext.base.warc import read_responses
 from webtext.crawl.pages.warc_writer import Exchange, WarcWriter
 
 ASKED = [(b"Host", b"docs.example.org"), (b"User-Agent", b"bench"), (b"Accept-Encoding", b"gzip")]

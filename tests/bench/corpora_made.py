@@ -25,7 +25,7 @@ from corpora_texts import (
     with_copies,
 )
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import bench_extract
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.clean.extract.charset import decode
 from webtext.clean.extract.html import parse
 

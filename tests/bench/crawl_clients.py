@@ -30,12 +30,12 @@ Take = Callable[[str, bytes], None]
 
 
 def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    from webtext.base.identifiers import link_id
-    from webtext.base.partwriter import SetWriter
-    from webtext.base.recipe import Recipe
+    from webtext.base.archives.reader import read_responses
+    from webtext.base.parts.identifiers import link_id
+    from webtext.base.parts.partwriter import SetWriter
+    from webtext.base.parts.recipe import Recipe
     from webtext.base.run import Run
     from webtext.base.storage import Folder
-    from webtext.base.warc import read_responses
     from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 
     writer = SetWriter(str(folder / "links"), "links", Recipe(stage="bench", code_version=1, settings={}))
@@ -66,7 +66,7 @@ def bare_aiohttp(urls: Sequence[str], folder: Path, take: Take | None) -> Callab
     """Read the bodies as sent, and do nothing else."""
     import aiohttp
 
-    from webtext.base.content_coding import decode_body
+    from webtext.base.web.content_coding import decode_body
 
     async def fetch() -> None:
         left = iter(urls)

@@ -23,11 +23,11 @@ from crawl_server import Answers, hosts, page_number, serving
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from webtext.base.identifiers import link_id
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
-from webtext.base.warc import read_response_at, read_responses
+from webtext.base.archives.reader import read_response_at, read_responses
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 
 N_PAGES, N_HOSTS, N_KILLS = 2000, 200, 20
 PART_PAGES = 150

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 
 
 @pytest.fixture(scope="module")

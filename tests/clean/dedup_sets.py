@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from webtext.base.identifiers import text_digest
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.clean.dedup.find import Duplicates
 
 

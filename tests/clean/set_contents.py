@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 
 def rows(records: PartSet) -> list[dict[str, Any]]:

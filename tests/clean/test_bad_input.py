@@ -17,8 +17,8 @@ from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
 from webtext.base.console import Console
-from webtext.base.engine import Limits, LocalEngine
 from webtext.base.run import Run
+from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.reasons import FAILED

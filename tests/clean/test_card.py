@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.opt_outs import PAGE_OPT_OUTS
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
-from webtext.base.schemas import DOCUMENT
+from webtext.base.web.opt_outs import PAGE_OPT_OUTS
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean import card_facts
 from webtext.clean.card import card_text, records_digest
 from webtext.clean.card_facts import Facts, gather_facts

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean import _ngrams
 from webtext.clean.command import group
 from webtext.clean.decontaminate import reference

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set  # noqa: E402
 
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.dedup.find import find_duplicates

@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.identifiers import split_of
-from webtext.base.partset import PartSet
+from webtext.base.parts.identifiers import split_of
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean.command import group
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents

@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webtext.base.archives.reader import read_response_at
 from webtext.base.console import Console
-from webtext.base.engine import Limits, LocalEngine
 from webtext.base.errors import DryRun, InputError
-from webtext.base.identifiers import link_id, page_document_id, split_of, text_digest
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id, page_document_id, split_of, text_digest
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import PAGE
 from webtext.base.run import Run
-from webtext.base.schemas import PAGE
 from webtext.base.storage import Folder
-from webtext.base.warc import read_response_at
+from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract.body import Body, ExtractSettings
 from webtext.clean.extract.once import ExtractOnce
@@ -222,7 +222,7 @@ class ClockOfHanging:
         self._causes: list[str] = []
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("WEBTEXT_TEST_HANGS", str(hangs))
-        monkeypatch.setattr("webtext.base.engine.time", self)
+        monkeypatch.setattr("webtext.base.workers.engine.time", self)
 
     def listen_to(self, engine: LocalEngine) -> None:
         """Note the causes for which the engine sets records aside."""

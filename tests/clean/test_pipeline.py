@@ -15,10 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import DryRun, InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.identifiers import link_id
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean.command import group
 from webtext.clean.dedup.reference import jaccard, shingle_set
 from webtext.clean.dedup.settings import DedupSettings

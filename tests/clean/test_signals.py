@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.schemas import SIGNALS
+from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.dedup.sign import texts_of
 from webtext.clean.rules import characters

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from unspaced_texts import edited, prose  # noqa: E402
 
+from webtext.base.parts.schemas import SIGNALS
 from webtext.base.run import Run
-from webtext.base.schemas import SIGNALS
 from webtext.clean import _minhash, _ngrams, _signals
 from webtext.clean.command import group
 from webtext.clean.decontaminate.reference import Table

@@ -15,11 +15,11 @@ import pytest
 from webtext.app.main import run as webtext
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import OLDER
 from webtext.base.run import Run
-from webtext.base.schemas import OLDER
 from webtext.base.storage import Folder
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents

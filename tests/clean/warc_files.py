@@ -13,11 +13,11 @@ from typing import Any
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from webtext.base.identifiers import link_id
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
-from webtext.base.stage import PartContext, PartTask
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask
 from webtext.clean.extract import pages as stage
 
 DATE = "2017-06-01T12:00:00Z"

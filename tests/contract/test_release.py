@@ -17,7 +17,7 @@ from conftest import LocalWeb  # noqa: E402
 from warc_files import article, page  # noqa: E402
 
 from webtext.app.main import run  # noqa: E402
-from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.parts.partset import PartSet  # noqa: E402
 
 README = (HERE.parents[1] / "clean" / "README.md").read_text(encoding="utf-8")
 

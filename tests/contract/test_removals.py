@@ -15,7 +15,7 @@ sys.path[:0] = [str(HERE.parent / "crawl"), str(HERE.parent / "clean")]  # the l
 from local_apis import CLIENT_ID, SECRET, LocalApis, post  # noqa: E402
 from warc_files import article, page, write_pages  # noqa: E402
 
-from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.clean.pipeline import CleanSettings, clean_pages  # noqa: E402
 from webtext.clean.removal_settings import RemovalSettings  # noqa: E402

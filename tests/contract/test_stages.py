@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from webtext.app.main import run as run_here
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 MAIN = [sys.executable, "-m", "webtext.app.main"]
 TIMES_AND_HOSTS = {"run.json", "metrics.jsonl", "state.json"}

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.base.identifiers import link_id, split_of
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id, split_of
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.urls import registrable_domain
+from webtext.base.web.urls import registrable_domain
 from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
-from webtext.base.warc import read_responses
 from webtext.crawl.archives import common_crawl
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError, NetworkError
 from webtext.base.storage import Folder
-from webtext.base.warc import read_responses
 from webtext.crawl.archives import cc_index, common_crawl
 from webtext.crawl.archives import server as archive_server
 from webtext.crawl.archives.archived_record import read_record

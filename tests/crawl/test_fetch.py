@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
+from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
-from webtext.base.warc import read_responses
 from webtext.crawl.fetch.reasons import REASONS
 from webtext.crawl.fetch.run import FetchSettings
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.identifiers import link_id
-from webtext.base.urls import host_of
+from webtext.base.parts.identifiers import link_id
+from webtext.base.web.urls import host_of
 from webtext.crawl.fetch.frontier import Frontier, in_share
 from webtext.crawl.pages.pages_set import Link
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
 from local_apis import LocalApis  # noqa: E402
 
 from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
-from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
 from webtext.crawl.apis.inputs import Items, Listing, Stories, parse_input  # noqa: E402

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
 from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
 
 from webtext.base.console import Console  # noqa: E402
-from webtext.base.engine import LocalEngine  # noqa: E402
 from webtext.base.errors import ConfigError, DryRun, NetworkError  # noqa: E402
-from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
+from webtext.base.workers.engine import LocalEngine  # noqa: E402
 from webtext.crawl.apis import reddit_api  # noqa: E402
 from webtext.crawl.apis.api import Api, Pace  # noqa: E402
 from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from webtext.base.identifiers import link_id
-from webtext.base.urls import host_of
+from webtext.base.parts.identifiers import link_id
+from webtext.base.web.urls import host_of
 from webtext.crawl.fetch import host_queues
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.settings import FetchSettings

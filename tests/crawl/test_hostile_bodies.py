@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from webtext.base.content_coding import BodyError
+from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
-from webtext.base.warc import read_responses
+from webtext.base.web.content_coding import BodyError
 
 sys.path.insert(0, str(Path(__file__).parent))
 

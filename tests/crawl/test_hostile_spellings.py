@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 
 sys.path.insert(0, str(Path(__file__).parent))
 

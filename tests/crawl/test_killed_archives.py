@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from webtext.base.partset import PartSet
+from webtext.base.archives.reader import read_response_at
+from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
-from webtext.base.warc import read_response_at
 from webtext.crawl.fetch.clock_journal import NAME
 
 sys.path.insert(0, str(Path(__file__).parent))

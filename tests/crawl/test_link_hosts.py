@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.base.identifiers import link_id
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.crawl.fetch.frontier import in_share
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.plan import link_hosts

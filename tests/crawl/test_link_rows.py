@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.identifiers import link_id
-from webtext.base.schemas import LINK
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.schemas import LINK
 from webtext.crawl.links.link_rows import LinkColumns, link_row, merge_posts
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import Submission

@@ -23,11 +23,11 @@ import zstandard
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
-from webtext.base.identifiers import link_id, split_of
-from webtext.base.journal import Journal
-from webtext.base.partset import PartSet
+from webtext.base.parts.identifiers import link_id, split_of
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
+from webtext.base.workers.journal import Journal
 from webtext.crawl.command import group
 from webtext.crawl.links import reading, votes
 from webtext.crawl.links.collect import broken_dumps, collect_links

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from webtext.base.journal import Journal
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.identifiers import link_id
-from webtext.base.partset import Part, PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import Part, PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
 from webtext.crawl.pages.stored_member import stored_member
@@ -145,7 +145,7 @@ def test_a_part_that_can_t_be_published_remains_open(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("webtext.base.partwriter.PartWriter.publish", full)
+        patch.setattr("webtext.base.parts.partwriter.PartWriter.publish", full)
         with pytest.raises(Exception, match="no space left"):
             publish(OpenPart(Folder(tmp_path), 0, ABOUT, recover(Folder(tmp_path), {})), tmp_path)
     assert finish(tmp_path) == (len(BODIES), EXPECTED)

@@ -17,7 +17,7 @@ import pytest
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError, MachineError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 from webtext.crawl.pages.link_table import LinkTable

@@ -12,9 +12,9 @@ import pytest
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.plan.plan import DAY, Pace, make_plan, measured, plan_text
 from webtext.crawl.plan.settings import PlanSettings

@@ -12,7 +12,7 @@ import pytest
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import PROFILES, LinkSettings

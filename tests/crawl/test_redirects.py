@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.fetch.redirects import redirect_target
 
 MakeLinks = Callable[..., str]

@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
 from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
 
 from webtext.base.console import Console  # noqa: E402
-from webtext.base.engine import LocalEngine  # noqa: E402
 from webtext.base.errors import ConfigError, DryRun, InputError, NetworkError  # noqa: E402
-from webtext.base.identifiers import link_id  # noqa: E402
-from webtext.base.partset import PartSet  # noqa: E402
+from webtext.base.parts.identifiers import link_id  # noqa: E402
+from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.base.storage import Folder  # noqa: E402
+from webtext.base.workers.engine import LocalEngine  # noqa: E402
 from webtext.crawl.apis.refresh import Refreshed, refresh_links  # noqa: E402
 from webtext.crawl.apis.refresh_settings import RefreshSettings  # noqa: E402
 from webtext.crawl.apis.settings import ApiSettings  # noqa: E402

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.base.warc import read_responses
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.base.content_coding import BodyError
-from webtext.base.partset import PartSet
+from webtext.base.archives.reader import read_response_at, read_responses
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.warc import read_response_at, read_responses
+from webtext.base.web.content_coding import BodyError
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
 from webtext.crawl.pages.warc_writer import IDENTICAL_PAYLOAD, Stored, WarcWriter

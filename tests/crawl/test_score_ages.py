@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.app.main import run as webtext
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.score_ages import DAY, EDGES, ScoreAges, score_ages

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from webtext.base.journal import Journal
+from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
 from webtext.crawl.links import dumps, sift_reference
 from webtext.crawl.links.dumps import RedditDump

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from webtext.base.errors import RunFailed
-from webtext.base.outcomes import check_settled
-from webtext.base.partset import PartSet
+from webtext.base.parts.outcomes import check_settled
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.fetch.silent_sites import DAY, NAME, SilentSites

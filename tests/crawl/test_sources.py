@@ -21,7 +21,7 @@ import zstandard
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import Reference, _revision, pinned
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.links import votes
 from webtext.crawl.links.collect import collect_links

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.surt import surt
 
 KEYS = {  # from iipc/webarchive-commons (Apache-2.0): WaybackURLKeyMakerTest and the canonicalizers' tests

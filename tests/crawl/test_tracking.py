@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.urls import canonical_url
+from webtext.base.web.urls import canonical_url
 from webtext.crawl.links.karma import link_url
 from webtext.crawl.tracking import NAMES, PREFIXES, without_tracking
 

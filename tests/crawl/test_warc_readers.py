@@ -14,8 +14,8 @@ import brotli
 import pytest
 import zstandard
 
-from webtext.base.partset import PartSet
-from webtext.base.warc import read_response_at, read_responses
+from webtext.base.archives.reader import read_response_at, read_responses
+from webtext.base.parts.partset import PartSet
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -21,7 +21,7 @@ from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, make_plan
 from webtext.app.demo.run import check_outcomes
 from webtext.app.trace import Tracer
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "clean"))
 

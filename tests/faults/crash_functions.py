@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from webtext.base.engine import LocalEngine, TaskFailure
-from webtext.base.journal import Journal
+from webtext.base.workers.engine import LocalEngine, TaskFailure
+from webtext.base.workers.journal import Journal
 from webtext.clean import _minhash, _signals, pipeline
 
 

@@ -15,8 +15,8 @@ from set_contents import contents, rows  # noqa: E402
 from warc_files import article  # noqa: E402
 
 from webtext.base.console import Console  # noqa: E402
-from webtext.base.engine import Limits  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
+from webtext.base.workers.engine import Limits  # noqa: E402
 from webtext.clean.language import LanguageSettings  # noqa: E402
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages  # noqa: E402
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import RunFailed
-from webtext.base.journal import Journal
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.journal import Journal
 from webtext.clean.dedup import sign
 from webtext.clean.dedup.find import RESULT, find_duplicates
 from webtext.clean.dedup.settings import DedupSettings

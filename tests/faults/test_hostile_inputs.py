@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.engine import LocalEngine
 from webtext.base.errors import InputError
-from webtext.base.lineage import parents_of, stale
-from webtext.base.partset import PartSet
+from webtext.base.parts.lineage import parents_of, stale
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import LocalEngine
 from webtext.clean.dedup.index import keep_index, open_index
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents

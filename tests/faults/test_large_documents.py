@@ -15,13 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from webtext.base.console import Console
-from webtext.base.digest import DIGEST_BYTES, RecordDigest, block_rows, row_bytes
-from webtext.base.engine import Limits, LocalEngine
-from webtext.base.partset import BATCH_BYTES, PartSet
-from webtext.base.partwriter import PartWriter
+from webtext.base.parts.digest import DIGEST_BYTES, RecordDigest, block_rows, row_bytes
+from webtext.base.parts.partset import BATCH_BYTES, PartSet
+from webtext.base.parts.partwriter import PartWriter
+from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
-from webtext.base.schemas import DOCUMENT
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.command import group
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.decontaminate.stage import decontaminate_documents

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.shards.shardfile import ShardWriter
 from webtext.train import TrainSettings, train_model

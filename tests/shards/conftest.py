@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.identifiers import text_digest
-from webtext.base.journal import Journal
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
 from webtext.shards import pack
 from webtext.shards.reader import TokenShards
 

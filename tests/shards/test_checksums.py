@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from webtext.base.errors import InputError, ShardCorrupt
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards, checksums, stream
 from webtext.shards.format import shard_name
 from webtext.shards.shardfile import ShardFile, ShardWriter

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, MachineError
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.shards import TokenShards, pack
 from webtext.shards.shardfile import ShardWriter
 

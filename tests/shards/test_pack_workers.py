@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run as webtext
-from webtext.base.engine import LocalEngine
 from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
 from webtext.shards import TokenShards
 from webtext.shards.pack import PackSettings, pack_shards
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, ShardCorrupt
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.shards.trace import trace

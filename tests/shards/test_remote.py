@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from webtext.base.errors import InputError, NetworkError, ShardCorrupt
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards, remote
 from webtext.shards.shardfile import ShardWriter
 from webtext.shards.trace import trace

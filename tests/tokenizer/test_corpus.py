@@ -20,11 +20,11 @@ import zstandard
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.identifiers import text_digest
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Silent
-from webtext.base.recipe import Recipe
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer, corpus
 from webtext.tokenizer.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer

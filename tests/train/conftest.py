@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.shards.shardfile import ShardWriter
 from webtext.train.checkpoint import Checkpoint, checkpoint_path, open_checkpoint
 from webtext.train.checkpoint_saver import CheckpointSaver

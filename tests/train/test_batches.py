@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed, ShardCorrupt
-from webtext.base.partset import PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train import TrainResult, TrainSettings, load_model, train_model

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError, MachineError
+from webtext.base.parts.recipe import sha256_json
 from webtext.base.progress import Progress
-from webtext.base.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards

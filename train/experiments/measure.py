@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.recipe import sha256_json
+from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
 from webtext.train.evaluate.texts import read_file, read_running_text

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from itertools import cycle, islice
 
-from webtext.base.engine import available_cores
 from webtext.base.errors import ConfigError
+from webtext.base.workers.engine import available_cores
 from webtext.train.experiments.side_by_side import Place
 from webtext.train.footprint import memory_on
 from webtext.train.parallel.mesh import MeshShape

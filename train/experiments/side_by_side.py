@@ -1,6 +1,6 @@
 """Make calls in separate processes, several at a time, each with its own place: a GPU, or a share of the cores.
 
-A worker of `base/engine.py` has one thread, a time limit per record and a memory limit. A training run has none of
+A worker of `base/workers/engine.py` has one thread, a time limit per record and a memory limit. A training run has none of
 these, needs its share of the machine, and is asked to end instead of being killed. So this module doesn't use that
 engine.
 """

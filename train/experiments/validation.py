@@ -1,6 +1,6 @@
 """The frozen validation set of a comparison: the documents that every corpus holds out, with the first corpus's texts.
 
-A keyed hash of the link decides whether a document is held out (`base/identifiers.py`). So corpora made from the same
+A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the same
 pages with different rules hold out the same ids, as far as their rules keep them. The set has the documents that all of
 them hold out, ordered by id, which is a hash. The texts are the first corpus's, since rules may change texts. It is
 written once, as `validation.jsonl` of {"id", "text"}, and identified by its SHA-256; other experiments use it with
@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from webtext.base.errors import InputError
-from webtext.base.partset import PartSet
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from webtext.base.partwriter import SetWriter
-from webtext.base.recipe import Recipe
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter

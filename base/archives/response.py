@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from webtext.base.content_coding import BodyError, decode_body
-from webtext.base.http_head import Headers, split_http
+from webtext.base.web.content_coding import BodyError, decode_body
+from webtext.base.web.http_head import Headers, split_http
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord

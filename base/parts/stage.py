@@ -18,14 +18,14 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from webtext.base.errors import DryRun, InputError, RunFailed
-from webtext.base.journal import KILLED_WORKER, Failed, Journal
-from webtext.base.lean_arrow import keep_pandas_out
-from webtext.base.lineage import PARENTS, places_of
-from webtext.base.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
-from webtext.base.partwriter import Parent, PartWriter, SetWriter, part_key
-from webtext.base.recipe import Recipe
+from webtext.base.parts.lean_arrow import keep_pandas_out
+from webtext.base.parts.lineage import PARENTS, places_of
+from webtext.base.parts.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
+from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder, disk_error
+from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
 
 T = TypeVar("T")
 R = TypeVar("R")

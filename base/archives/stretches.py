@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from webtext.base.warc_response import LENGTH_IS_WRONG, Response, read_record
+from webtext.base.archives.response import LENGTH_IS_WRONG, Response, read_record
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord

@@ -1,6 +1,6 @@
 """The columns of every record kind that stages exchange, as Arrow schemas with the meaning of each column.
 
-A column is required unless `nullable=True`. Readers reject a part whose schema differs (`base/partset.py`).
+A column is required unless `nullable=True`. Readers reject a part whose schema differs (`base/parts/partset.py`).
 Times are UTC seconds since 1970; hashes and ids are lower-case hex.
 """
 

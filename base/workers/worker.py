@@ -1,4 +1,4 @@
-"""The worker process: reads tasks from a socket, runs them and sends back results. `base/engine.py` starts it.
+"""The worker process: reads tasks from a socket, runs them and sends back results. `base/workers/engine.py` starts it.
 
 It is a plain `python -c` child instead of a multiprocessing one, so the user's main module isn't imported again: no
 `if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.
@@ -27,10 +27,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from webtext.base.errors import WebtextError
-from webtext.base.journal import Journal, JournalPage
 from webtext.base.storage import stopping_error
+from webtext.base.workers.journal import Journal, JournalPage
 
-START = "from webtext.base.worker import main; main()"
+START = "from webtext.base.workers.worker import main; main()"
 MAX_ERROR_CHARACTERS = 500
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 

@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
-from webtext.base.arc import ARC_START, read_arc
+from webtext.base.archives.arc import ARC_START, read_arc
+from webtext.base.archives.response import UNCHANGED, Response, plain_url, read_record
+from webtext.base.archives.stretches import GZIP_START, START_BYTES, Tail, records_of, stretches_of, with_lengths
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.base.warc_response import UNCHANGED, Response, plain_url, read_record
-from webtext.base.warc_stretches import GZIP_START, START_BYTES, Tail, records_of, stretches_of, with_lengths
 
 __all__ = ["UNCHANGED", "Response", "read_response_at", "read_responses"]
 

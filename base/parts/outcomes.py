@@ -7,13 +7,11 @@ unsettled: another run could change it. Only unsettled records cause exit code 1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from webtext.base.console import Console
 from webtext.base.errors import InputError, RunFailed
-
-if TYPE_CHECKING:
-    from webtext.base.counts import Counts
-    from webtext.base.partset import PartSet
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import PartSet
 
 _COPY = "download the damaged files again, then rerun the same command"
 _HOST = "crawl fetch with another --out asks the hosts again"
@@ -95,6 +93,12 @@ def why_empty(made: PartSet) -> tuple[str, str] | None:
     said = f"kept 0 of {counts.records_in:,} records in '{made.folder.url}': {reasons[most]:,} are '{most}'"
     default = "a setting named obey_* turns the rule off" if most.startswith("opt_out_") else "see --help"
     return said, LIKELY_CAUSES.get(most, default)
+
+
+def warn_if_empty(made: PartSet, console: Console) -> None:
+    """Warn if a set that was just written contains no kept record, and name the likely cause."""
+    if said := why_empty(made):
+        console.warn("\n  ".join(said))
 
 
 def check_kept(*sets: PartSet) -> None:

@@ -17,10 +17,10 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from webtext.base.counts import Counts
-from webtext.base.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, file_sha256, row_bytes
 from webtext.base.errors import InputError
-from webtext.base.partset import (
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, file_sha256, row_bytes
+from webtext.base.parts.partset import (
     ENTRIES,
     FAILURES,
     FORMAT_VERSION,
@@ -34,8 +34,8 @@ from webtext.base.partset import (
     entry_name,
     part_name,
 )
-from webtext.base.recipe import Recipe, sha256_json
-from webtext.base.schemas import SCHEMAS
+from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.storage import Folder, no_space_is_an_error
 
 COMPRESSION = "zstd"
@@ -193,7 +193,7 @@ class PartWriter:
             self._rows = []
 
     def _flush(self, *, last: bool) -> None:
-        """Write whole blocks (`base/digest.py`), so that file bytes do not depend on how rows came in."""
+        """Write whole blocks (`base/parts/digest.py`), so that file bytes do not depend on how rows came in."""
         self._make_table_of_rows()
         if not self._pending:
             return

@@ -1,6 +1,6 @@
 """The engine: maps a function over tasks in worker processes and survives records that crash or hang a worker.
 
-A worker notes the record it is working on (`base/journal.py`). If it dies, stalls or uses too much memory during that
+A worker notes the record it is working on (`base/workers/journal.py`). If it dies, stalls or uses too much memory during that
 record, the record is retried alone in a fresh worker:
 
     it kills the worker again  the record is set aside, and the part is retried without it
@@ -28,9 +28,9 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from webtext.base.errors import ConfigError, MachineError
-from webtext.base.journal import Journal
-from webtext.base.process import Death, WorkerProcess
-from webtext.base.worker import Done, Order, Preparation, Raised
+from webtext.base.workers.journal import Journal
+from webtext.base.workers.process import Death, WorkerProcess
+from webtext.base.workers.worker import Done, Order, Preparation, Raised
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -14,7 +14,7 @@ from typing import Any
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.partset import MANIFEST, RUN, PartSet
+from webtext.base.parts.partset import MANIFEST, RUN, PartSet
 from webtext.base.storage import Folder
 
 PARENTS = "parents"

@@ -13,8 +13,8 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
-from webtext.base.warc_response import MAX_RECORD_BYTES, Response, with_http
-from webtext.base.warc_stretches import GZIP_START, next_start
+from webtext.base.archives.response import MAX_RECORD_BYTES, Response, with_http
+from webtext.base.archives.stretches import GZIP_START, next_start
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webtext.base.content_coding import decoded_start
+from webtext.base.web.content_coding import decoded_start
 
 PRODUCT_TOKEN = "webtext"
 

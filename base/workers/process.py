@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import IO
 
-from webtext.base.journal import JournalPage
-from webtext.base.worker import START, Order, Preparation
+from webtext.base.workers.journal import JournalPage
+from webtext.base.workers.worker import START, Order, Preparation
 
 MEMORY_BACKSTOP_BYTES = 2 << 30
 """Added to twice the memory limit for the kernel's own limit: libraries reserve writable memory they never touch."""

@@ -1,13 +1,13 @@
 """Part sets, the files that stages exchange: a folder of numbered, immutable parts and one `manifest.json`.
 
-    DIR/part-00000.parquet          records of one kind (base/schemas.py), with attachments beside it (.warc.gz, .tok)
+    DIR/part-00000.parquet          records of one kind (base/parts/schemas.py), with attachments beside it (.warc.gz, .tok)
     DIR/part-00000.failures.jsonl   also an attachment: the records that failed, if there are any (`Failure`)
     DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
     DIR/manifest.json               collects the entries and seals the set; replaced atomically
     DIR/run.json                    times, hosts, workers: not covered by any hash
 
 Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
-`base/partwriter.py` writes part sets.
+`base/parts/partwriter.py` writes part sets.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from webtext.base.counts import Counts
-from webtext.base.digest import file_sha256
 from webtext.base.errors import InputError
-from webtext.base.schemas import OLDER, SCHEMAS
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.schemas import OLDER, SCHEMAS
+from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
 from webtext.base.storage import Folder
-from webtext.base.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

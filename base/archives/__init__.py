@@ -1,0 +1,1 @@
+"""Readers for WARC and ARC files."""

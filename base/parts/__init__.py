@@ -1,0 +1,1 @@
+"""Part sets: their files, schemas and digests, and the stages that make them."""

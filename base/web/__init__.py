@@ -1,0 +1,1 @@
+"""The web's own rules: URLs, HTTP heads, content codings, opt-outs in pages."""

@@ -1,0 +1,1 @@
+"""Worker processes: the engine that maps a function over parts, and the journal of records."""
