@@ -72,7 +72,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
     A dry run prints what there is to do and raises DryRun at the first stage that has work, since later stages depend on it.
     """
     from webtext.clean.pipeline import CleanSettings, check_settings, clean_pages
-    from webtext.shards.pack import pack_shards
+    from webtext.shards.writing.pack import pack_shards
     from webtext.tokenizer.corpus import train_tokenizer
 
     layout = Layout.of(config["build"])

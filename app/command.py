@@ -42,8 +42,8 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_failures
     from webtext.app.config import BuildConfig
-    from webtext.app.report import write_report
-    from webtext.app.stale import stale_in
+    from webtext.app.inspect.stale import stale_in
+    from webtext.app.reports.report import write_report
 
     config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
     layout = run_build(config, run)
@@ -66,8 +66,8 @@ def _estimate(config: BuildConfig, layout: Layout) -> tuple[dict[str, Any], list
     """Return a sample's estimate as JSON and as text; both are empty for a whole build."""
     if config["build"].sample is None:
         return {}, []
-    from webtext.app.estimate import write_estimate
-    from webtext.app.estimate_text import estimate_text
+    from webtext.app.estimates.estimate import write_estimate
+    from webtext.app.estimates.estimate_text import estimate_text
 
     estimate = write_estimate(config, layout)
     return {"estimate": estimate}, [estimate_text(estimate), ""]
@@ -89,7 +89,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     from webtext.app.chain import check_failures
     from webtext.app.chain import pretrain as run_pretrain
     from webtext.app.config import BuildConfig
-    from webtext.app.report import write_report
+    from webtext.app.reports.report import write_report
     from webtext.train.evaluate.perplexity import perplexity_text
 
     config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
@@ -116,7 +116,7 @@ Writes: FOLDER/report.html and FOLDER/report.json
 @click.argument("folder")
 def report(run: Run, folder: str) -> None:
     """Write report.html and report.json for the build in FOLDER: funnel, samples and curves on one self-contained page."""
-    from webtext.app.report import make_report, write_report
+    from webtext.app.reports.report import make_report, write_report
 
     if run.dry_run:
         make_report(folder)
@@ -199,8 +199,8 @@ def inspect_doc(run: Run, build_folder: str, url_or_id: str, with_text: bool) ->
     Reads:  the folder of a build
     Writes: nothing
     """
-    from webtext.app.trace import Tracer
-    from webtext.app.trace_text import trace_text
+    from webtext.app.inspect.trace import Tracer
+    from webtext.app.inspect.trace_text import trace_text
 
     tracer = Tracer(_build(build_folder))
     found = tracer.find(url_or_id)
@@ -232,9 +232,9 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
     from dataclasses import asdict
 
     from webtext.app.chain import Layout
-    from webtext.app.trace import Tracer
-    from webtext.app.trace_text import trace_text
-    from webtext.shards.reader import TokenShards
+    from webtext.app.inspect.trace import Tracer
+    from webtext.app.inspect.trace_text import trace_text
+    from webtext.shards.reading.reader import TokenShards
     from webtext.shards.trace import trace as origin_of
 
     shard, colon, offset = place.rpartition(":")
@@ -270,8 +270,8 @@ def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
 
     URL or ID may name any document of the cluster.
     """
-    from webtext.app.trace import Tracer, find_cluster
-    from webtext.app.trace_text import cluster_text
+    from webtext.app.inspect.trace import Tracer, find_cluster
+    from webtext.app.inspect.trace_text import cluster_text
 
     trace = Tracer(_build(build_folder)).find(url_or_id)
     found = find_cluster(build_folder, trace.document["id"]) if trace and trace.document else None
@@ -302,7 +302,7 @@ Writes: nothing
 def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) -> None:
     """Print dropped documents of BUILD with reason, value and threshold."""
     from webtext.app.chain import Layout
-    from webtext.app.trace_text import dropped_text
+    from webtext.app.inspect.trace_text import dropped_text
     from webtext.base.parts.partset import PartSet
 
     opened = PartSet.open(Layout(_build(build_folder)).dropped, "dropped")
@@ -335,8 +335,8 @@ Writes: nothing
 @click.argument("b", metavar="B")
 def inspect_diff(run: Run, a: str, b: str) -> None:
     """Print what changed from build A to build B: settings, and documents lost and gained by reason, with samples."""
-    from webtext.app.diff import make_diff
-    from webtext.app.diff_text import diff_text
+    from webtext.app.inspect.diff import make_diff
+    from webtext.app.inspect.diff_text import diff_text
 
     diff = make_diff(a, b)
     run.console.result(diff, diff_text(diff))

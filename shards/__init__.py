@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from webtext.shards.reader import TokenShards as TokenShards
-    from webtext.shards.sampler import Sampler as Sampler
-    from webtext.shards.windows import document_numbers as document_numbers
+    from webtext.shards.reading.reader import TokenShards as TokenShards
+    from webtext.shards.sampling.sampler import Sampler as Sampler
+    from webtext.shards.sampling.windows import document_numbers as document_numbers
 
 _PUBLIC_NAMES = {
-    "TokenShards": "webtext.shards.reader",
-    "Sampler": "webtext.shards.sampler",
-    "document_numbers": "webtext.shards.windows",
+    "TokenShards": "webtext.shards.reading.reader",
+    "Sampler": "webtext.shards.sampling.sampler",
+    "document_numbers": "webtext.shards.sampling.windows",
 }
 __all__ = ["Sampler", "TokenShards", "document_numbers"]
 

@@ -37,7 +37,7 @@ def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: 
     """
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.shards.info import describe, describe_text
-    from webtext.shards.pack import pack_shards
+    from webtext.shards.writing.pack import pack_shards
 
     tokens = pack_shards(documents, tokenizer, need_out(out), settings, run)
     found = describe(tokens.folder.url)
@@ -119,8 +119,8 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
     from webtext.base.errors import ConfigError
     from webtext.shards.format import shard_place
     from webtext.shards.info import sample_windows, window_at
-    from webtext.shards.pack import load_tokenizer
-    from webtext.shards.reader import TokenShards
+    from webtext.shards.reading.reader import TokenShards
+    from webtext.shards.writing.pack import load_tokenizer
 
     decoder = load_tokenizer(tokenizer)
     if at is None:
@@ -174,7 +174,7 @@ def convert(
     With --from, SOURCE is files, folders or globs; with --to, it is a part set of tokens.
     """
     from webtext.base.errors import ConfigError
-    from webtext.shards.convert import convert_from, convert_to
+    from webtext.shards.converting.convert import convert_from, convert_to
     from webtext.shards.info import describe, describe_text
 
     if (source_format is None) == (target_format is None):

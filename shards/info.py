@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
-from webtext.shards.reader import TokenShards
-from webtext.shards.sampler import Sampler
+from webtext.shards.reading.reader import TokenShards
+from webtext.shards.sampling.sampler import Sampler
 from webtext.shards.trace import trace
 
 

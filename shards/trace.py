@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webtext.base.errors import InputError
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The training loss of a window: which tokens attend to which, and which targets count.
 
-A window contains several documents, each opened by an end-of-text, or one document and padding (`shards/windows.py`).
+A window contains several documents, each opened by an end-of-text, or one document and padding (`shards/sampling/windows.py`).
 With document masks a token attends only to its own document, including the end-of-text that opens it. That end-of-text
 is also the target after the last token of the document before. Positions count through the window, masked or not:
 GPT-2's are absolute, and each is trained on all of a corpus. In windows that don't cross documents, the first

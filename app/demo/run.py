@@ -17,8 +17,8 @@ from webtext.app.config import BuildConfig
 from webtext.app.demo.dump import write_dump
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan
-from webtext.app.report import write_report
-from webtext.app.trace import Trace, Tracer
+from webtext.app.inspect.trace import Trace, Tracer
+from webtext.app.reports.report import write_report
 from webtext.base.errors import MachineError, RunFailed
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.app import diff_buckets, diff_documents
-from webtext.app.diff import make_diff
-from webtext.app.diff_text import diff_text, visible
+from webtext.app.inspect import diff_buckets, diff_documents
+from webtext.app.inspect.diff import make_diff
+from webtext.app.inspect.diff_text import diff_text, visible
 from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts

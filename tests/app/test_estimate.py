@@ -12,12 +12,12 @@ import pytest
 
 from webtext.app.chain import Layout, smaller_sample
 from webtext.app.config import BuildConfig
-from webtext.app.estimate import ESTIMATE, SETS
-from webtext.app.estimate_text import estimate_text
+from webtext.app.estimates.estimate import ESTIMATE, SETS
+from webtext.app.estimates.estimate_text import estimate_text
+from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
-from webtext.app.report import make_report
-from webtext.app.report_html import render
-from webtext.app.trace import Tracer
+from webtext.app.reports.report import make_report
+from webtext.app.reports.report_html import render
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from webtext.app.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
+from webtext.app.estimates.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
 
 
 def test_wilsons_interval_is_that_of_his_paper_where_the_sample_is_a_small_part() -> None:

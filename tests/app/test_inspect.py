@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
-from webtext.app.trace import Tracer
 
 from .conftest import IDS, TARGET_URLS, TEXTS
 

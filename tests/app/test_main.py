@@ -147,7 +147,7 @@ def test_an_error_nobody_foresaw_is_short_and_can_show_where_it_came_from(
     def break_(folder: str) -> str:
         raise ZeroDivisionError("a\nb")
 
-    monkeypatch.setattr("webtext.app.report.write_report", break_)
+    monkeypatch.setattr("webtext.app.reports.report.write_report", break_)
     assert run(["report", "x"]) == 1
     assert capsys.readouterr().err == (
         "error: unexpected ZeroDivisionError: a b\n  to see where, for a bug report: WEBTEXT_TRACEBACK=1 webtext ...\n"

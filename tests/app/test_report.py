@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
-from webtext.app.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
-from webtext.app.report_html import render
-from webtext.app.report_lengths import BINS, BOUNDS
-from webtext.app.report_svg import length_bars, loss_curves
+from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
+from webtext.app.reports.report_html import render
+from webtext.app.reports.report_lengths import BINS, BOUNDS
+from webtext.app.reports.report_svg import length_bars, loss_curves
 from webtext.base.errors import InputError
 
 SCRIPT = "<script>alert('&\"')</script>"  # in titles, URLs, texts, causes and the model's sample

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from webtext.app.chain import Layout
+from webtext.app.inspect.stale import stale_in
 from webtext.app.main import run
-from webtext.app.report import make_report
-from webtext.app.stale import stale_in
+from webtext.app.reports.report import make_report
 from webtext.base.parts.partset import PartSet
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))

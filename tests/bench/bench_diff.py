@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from webtext.app.diff import make_diff
+from webtext.app.inspect.diff import make_diff
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter

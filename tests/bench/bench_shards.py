@@ -28,8 +28,8 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.format import shard_name
+from webtext.shards.reading.verify import verify_shard
 from webtext.shards.shardfile import ShardWriter
-from webtext.shards.verify import verify_shard
 
 HASH = "00" * 32
 VOCABULARY = 50_257
@@ -251,7 +251,7 @@ def pack_once(folder: Path, tokenizer: Path) -> None:
     from webtext.base.console import Console
     from webtext.base.run import Run
     from webtext.base.workers.journal import Journal
-    from webtext.shards import pack as packing
+    from webtext.shards.writing import pack as packing
 
     class HereAlone:
         """An engine that runs tasks in this process."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from webtext.app.lookup import find_rows
+from webtext.app.inspect.lookup import find_rows
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter

@@ -32,8 +32,8 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import dedup_documents, filter_documents, read_documents
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.text import clean_text
-from webtext.shards.pack import pack_shards
 from webtext.shards.settings import PackSettings
+from webtext.shards.writing.pack import pack_shards
 from webtext.tokenizer import Tokenizer
 
 HELD_OUT_CHARACTERS = 100_000

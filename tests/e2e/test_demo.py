@@ -20,7 +20,7 @@ from webtext.app.chain import Layout
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, make_plan
 from webtext.app.demo.run import check_outcomes
-from webtext.app.trace import Tracer
+from webtext.app.inspect.trace import Tracer
 from webtext.base.parts.partset import PartSet
 
 

@@ -59,7 +59,7 @@ CHILD = """
 import resource, sys, time
 from webtext.app.main import main
 megabytes = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-import webtext.clean.pipeline, webtext.app.report, webtext.app.trace
+import webtext.clean.pipeline, webtext.app.reports.report, webtext.app.inspect.trace
 before, begun = megabytes(), time.process_time()
 try:
     main(sys.argv[1:])

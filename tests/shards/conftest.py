@@ -16,8 +16,8 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
-from webtext.shards import pack
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
+from webtext.shards.writing import pack
 
 
 class ByteTokenizer:

@@ -18,8 +18,9 @@ from webtext.base.errors import InputError, ShardCorrupt
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.shards import Sampler, TokenShards, checksums, stream
+from webtext.shards import Sampler, TokenShards, checksums
 from webtext.shards.format import shard_name
+from webtext.shards.sampling import stream
 from webtext.shards.shardfile import ShardFile, ShardWriter
 
 from .range_server import serving

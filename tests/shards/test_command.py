@@ -113,7 +113,7 @@ def test_sample_of_a_missing_position_is_a_short_error(
 def test_sample_with_another_tokenizer_is_refused(
     tokens: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webtext.shards.pack.load_tokenizer", lambda _: ByteTokenizer(name="other"))
+    monkeypatch.setattr("webtext.shards.writing.pack.load_tokenizer", lambda _: ByteTokenizer(name="other"))
     assert run(["shards", "sample", tokens, "--tokenizer", "other.json"]) == 3
     assert "was packed with tokenizer" in capsys.readouterr().err
 

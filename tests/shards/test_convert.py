@@ -14,10 +14,12 @@ import pytest
 from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.base.run import Run
-from webtext.shards import TokenShards, convert, pack
-from webtext.shards.cutting import cut
+from webtext.shards import TokenShards
+from webtext.shards.converting import convert
+from webtext.shards.converting.cutting import cut
 from webtext.shards.settings import PackSettings
 from webtext.shards.trace import trace
+from webtext.shards.writing import pack
 
 from .conftest import ByteTokenizer, InProcessEngine, document, pack_here, write_corpus
 
@@ -261,7 +263,7 @@ def test_the_split_is_that_of_the_name_unless_one_is_given(tokens: str, tmp_path
 
 
 def test_documents_begin_or_end_at_end_of_text_and_end_at_their_own_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.shards.cutting.PIECE", 3)
+    monkeypatch.setattr("webtext.shards.converting.cutting.PIECE", 3)
     stream = np.array(ids("ab||cdefg|hi"), np.uint16)
     assert [part.tolist() for part in cut(stream, EOT, np.array([0, 2, 6, 6, 12]))] == [
         ids(text) for text in ("", "ab", "|", "|", "cd", "", "efg|", "hi")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.shards.mixture import Mixture
+from webtext.shards.sampling.mixture import Mixture
 
 WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=8)
 

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.parts.partset import PartSet
-from webtext.shards import TokenShards, pack
+from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
+from webtext.shards.writing import pack
 
 from .conftest import ByteTokenizer, document, pack_here, write_corpus
 

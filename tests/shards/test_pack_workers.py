@@ -12,7 +12,7 @@ from webtext.app.main import run as webtext
 from webtext.base.run import Run
 from webtext.base.workers.engine import LocalEngine
 from webtext.shards import TokenShards
-from webtext.shards.pack import PackSettings, pack_shards
+from webtext.shards.writing.pack import PackSettings, pack_shards
 
 from .conftest import document, write_corpus
 from .test_pack import files

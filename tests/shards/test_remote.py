@@ -15,7 +15,8 @@ import pytest
 from webtext.base.errors import InputError, NetworkError, ShardCorrupt
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.shards import Sampler, TokenShards, remote
+from webtext.shards import Sampler, TokenShards
+from webtext.shards.reading import remote
 from webtext.shards.shardfile import ShardWriter
 from webtext.shards.trace import trace
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from webtext.shards import resident
-from webtext.shards.resident import Range, Resident
+from webtext.shards.sampling import resident
+from webtext.shards.sampling.resident import Range, Resident
 
 
 class Fetcher:

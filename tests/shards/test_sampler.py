@@ -12,8 +12,8 @@ import pytest
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.shards import Sampler, TokenShards
-from webtext.shards.stream import ORDER_VERSION
-from webtext.shards.windows import RingWindows
+from webtext.shards.sampling.stream import ORDER_VERSION
+from webtext.shards.sampling.windows import RingWindows
 
 from .conftest import ByteTokenizer
 
@@ -231,7 +231,7 @@ def test_impossible_weights_are_rejected(shards: TokenShards, weights: list[floa
 def test_sets_of_two_tokenizers_do_not_mix(shards_of: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     first = shards_of([["abcdef"]])
     other = ByteTokenizer(name="other")
-    monkeypatch.setattr("webtext.shards.pack.load_tokenizer", lambda _: other)
+    monkeypatch.setattr("webtext.shards.writing.pack.load_tokenizer", lambda _: other)
     with pytest.raises(InputError, match="packed with another tokenizer"):
         Sampler([first, shards_of([["abcdef"]], folder="other")], context=2)
 
@@ -241,10 +241,10 @@ def test_a_local_group_that_would_fill_the_memory_is_not_read_ahead(
 ) -> None:
     """97 tokens of two bytes make one group with 192 bytes of windows."""
     asked: list[str] = []
-    monkeypatch.setattr("webtext.shards.stream.read_ahead", lambda path, *_: asked.append(path))
+    monkeypatch.setattr("webtext.shards.sampling.stream.read_ahead", lambda path, *_: asked.append(path))
     for memory, n_shards in ((4 * 192 - 1, 0), (4 * 192, 3)):
         asked.clear()
-        monkeypatch.setattr("webtext.shards.stream.memory_bytes", lambda memory=memory: memory)
+        monkeypatch.setattr("webtext.shards.sampling.stream.memory_bytes", lambda memory=memory: memory)
         sampler = Sampler(shards, context=8)
         next(sampler)
         assert len(set(asked)) == n_shards

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ShardCorrupt
-from webtext.shards import TokenShards, shard_tokens
-from webtext.shards.shard_tokens import ShardTokens, keeping_blocks
+from webtext.shards import TokenShards
+from webtext.shards.reading import shard_tokens
+from webtext.shards.reading.shard_tokens import ShardTokens, keeping_blocks
 
 from .range_server import serving
 from .test_checksums import CHECKED, flip, make_set

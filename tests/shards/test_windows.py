@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.shards.windows import DocumentWindows, RingWindows, document_numbers
+from webtext.shards.sampling.windows import DocumentWindows, RingWindows, document_numbers
 
 
 @given(n_tokens=st.integers(2, 400), context=st.integers(1, 20), epoch=st.integers(0, 3))

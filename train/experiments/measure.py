@@ -96,7 +96,7 @@ def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str
 
 
 def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -> dict[str, Measure]:
-    from webtext.shards.pack import need_eot_id
+    from webtext.shards.writing.pack import need_eot_id
     from webtext.tokenizer import Tokenizer
     from webtext.train.checkpoint import load_model
     from webtext.train.distributed import join_world

@@ -1,7 +1,7 @@
 """Make a build's report as one JSON value: the funnel by stage and reason, alarms, samples, the loss curve.
 
 Everything is read from manifests, parts and `metrics.jsonl`; nothing is measured here, and sets are streamed.
-`app/report_html.py` draws it.
+`app/reports/report_html.py` draws it.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.chain import Layout
-from webtext.app.lookup import find_rows, open_if_there
-from webtext.app.report_lengths import length_histogram
-from webtext.app.stale import stale_in
+from webtext.app.inspect.lookup import find_rows, open_if_there
+from webtext.app.inspect.stale import stale_in
+from webtext.app.reports.report_lengths import length_histogram
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
@@ -80,7 +80,7 @@ _REMEDY = "rerun the command that wrote it, or remove the file"
 
 def write_report(root: str) -> str:
     """Write `report.json` and `report.html` into the build's folder; return the page's path."""
-    from webtext.app.report_html import render
+    from webtext.app.reports.report_html import render
 
     report = make_report(root)
     folder = Folder(root)

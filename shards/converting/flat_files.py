@@ -15,9 +15,9 @@ from pathlib import Path
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import cut, mapped, write_closed
+from webtext.shards.converting.cutting import cut, mapped, write_closed
 from webtext.shards.format import Tokens
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
 
 LLM_C_HEADER_BYTES = 1024
 LLM_C_KINDS = {2: (20240520, 1), 4: (20240801, 7)}

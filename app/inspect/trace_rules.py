@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webtext.app.lookup import find_rows
+from webtext.app.inspect.lookup import find_rows
 from webtext.base.config import from_table
 from webtext.base.parts.partset import PartSet
 from webtext.clean.rules.thresholds import RULES, RuleSettings

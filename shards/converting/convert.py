@@ -22,15 +22,15 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.shards.datatrove import read_datatrove, write_datatrove
-from webtext.shards.flat_files import read_llm_c, read_nanogpt, write_llm_c, write_nanogpt
+from webtext.shards.converting.datatrove import read_datatrove, write_datatrove
+from webtext.shards.converting.flat_files import read_llm_c, read_nanogpt, write_llm_c, write_nanogpt
+from webtext.shards.converting.id_tables import read_table, write_table
+from webtext.shards.converting.megatron import read_megatron, write_megatron
 from webtext.shards.format import SPLITS, Tokens
-from webtext.shards.id_tables import read_table, write_table
-from webtext.shards.megatron import read_megatron, write_megatron
-from webtext.shards.pack import NO_TOKENS, load_tokenizer, need_eot_id
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
 from webtext.shards.settings import PackSettings
-from webtext.shards.splitwriter import SplitWriter, Vocabulary
+from webtext.shards.writing.pack import NO_TOKENS, load_tokenizer, need_eot_id
+from webtext.shards.writing.splitwriter import SplitWriter, Vocabulary
 
 CODE_VERSION = 3
 _BATCH_ROWS = 4096

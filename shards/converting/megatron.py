@@ -17,9 +17,9 @@ import numpy as np
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import cut, mapped, write_closed
+from webtext.shards.converting.cutting import cut, mapped, write_closed
 from webtext.shards.format import Tokens
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
 
 MAGIC = b"MMIDIDX\0\0"
 _HEADER = struct.Struct("<9s Q B Q Q")

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import cut
+from webtext.shards.converting.cutting import cut
 from webtext.shards.format import Tokens
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
 
 COLUMNS = ("input_ids", "tokens", "ids")
 """Possible names of the column with the ids; the first one that exists is used."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from webtext.shards.permutation import Permutation
+from webtext.shards.sampling.permutation import Permutation
 
 Indices = npt.NDArray[np.int64]
 

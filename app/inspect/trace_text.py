@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from webtext.app.trace import Cluster, Trace
+from webtext.app.inspect.trace import Cluster, Trace
 
 LABEL_WIDTH = 10
 MAX_POSTS = 5

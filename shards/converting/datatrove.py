@@ -16,9 +16,9 @@ import numpy as np
 
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.shards.cutting import NO_ENDS, cut, mapped, write_closed
+from webtext.shards.converting.cutting import NO_ENDS, cut, mapped, write_closed
 from webtext.shards.format import Tokens, token_dtype
-from webtext.shards.reader import TokenShards
+from webtext.shards.reading.reader import TokenShards
 
 
 def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[tuple[str | None, Tokens]]:

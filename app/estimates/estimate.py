@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from webtext.app.chain import SECONDS, Layout
 from webtext.app.config import BuildConfig, PriceSettings
-from webtext.app.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
+from webtext.app.estimates.estimate_statistics import Range, duplicate_ratio, mean, total_of_share
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import Part, PartSet
 from webtext.base.sample import Sample

@@ -24,7 +24,7 @@ from webtext.base.run import Run
 from webtext.base.workers.journal import Failed
 from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
-from webtext.shards.splitwriter import SplitWriter, Vocabulary
+from webtext.shards.writing.splitwriter import SplitWriter, Vocabulary
 
 CODE_VERSION = 3
 END_OF_TEXT = "<|endoftext|>"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from webtext.app.chain import Layout
-from webtext.app.lookup import open_if_there
-from webtext.app.stale import model_recipe
+from webtext.app.inspect.lookup import open_if_there
+from webtext.app.inspect.stale import model_recipe
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.chain import Layout
-from webtext.app.diff_documents import Compared, Left, compare_documents
-from webtext.app.diff_recipes import SETS, Built, changed_settings
-from webtext.app.lookup import find_rows
-from webtext.app.stale import stale_in
+from webtext.app.inspect.diff_documents import Compared, Left, compare_documents
+from webtext.app.inspect.diff_recipes import SETS, Built, changed_settings
+from webtext.app.inspect.lookup import find_rows
+from webtext.app.inspect.stale import stale_in
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
 

@@ -11,8 +11,8 @@ from html import escape
 from typing import Any
 
 from webtext import __version__
-from webtext.app.report_style import STYLE
-from webtext.app.report_svg import length_bars, loss_curves
+from webtext.app.reports.report_style import STYLE
+from webtext.app.reports.report_svg import length_bars, loss_curves
 
 Row = Mapping[str, Any]
 

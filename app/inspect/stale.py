@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.chain import Layout
-from webtext.app.lookup import open_if_there
+from webtext.app.inspect.lookup import open_if_there
 from webtext.base.parts.lineage import stale
 from webtext.base.storage import Folder
 from webtext.train.checkpoint import STATE, list_checkpoints

@@ -15,11 +15,11 @@ import numpy as np
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.shards.format import HEADER_BYTES, Tokens
-from webtext.shards.order import EpochOrder, Indices
-from webtext.shards.reader import TokenShards
-from webtext.shards.resident import Range, Resident, memory_bytes, read_ahead
+from webtext.shards.reading.reader import TokenShards
+from webtext.shards.sampling.order import EpochOrder, Indices
+from webtext.shards.sampling.resident import Range, Resident, memory_bytes, read_ahead
+from webtext.shards.sampling.windows import DocumentWindows, RingWindows, Windows
 from webtext.shards.shardfile import ShardFile
-from webtext.shards.windows import DocumentWindows, RingWindows, Windows
 
 ORDER_VERSION = 2
 """Raised by hand when the same seed gives another order."""

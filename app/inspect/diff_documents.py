@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.app.diff_buckets import Buckets, buckets_for
-from webtext.app.diff_recipes import Built
+from webtext.app.inspect.diff_buckets import Buckets, buckets_for
+from webtext.app.inspect.diff_recipes import Built
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet
 

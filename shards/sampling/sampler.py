@@ -18,9 +18,9 @@ import numpy.typing as npt
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.shards.format import Tokens
-from webtext.shards.mixture import Mixture
-from webtext.shards.reader import TokenShards
-from webtext.shards.stream import ORDER_VERSION, WindowSettings, WindowStream
+from webtext.shards.reading.reader import TokenShards
+from webtext.shards.sampling.mixture import Mixture
+from webtext.shards.sampling.stream import ORDER_VERSION, WindowSettings, WindowStream
 
 BLOCK_BYTES = 64 << 20
 GROUP_BLOCKS = 64

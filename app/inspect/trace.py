@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from webtext.app.chain import Layout
-from webtext.app.lookup import find_rows, open_if_there
-from webtext.app.trace_rules import rules_of
+from webtext.app.inspect.lookup import find_rows, open_if_there
+from webtext.app.inspect.trace_rules import rules_of
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet

@@ -1,0 +1,1 @@
+"""`webtext build --dry-run`: the estimated size of a build."""

@@ -1,0 +1,1 @@
+"""`webtext inspect`: what a build contains, and why."""

@@ -1,0 +1,1 @@
+"""`webtext report`: one page about a build."""

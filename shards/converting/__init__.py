@@ -1,0 +1,1 @@
+"""Conversion between token shards and other projects' token files."""

@@ -1,0 +1,1 @@
+"""Deterministic training samples from token shards."""

@@ -1,0 +1,1 @@
+"""Writes token shards."""
