@@ -325,7 +325,7 @@ Examples:
   webtext inspect diff build-old build
 
 \b
-Reads:  the folders of two builds: every byte of their corpora
+Reads:  the folders of two builds
 Writes: nothing
 """
 
@@ -334,7 +334,7 @@ Writes: nothing
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 def inspect_diff(run: Run, a: str, b: str) -> None:
-    """Print what changed from build A to build B: settings, and documents lost and gained by reason, with samples."""
+    """Print what changed from build A to build B: settings, counts by reason, and documents lost and gained."""
     from webtext.app.inspect.diff import make_diff
     from webtext.app.inspect.diff_text import diff_text
 

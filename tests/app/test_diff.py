@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.app.inspect import diff_buckets, diff_documents
-from webtext.app.inspect.diff import make_diff
+from webtext.app.inspect import diff as diff_module
+from webtext.app.inspect.diff import NO_DECISION, make_diff
 from webtext.app.inspect.diff_text import diff_text, visible
 from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Failure
 
 from .conftest import SCRIPT, write_set
 
@@ -43,49 +43,39 @@ def write(
     corpus: Sequence[Mapping[str, Any]],
     dropped: Sequence[Mapping[str, Any]] = (),
     settings: Mapping[str, Any] | None = None,
+    reasons: Mapping[str, int] | None = None,
 ) -> str:
     """A build of a corpus in two parts, and of what was dropped."""
-    write_set(folder / "corpus", "corpus", [corpus[:1], corpus[1:]], settings=settings)
+    n_dropped = sum((reasons or {}).values())
+    counts = Counts(len(corpus) + n_dropped, len(corpus), dict(reasons or {}))
+    write_set(folder / "corpus", "corpus", [corpus[:1], corpus[1:]], settings=settings, counts=counts)
     write_set(folder / "dropped", "dropped", [dropped])
     return str(folder)
 
 
 def reasons(left: Mapping[str, Any]) -> dict[str, int]:
-    return {f"{row['stage']}: {row['reason']}": row["documents"] for row in left["reasons"]}
+    return {row["reason"]: row["documents"] for row in left["reasons"]}
 
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A keeps what B lost in every way that there is, and one document of B's own crawl is that of A, fetched again."""
     folder = tmp_path_factory.mktemp("diff")
-    kept = [
-        document(name) for name in ("same", "edited", "again", "short", "copy", "gone", "unlinked", "deep", "later")
-    ]
+    kept = [document(name) for name in ("same", "again", "short", "copy", "gone")]
     kept += [document("imported", url=None, link_ids=[], domain=None)]
-    kept += [document("hostile", f"{SCRIPT}{TURNED}", url=f"http://hostile.example/{SCRIPT}{TURNED}")]
-    kept += [document("removed", "words that their author took back")]
-    a = write(folder / "a", kept, [decision("was-short")], {"rules": {"rule": []}, "old": 1})
-    edited = document("edited", "other words")
-    again = document("again", "other words", id="again, fetched later")
+    kept += [document("hostile", url=f"http://hostile.example/{SCRIPT}{TURNED}")]
+    a = write(folder / "a", kept, [decision("was-short")], {"rules": {"rule": []}, "old": 1}, {"too_few_words": 1})
     b = write(
         folder / "b",
-        [document("same"), edited, again, document("was-short"), document("new")],
+        [document("same"), document("again", id="again, fetched later"), document("was-short"), document("new")],
         [
             decision("short"),
             decision("copy", "dedup", "near_duplicate", duplicate_of="same"),
-            decision("hostile", "dedup", "exact_duplicate"),
-            decision("removed", "remove", "requested", request="removed.example"),
+            decision("hostile", "dedup", "exact_duplicate", url=kept[-1]["url"]),
         ],
         {"rules": {"rule": ["too_few_words=9"]}, "new": [2]},
+        {"too_few_words": 1, "near_duplicate": 1, "exact_duplicate": 1},
     )
-    failure = Failure("part-00000.warc.gz:40 http://deep.example/", "too_deep", "deep")
-    write_set(folder / "b/documents", "documents", [[]], counts=Counts(1, 0, {}, {"too_deep": 1}), failures=[failure])
-    rows = [
-        {"link_id": "link gone", "outcome": "failed", "reason": "http_404"},
-        {"link_id": "link deep", "outcome": "fetched"},
-    ]
-    write_set(folder / "b/pages", "pages", [rows])
-    write_set(folder / "b/links", "links", [[{"link_id": f"link {name}"} for name in ("gone", "deep", "later")]])
     return a, b
 
 
@@ -96,25 +86,32 @@ def diff(pair: tuple[str, str]) -> dict[str, Any]:
 
 def test_every_document_is_counted_once(diff: dict[str, Any]) -> None:
     documents = diff["documents"]
-    assert (documents["kept_a"], documents["kept_b"]) == (12, 5)
-    assert documents["common"] == 3
+    assert (documents["kept_a"], documents["kept_b"], documents["common"]) == (7, 4, 2)
     assert documents["kept_a"] == documents["common"] + documents["lost"]["documents"]
     assert documents["kept_b"] == documents["common"] + documents["gained"]["documents"]
-    assert (documents["text_changed"], documents["fetched_again"]) == (2, 1)
 
 
 def test_what_is_lost_has_the_stage_and_the_reason_of_the_other_build(diff: dict[str, Any]) -> None:
-    assert reasons(diff["documents"]["lost"]) == {
+    lost, gained = diff["documents"]["lost"], diff["documents"]["gained"]
+    assert reasons(lost) == {
         "filter: too_few_words": 1,
         "dedup: near_duplicate": 1,
         "dedup: exact_duplicate": 1,
-        "remove: requested": 1,
-        "pages: http_404": 1,
-        "pages: not_fetched_yet": 1,
-        "links: not_a_link": 2,  # the one that nobody voted for, and the imported one, which has no link
-        "documents: too_deep": 1,
+        NO_DECISION: 2,
     }
-    assert reasons(diff["documents"]["gained"]) == {"filter: too_few_words": 1, "documents: not_among_its_inputs": 1}
+    assert reasons(gained) == {"filter: too_few_words": 1, NO_DECISION: 1}
+    assert {(row["id"], row["reason"]) for row in gained["samples"]} == {
+        ("was-short", "filter: too_few_words"),
+        ("new", NO_DECISION),
+    }
+
+
+def test_counts_by_reason_stand_side_by_side(diff: dict[str, Any]) -> None:
+    rows = [(row["reason"], row["a"], row["b"]) for row in diff["counts"] if row["set"] == "corpus"]
+    assert rows == [("kept", 7, 4), ("exact_duplicate", 0, 1), ("near_duplicate", 0, 1), ("too_few_words", 1, 1)]
+    shown = diff_text(diff)
+    assert re.search(r"  corpus: near_duplicate +0 +1\n", shown)
+    assert "corpus: too_few_words" not in shown, "it doesn't differ"
 
 
 def test_the_way_back_is_the_same_with_the_sides_changed(pair: tuple[str, str], diff: dict[str, Any]) -> None:
@@ -132,28 +129,13 @@ def test_settings_are_named_by_stage_old_and_new(diff: dict[str, Any]) -> None:
     }
 
 
-def test_samples_tell_what_was_measured_and_how_the_text_begins(diff: dict[str, Any]) -> None:
-    samples = {row["id"]: row for row in diff["documents"]["lost"]["samples"]}
-    assert len(samples) == diff["documents"]["lost"]["documents"]
-    assert samples["copy"]["duplicate_of"] == "same"
-    assert (samples["short"]["value"], samples["short"]["threshold"]) == (5.0, 9.0)
-    assert samples["short"]["text_start"] == "Text of short."
-
-
-def test_the_text_of_what_was_taken_out_on_request_is_shown_nowhere(pair: tuple[str, str]) -> None:
-    diff = make_diff(*pair)
-    for shown in (json.dumps(diff), diff_text(diff)):
-        assert "took back" not in shown
-
-
-OUTCOMES = ("corpus", "corpus, other text", "corpus, other id", "dropped", "dropped, other id", "nowhere")
+OUTCOMES = ("corpus", "corpus, other id", "dropped", "dropped, other id", "nowhere")
 
 
 def _side(names: Mapping[str, str], mark: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     corpus, dropped = [], []
     for name, outcome in names.items():
-        row = document(name, f"{mark} text" if "text" in outcome else "")
-        row |= {"id": f"{name} {mark}"} if "other id" in outcome else {}
+        row = document(name) | ({"id": f"{name} {mark}"} if "other id" in outcome else {})
         if outcome.startswith("corpus"):
             corpus.append(row)
         elif outcome.startswith("dropped"):
@@ -164,45 +146,37 @@ def _side(names: Mapping[str, str], mark: str) -> tuple[list[dict[str, Any]], li
 @settings(max_examples=12)
 @given(
     outcomes=st.lists(st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(OUTCOMES)), max_size=24),
-    rows_per_bucket=st.integers(1, 5),
+    rows_per_pass=st.integers(1, 5),
 )
-def test_counts_are_those_of_a_dictionary_however_many_buckets_there_are(
-    outcomes: list[tuple[str, str]], rows_per_bucket: int, tmp_path_factory: pytest.TempPathFactory
+def test_counts_are_those_of_a_dictionary_however_many_passes_there_are(
+    outcomes: list[tuple[str, str]], rows_per_pass: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Documents of one URL are one document, so here a URL says what became of it."""
     names = {f"n{i}": outcome for i, outcome in enumerate(outcomes)}
     folder = tmp_path_factory.mktemp("pair")
     sides = [_side({name: outcome[side] for name, outcome in names.items()}, "ab"[side]) for side in (0, 1)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diff_buckets, "ROWS_PER_BUCKET", rows_per_bucket)
-        patch.setattr(diff_buckets, "BUFFER_BYTES", 1)
+        patch.setattr(diff_module, "ROWS_PER_PASS", rows_per_pass)
         found = make_diff(*(write(folder / mark, *side) for mark, side in zip("ab", sides, strict=True)))["documents"]
     expected: Counter[str] = Counter()
     for mine, yours in outcomes:
         if mine.startswith("corpus") and yours.startswith("corpus"):
             expected["common"] += 1
-            expected["changed"] += "text" in mine or "text" in yours
-            expected["again"] += "other id" in mine or "other id" in yours
         elif mine.startswith("corpus"):
             expected["lost, dropped" if yours.startswith("dropped") else "lost, nowhere"] += 1
         elif yours.startswith("corpus"):
             expected["gained"] += 1
     lost = reasons(found["lost"])
-    assert (found["common"], found["text_changed"], found["fetched_again"], found["gained"]["documents"]) == (
-        expected["common"],
-        expected["changed"],
-        expected["again"],
-        expected["gained"],
-    )
+    assert (found["common"], found["gained"]["documents"]) == (expected["common"], expected["gained"])
     assert lost.get("filter: too_few_words", 0) == expected["lost, dropped"]
-    assert lost.get("documents: not_among_its_inputs", 0) == expected["lost, nowhere"]
+    assert lost.get(NO_DECISION, 0) == expected["lost, nowhere"]
 
 
 def test_two_documents_of_one_url_make_two_pairs(tmp_path: Path) -> None:
     a = [document("x", id="1"), document("x", id="2")]
     b = [document("x", id="3"), document("x", id="4"), document("x", id="5")]
     found = make_diff(write(tmp_path / "a", a), write(tmp_path / "b", b))["documents"]
-    assert (found["common"], found["fetched_again"], found["gained"]["documents"]) == (2, 2, 1)
+    assert (found["common"], found["lost"]["documents"], found["gained"]["documents"]) == (2, 0, 1)
 
 
 def test_no_more_than_twenty_samples_and_always_the_same_ones(tmp_path: Path) -> None:
@@ -210,7 +184,7 @@ def test_no_more_than_twenty_samples_and_always_the_same_ones(tmp_path: Path) ->
     empty = write(tmp_path / "empty", [document("other")])
     first = make_diff(write(tmp_path / "a", rows), empty)["documents"]["lost"]["samples"]
     again = make_diff(write(tmp_path / "b", rows[::-1]), empty)["documents"]["lost"]["samples"]
-    assert len(first) == diff_documents.SAMPLES == 20
+    assert len(first) == diff_module.SAMPLES == 20
     assert first == again
     assert [row["id"] for row in first] != sorted((row["id"] for row in first), key=lambda name: int(name[1:]))
 
@@ -225,19 +199,14 @@ def test_a_build_and_its_copy_are_equal(
     assert "lost" not in out.replace("0 lost", "")
 
 
-def test_builds_of_other_links_say_so(tmp_path: Path) -> None:
-    diff = make_diff(write(tmp_path / "a", [document("x")]), write(tmp_path / "b", [document("y")]))
-    assert "made from other links, or from other pages" in diff_text(diff)
-
-
 def test_a_build_half_done_is_compared_as_far_as_it_went(
     written_build: Path, only_links: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["inspect", "diff", str(written_build), str(only_links)]) == 0
     out = capsys.readouterr().out
     assert "their documents cannot be compared before both have a corpus" in out
-    assert "B is half done: it has no pages, documents, signals, corpus, tokenizer, tokens;" in out
-    assert "  links                                8             8  the same" in out
+    assert re.search(r"links: kept +8 +8\n", out)
+    assert re.search(r"corpus: kept +2 +-\n", out)
 
 
 @pytest.mark.parametrize("content", [None, "something"])
