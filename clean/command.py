@@ -9,12 +9,12 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError
-from webtext.clean.card_settings import CardSettings
+from webtext.clean.card.settings import CardSettings
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.removal_settings import RemovalSettings
+from webtext.clean.removal.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.vote_settings import VoteSettings
 
@@ -210,8 +210,8 @@ def decontaminate(
     """Report what documents share with evaluation sets; with --drop, remove documents that repeat an example."""
     from webtext.base.parts.partset import PartSet
     from webtext.clean.decontaminate import kept_filter
-    from webtext.clean.decontaminate.stage import decontaminate_documents
-    from webtext.clean.importing import find_documents, import_documents
+    from webtext.clean.inputs.importing import find_documents, import_documents
+    from webtext.clean.pipeline import decontaminate_documents
 
     if kept is not None:
         if documents or out or keep_filter:
@@ -249,7 +249,7 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 @click.option("--check", metavar="RELEASE", help="Print how many texts of this release BUILD also has; write nothing.")
 def release(run: Run, build: str, out: str | None, check: str | None) -> None:
     """Write a corpus without its texts (ids, links, URLs, capture locations, text digests, recipe), or check one."""
-    from webtext.clean.release import compare_release, write_release
+    from webtext.clean.release.release import compare_release, write_release
 
     if check is not None:
         if out is not None:

@@ -33,25 +33,25 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed
-from webtext.clean.card import write_card
-from webtext.clean.card_facts import gather_facts
-from webtext.clean.card_settings import CardSettings
-from webtext.clean.decontaminate.holding import REPORT, Evaluation, holding, write_report
-from webtext.clean.decontaminate.holding import VERSIONS as NGRAM_VERSIONS
+from webtext.clean.card.card import write_card
+from webtext.clean.card.facts import gather_facts
+from webtext.clean.card.settings import CardSettings
+from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing, write_report
+from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
 from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
-from webtext.clean.importing import find_documents, import_documents
-from webtext.clean.inputs import find_inputs
+from webtext.clean.inputs.find import find_inputs
+from webtext.clean.inputs.importing import find_documents, import_documents
+from webtext.clean.inputs.record_files import SUFFIXES
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
-from webtext.clean.record_files import SUFFIXES
-from webtext.clean.removal import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
-from webtext.clean.removal_clusters import Comparison
-from webtext.clean.removal_settings import RemovalSettings
+from webtext.clean.removal.clusters import Comparison
+from webtext.clean.removal.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
+from webtext.clean.removal.settings import RemovalSettings
 from webtext.clean.rules.decide import UNMEASURED, Decisions, columns_of, decide
 from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
@@ -59,10 +59,11 @@ from webtext.clean.rules.vote_settings import VoteSettings
 from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.rules.yields import Yields, count_yields
-from webtext.clean.text_size import START_CHARACTERS, max_text_bytes, without_too_long
+from webtext.clean.text.arrays import START_CHARACTERS, max_text_bytes, without_too_long
 
 CODE_VERSION = 3  # 3: too_many_bytes, failed documents; words of scripts without spaces
 WORK = "_dedup"
+DECONTAMINATE = "clean.decontaminate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,8 +147,18 @@ def clean_pages(
     removals = Removals.of(settings.remove, links)  # first, so that a bad line is reported before hours of work
     evaluation = Evaluation.of(settings.decontaminate)
     pages, documents = _read_inputs(inputs, out, settings.extract, run)
-    rules, language, dedup = settings.rules, settings.language, settings.dedup
-    result = _finish(documents, out, "clean.run", removals, rules, language, dedup, run, evaluation, settings.votes)
+    result = _finish(
+        documents,
+        out,
+        "clean.run",
+        run,
+        removals=removals,
+        votes=settings.votes,
+        rules=settings.rules,
+        language=settings.language,
+        dedup=settings.dedup,
+        evaluation=evaluation,
+    )
     assert result.signals is not None, "rules measure"
     if not run.dry_run:
         write_card(gather_facts(pages, documents, result.signals, result.corpus), settings.card)
@@ -195,7 +206,7 @@ def filter_documents(
             "use the list with clean run or clean dedup, which also drop the documents' mirrors",
         )
     documents = read_documents(inputs, out, run)
-    return _finish(documents, out, "clean.filter", removals, rules, language, None, run, votes=votes)
+    return _finish(documents, out, "clean.filter", run, removals=removals, votes=votes, rules=rules, language=language)
 
 
 def count_rule_yields(
@@ -214,7 +225,17 @@ def dedup_documents(
 ) -> CleanResult:
     """Apply removal lists and remove exact and near duplicates, nothing else: writes out/corpus and out/dropped."""
     removals = Removals.of(remove or RemovalSettings())
-    return _finish(read_documents(inputs, out, run), out, "clean.dedup", removals, None, None, settings, run)
+    return _finish(read_documents(inputs, out, run), out, "clean.dedup", run, removals=removals, dedup=settings)
+
+
+def decontaminate_documents(
+    inputs: Sequence[str], out: str, settings: DecontaminationSettings, run: Run
+) -> CleanResult:
+    """Only compare documents with evaluation sets: writes out/corpus, out/dropped and out/overlap.json."""
+    evaluation = Evaluation.of(settings)
+    if evaluation is None:
+        raise ConfigError("no evaluation set given", "name one or more: --against FILE")
+    return _finish(read_documents(inputs, out, run), out, DECONTAMINATE, run, evaluation=evaluation)
 
 
 def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
@@ -227,21 +248,25 @@ def _finish(
     documents: PartSet,
     out: str,
     stage: str,
-    removals: Removals,
-    rules: RuleSettings | None,
-    language: LanguageSettings | None,
-    dedup: DedupSettings | None,
     run: Run,
-    evaluation: Evaluation | None = None,
+    *,
+    removals: Removals | None = None,
     votes: VoteSettings | None = None,
+    rules: RuleSettings | None = None,
+    language: LanguageSettings | None = None,
+    dedup: DedupSettings | None = None,
+    evaluation: Evaluation | None = None,
 ) -> CleanResult:
+    """Apply the steps whose settings are given; write the corpus and the dropped."""
     votes = votes if votes is not None and votes.judges else None  # not in the recipe if they drop nothing
     sections = {"votes": votes, "rules": rules, "language": language, "dedup": dedup}
+    settings = {name: recipe_settings(each) for name, each in sections.items() if each is not None}
+    if evaluation is not None:
+        settings = evaluation.about() if stage == DECONTAMINATE else settings | {"decontaminate": evaluation.about()}
     recipe = Recipe(
         stage=stage,
         code_version=CODE_VERSION,
-        settings={name: recipe_settings(each) for name, each in sections.items() if each is not None}
-        | ({"decontaminate": evaluation.about()} if evaluation else {}),
+        settings=settings,
         versions=(VERSIONS if dedup is not None else {}) | (NGRAM_VERSIONS if evaluation else {}),
     )
     outputs = {"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")}
@@ -249,7 +274,7 @@ def _finish(
         SetWriter(url, kind, recipe, [documents]).check_place()
     signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
     judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, votes)
-    removed = removals.find(documents)
+    removed = (removals or Removals()).find(documents)
     removed.warn(run.console)
     duplicates = None
     indexes = [index.signatures for index in open_indexes(dedup, documents.folder)] if dedup is not None else []
@@ -267,11 +292,11 @@ def _finish(
             PartTask(
                 index=part.index,
                 sources=tuple(parent.source(i) for parent in (documents, signals) if parent is not None),
-                payload=WriteTask(i, judges, goes, in_tasks, evaluation),
-                depends=(duplicates.digest(i) if duplicates else "") + digest_of(goes),
+                payload=WriteTask(i, judges, rows, in_tasks, evaluation),
+                depends=(duplicates.digest(i) if duplicates else "") + digest_of(rows),
             )
             for i, part in enumerate(documents.parts)
-            for goes in (removed.table(i, threshold),)
+            for rows in (removed.table(i, threshold),)
         ],
         recipe=recipe,
         outputs=outputs,
@@ -310,27 +335,27 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     limit = max_text_bytes(documents)
     decided = _decide(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
-    with holding(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as held:
+    with comparing(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as comparer:
 
         def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch]:
             """Return the kept documents, the rows of `dropped`, and the rows that failed earlier."""
             failed = pc.is_in(batch["reason"], pa.array(UNMEASURED))
-            stays = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
-            kept, too_long = without_too_long(batch.filter(stays).select(DOCUMENT.names), limit)
-            gone = [_decisions(batch.filter(pc.invert(pc.or_(stays, failed)))), too_long]
-            if held is not None:
-                kept, shared = held.judge(kept)
-                gone.append(shared)
-            return kept, pa.concat_tables(gone), batch.filter(failed)
+            passes = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
+            kept, too_long = without_too_long(batch.filter(passes).select(DOCUMENT.names), limit)
+            lost = [_decisions(batch.filter(pc.invert(pc.or_(passes, failed)))), too_long]
+            if comparer is not None:
+                kept, shared = comparer.judge(kept)
+                lost.append(shared)
+            return kept, pa.concat_tables(lost), batch.filter(failed)
 
         for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), decided)):
             if isinstance(divided, Failed):
                 continue  # counted already
-            kept, gone, failed = divided
+            kept, lost, failed = divided
             corpus.counts.keep(kept.num_rows)
             corpus.write_table(pa.Table.from_batches([kept]))
-            dropped.write_table(gone)
-            for reason in gone["reason"].to_pylist():
+            dropped.write_table(lost)
+            for reason in lost["reason"].to_pylist():
                 corpus.counts.drop(reason)
             for each in failed.select(["id", "reason", "stage"]).to_pylist():
                 corpus.fail(each["id"], each["reason"], f"in the stage '{each['stage']}'")
@@ -348,11 +373,11 @@ def _beside(batches: Iterator[pa.RecordBatch], decided: pa.Table) -> Iterator[pa
         )
 
 
-def _decisions(gone: pa.RecordBatch) -> pa.Table:
+def _decisions(lost: pa.RecordBatch) -> pa.Table:
     """Return the rows of `dropped`; rows removed on request contain no text."""
-    start = pc.utf8_slice_codeunits(gone["text"], 0, START_CHARACTERS)
-    text_start = pc.if_else(pc.is_valid(gone["request"]), "", start)
-    columns = [text_start if name == "text_start" else gone[name] for name in DECISION.names]
+    start = pc.utf8_slice_codeunits(lost["text"], 0, START_CHARACTERS)
+    text_start = pc.if_else(pc.is_valid(lost["request"]), "", start)
+    columns = [text_start if name == "text_start" else lost[name] for name in DECISION.names]
     return pa.table(columns, schema=DECISION)
 
 
@@ -370,11 +395,11 @@ def _decide(work: WriteTask, n_rows: int) -> pa.Table:
         value[rows] = found["similarity"].to_numpy()
     decisions = work.judges.decisions(work.part)
     if decisions is not None:
-        goes = ~decisions.kept
-        duplicate_of[goes] = None
-        reason[goes] = np.array(decisions.reasons, object)[decisions.rule[goes]]
-        stage[goes] = np.where(np.isin(reason[goes], VOTE_REASONS), "votes", "filter")
-        value[goes], threshold[goes] = decisions.value[goes], decisions.threshold[goes]
+        lost = ~decisions.kept
+        duplicate_of[lost] = None
+        reason[lost] = np.array(decisions.reasons, object)[decisions.rule[lost]]
+        stage[lost] = np.where(np.isin(reason[lost], VOTE_REASONS), "votes", "filter")
+        value[lost], threshold[lost] = decisions.value[lost], decisions.threshold[lost]
     rows = work.removed["row"].to_numpy()
     stage[rows] = np.where(work.removed["reason"].to_numpy() == LINK_NOT_COLLECTED, "votes", STAGE)
     for name, column in columns.items():

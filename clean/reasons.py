@@ -1,12 +1,13 @@
 """Why a page or a record did not become a document: all reasons of extraction and import.
 
 The reasons of rules are in `rules/thresholds.py`, `rules/decide.py` and `rules/votes.py`, those of removals in
-`removal.py`, of dedup in `dedup/find.py` and of decontamination in `decontaminate/holding.py`.
+`removal/removals.py`, of dedup in `dedup/publish.py`, of decontamination in `decontaminate/comparison.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 
@@ -47,3 +48,18 @@ FAILED: Mapping[str, str] = {
     "killed_worker": "it made its worker crash, hang or exceed its memory twice, or was killed three times alone",
 }
 """Reason -> meaning. The record could not be processed; the part's `.failures.jsonl` lists it with its cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A body or record that doesn't become a document, and the drop reason."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A body or record that could not be processed; it is counted as failed with this reason."""
+
+    reason: str
+    cause: str

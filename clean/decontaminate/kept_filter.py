@@ -32,7 +32,7 @@ from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
 from webtext.clean.decontaminate.overlap import overlap_rows
-from webtext.clean.dedup.sign import texts_of
+from webtext.clean.text.arrays import texts_of
 
 MAX_FALSE_POSITIVE = 1e-8
 MAGIC = b"webtext n-gram filter 2\n"

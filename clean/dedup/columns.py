@@ -21,9 +21,10 @@ from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import write_array
 from webtext.clean.dedup import spill
-from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes, texts_of
+from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes
 from webtext.clean.dedup.spill import Array, Spill, blocks, grouped, mapped, range_of_hash, release
 from webtext.clean.reasons import TOO_MANY_BYTES
+from webtext.clean.text.arrays import texts_of
 
 Numbers = npt.NDArray[np.uint32]
 Bits = npt.NDArray[np.uint8]  # one per row, packed

@@ -4,7 +4,7 @@
 2. Letters (L*) and numbers (N*) make words. Marks (M*) stay with the letter before them; one that follows none is
    dropped. Format characters (Cf: soft hyphen, zero-width joiners, BOM) are dropped. Everything else ends a word.
 3. In scripts written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each letter, with its marks, is a
-   separate unit; `ngrams_of` takes as many units as make up n words (`clean/unspaced.py`).
+   separate unit; `ngrams_of` takes as many units as make up n words (`clean/text/unspaced.py`).
 4. Words and units are joined by single spaces.
 
 The rule depends on one character at a time, so it can be stored as a table. The native scan has that table compiled in.
@@ -18,7 +18,7 @@ import functools
 import unicodedata
 from enum import IntEnum
 
-from webtext.clean.unspaced import ngrams, script_of, weight_of
+from webtext.clean.text.unspaced import ngrams, script_of, weight_of
 
 UNICODE_VERSION = unicodedata.unidata_version
 

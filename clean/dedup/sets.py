@@ -23,8 +23,9 @@ from webtext.base.storage import Folder, write_array
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _minhash
 from webtext.clean.dedup.columns import CANDIDATE, Columns, Numbers
-from webtext.clean.dedup.sign import TEXTS_PER_BATCH, texts_of
+from webtext.clean.dedup.sign import TEXTS_PER_BATCH
 from webtext.clean.dedup.spill import changed_is_an_error, mapped, release
+from webtext.clean.text.arrays import texts_of
 
 Integers = npt.NDArray[np.int64]
 VALUE_BYTES = 8

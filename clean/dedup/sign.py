@@ -32,7 +32,7 @@ from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
-from webtext.clean.text_size import max_text_bytes, shortened
+from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
 
 CODE_VERSION = 3  # raised when signatures, shingles or the files change; guarded by a golden test
 TEXTS_PER_BATCH = 128
@@ -154,16 +154,6 @@ def fixed_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
     width = column.type.byte_width
     values = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     return values[column.offset * width :][: len(column) * width].reshape(-1, width)
-
-
-def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of a string array and the offsets [n + 1] of its texts, the form that the native core takes."""
-    _, offsets, data = column.buffers()
-    if len(column) == 0:
-        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
-    width = np.int64 if pa.types.is_large_string(column.type) else np.int32
-    ends = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    return np.frombuffer(data or b"", np.uint8), ends
 
 
 def is_signed(task: SignTask) -> bool:

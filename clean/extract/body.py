@@ -13,7 +13,8 @@ from typing import Literal
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.clean.extract.charset import Undecodable, decode
-from webtext.clean.text import MAX_TEXT_BYTES, clean_text
+from webtext.clean.reasons import Dropped, Refused
+from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text
 
 EXTRACTORS = ("trafilatura", "resiliparse")
 MAX_PARSER_DEPTH = 255
@@ -84,28 +85,13 @@ class ExtractSettings:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """The text of a body, normalised by `clean/text.py`, and the page's own metadata."""
+    """The text of a body, normalised by `clean/text/clean_text.py`, and the page's own metadata."""
 
     text: str
     title: str | None = None
     author: str | None = None
     published: int | None = None
     """UTC seconds; midnight if the page states only a day."""
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A body that doesn't become a document, and the drop reason."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A body that could not be processed; it is counted as failed with this reason."""
-
-    reason: str
-    cause: str
 
 
 def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> Body | Dropped | Refused:

@@ -29,15 +29,14 @@ from webtext.base.web.content_coding import BodyError
 from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed
-from webtext.clean.extract.body import Body, Dropped, ExtractSettings, Refused, extract_body, prepare
-from webtext.clean.extract.once import ExtractOnce
-from webtext.clean.inputs import InputFile, find_inputs
+from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
+from webtext.clean.extract.cache import ResultCache
+from webtext.clean.inputs.find import InputFile, find_inputs
+from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
-from webtext.clean.reasons import TOO_MANY_BYTES
-from webtext.clean.rules.votes import each_once
-from webtext.clean.scrub import scrub
-from webtext.clean.text import is_longer
-from webtext.clean.unique import UniqueTask, run_unique
+from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
+from webtext.clean.text.clean_text import is_longer
+from webtext.clean.text.scrub import scrub
 
 CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are dropped; WHATWG labels only
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
@@ -185,8 +184,8 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
     records = _pages_of_set(unique.task) if isinstance(unique.task, SetTask) else _pages_of_file(unique.task)
     writer = context.main
     seen = set(unique.taken)  # archives may contain a capture twice, but ids are unique in a set
-    once = ExtractOnce(lambda body, content_type: extract_body(body, content_type, settings))
-    for _, page, result in context.apply(partial(_document, once), enumerate(records), identify=_place):
+    cache = ResultCache(lambda body, content_type: extract_body(body, content_type, settings))
+    for _, page, result in context.apply(partial(_document, cache), enumerate(records), identify=_place):
         if isinstance(result, Refused):
             writer.fail(_place(page), result.reason, result.cause)
         elif isinstance(result, Dropped):
@@ -199,7 +198,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
             seen.add(result["id"])
             writer.counts.keep()
             writer.write([result])
-    writer.counts.reused = once.n_reused
+    writer.counts.reused = cache.n_reused
 
 
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
@@ -235,7 +234,7 @@ def _place(page: Page) -> str:
     return f"{page.warc_file}:{page.response.offset} {page.response.url}".strip()
 
 
-def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Refused:
+def _document(extract: ResultCache, page: Page) -> dict[str, Any] | Dropped | Refused:
     """Return the document of a response, or why there is none; a pure function, apart from the cache in `extract`."""
     response = page.response
     if response.damage == UNCHANGED:
@@ -287,5 +286,5 @@ def _document(extract: ExtractOnce, page: Page) -> dict[str, Any] | Dropped | Re
         "warc_offset": response.offset,
         "warc_length": response.length,
         "n_scrubbed": n_scrubbed,
-        POSTS: each_once(post for vote in page.votes for post in json.loads(vote.posts)),
+        POSTS: unique_posts(post for vote in page.votes for post in json.loads(vote.posts)),
     }

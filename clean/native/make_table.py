@@ -20,8 +20,8 @@ DROPPED = 4
 
 def main(which: str, rule_file: str, header: str) -> None:
     """Write the header."""
-    unspaced = _load(Path(__file__).parents[1] / "unspaced.py")
-    sys.modules["webtext.clean.unspaced"] = unspaced  # the rules import it; webtext is not installed yet
+    unspaced = _load(Path(__file__).parents[1] / "text" / "unspaced.py")
+    sys.modules["webtext.clean.text.unspaced"] = unspaced  # the rules import it; webtext is not installed yet
     lines = {"fold": fold_lines, "characters": character_lines}[which](_load(Path(rule_file)))
     first = [
         f"// Made by make_table.py from {Path(rule_file).name}; do not edit.",

@@ -13,7 +13,7 @@
 
 namespace webtext::minhash {
 
-inline constexpr uint32_t kWordWeight = 1000, kLeastWeight = 200;  // as in clean/unspaced.py; fold.cpp checks them
+inline constexpr uint32_t kWordWeight = 1000, kLeastWeight = 200;  // as in clean/text/unspaced.py; fold.cpp checks them
 
 // Returns the weight of the word at the start of the text: lower for a letter of an unspaced script.
 uint32_t weight_of(std::string_view text);

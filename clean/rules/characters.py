@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from webtext.clean.unspaced import LAO, THAI, ranges, script_of
+from webtext.clean.text.unspaced import LAO, THAI, ranges, script_of
 
 UNICODE_VERSION = unicodedata.unidata_version
 

@@ -17,9 +17,8 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.workers.journal import Failed
 from webtext.clean import _signals
-from webtext.clean.dedup.sign import texts_of
-from webtext.clean.text import MAX_TEXT_BYTES
-from webtext.clean.text_size import max_text_bytes, shortened
+from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
+from webtext.clean.text.clean_text import MAX_TEXT_BYTES
 
 CODE_VERSION = 3  # 3: failed; words of scripts without spaces
 COLUMNS = ["id", "text", "language", "language_score"]

@@ -6,7 +6,7 @@ al. 2024, §3.6). They count as FineWeb's code does, so decisions are equal if w
 Ratios are in [0, 1], except `hash_word_ratio`, `ellipsis_word_ratio` and `newline_word_ratio`, and 0 if the divisor is
 0.
 
-A letter of a script without spaces is a unit that weighs part of a word (`clean/unspaced.py`). Word counts add up
+A letter of a script without spaces is a unit that weighs part of a word (`clean/text/unspaced.py`). Word counts add up
 weights, and an n-gram consists of units that weigh n words.
 """
 
@@ -28,7 +28,7 @@ from webtext.clean.rules.characters import (
     SYMBOLS,
     class_of,
 )
-from webtext.clean.unspaced import SCRIPTS, WORD, ngrams, ranges, weight_of
+from webtext.clean.text.unspaced import SCRIPTS, WORD, ngrams, ranges, weight_of
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))  # Gopher, §A1.1
 BULLETS = ("•", "-")

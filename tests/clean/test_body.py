@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.clean.extract import html as html_module
-from webtext.clean.extract.body import EXTRACTORS, Body, Dropped, ExtractSettings, Refused, body_kind, extract_body
+from webtext.clean.extract.body import EXTRACTORS, Body, ExtractSettings, body_kind, extract_body
 from webtext.clean.extract.html import PARSER_DEPTH
-from webtext.clean.text import clean_text
+from webtext.clean.reasons import Dropped, Refused
+from webtext.clean.text.clean_text import clean_text
 
 SETTINGS = ExtractSettings()
 EACH = [ExtractSettings(extractor=name) for name in EXTRACTORS]

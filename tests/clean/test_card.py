@@ -30,11 +30,11 @@ from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 from webtext.base.workers.engine import LocalEngine
-from webtext.clean import card_facts
-from webtext.clean.card import card_text, records_digest
-from webtext.clean.card_facts import Facts, gather_facts
-from webtext.clean.card_markdown import escaped
-from webtext.clean.card_settings import CardSettings
+from webtext.clean.card import facts as card_facts
+from webtext.clean.card.card import card_text, records_digest
+from webtext.clean.card.facts import Facts, gather_facts
+from webtext.clean.card.markdown import escaped
+from webtext.clean.card.settings import CardSettings
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings

@@ -25,14 +25,13 @@ from webtext.base.workers.engine import LocalEngine
 from webtext.clean import _ngrams
 from webtext.clean.command import group
 from webtext.clean.decontaminate import reference
+from webtext.clean.decontaminate.comparison import SHARES_NGRAM
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
-from webtext.clean.decontaminate.holding import SHARES_NGRAM
 from webtext.clean.decontaminate.overlap import overlap_rows
 from webtext.clean.decontaminate.settings import DecontaminationSettings
-from webtext.clean.decontaminate.stage import decontaminate_documents
 from webtext.clean.dedup.key import UNICODE_VERSION, ngrams_of
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanSettings, clean_pages
+from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents
 from webtext.clean.rules.thresholds import RuleSettings
 
 same_unicode = pytest.mark.skipif(

@@ -26,7 +26,7 @@ from webtext.clean.dedup import candidates, find, reference
 from webtext.clean.dedup.candidates import SMALL_BUCKET
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import texts_of
+from webtext.clean.text.arrays import texts_of
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,9 @@ from webtext.base.workers.engine import LocalEngine
 from webtext.clean.command import group
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
-from webtext.clean.importing import DatasetOrigin
+from webtext.clean.inputs.importing import DatasetOrigin
+from webtext.clean.inputs.unique import REPEATED
 from webtext.clean.pipeline import CleanSettings, clean_pages, read_documents
-from webtext.clean.unique import REPEATED
 
 sys.path.insert(0, str(Path(__file__).parent))
 

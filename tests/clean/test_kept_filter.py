@@ -23,10 +23,9 @@ from webtext.clean.command import group
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, ask_filter, keep_filter, open_filter, sizes
 from webtext.clean.decontaminate.settings import DecontaminationSettings
-from webtext.clean.decontaminate.stage import decontaminate_documents
 from webtext.clean.dedup.key import ngrams_of
-from webtext.clean.dedup.sign import texts_of
-from webtext.clean.pipeline import read_documents
+from webtext.clean.pipeline import decontaminate_documents, read_documents
+from webtext.clean.text.arrays import texts_of
 
 
 def words(count: int, seed: int) -> str:

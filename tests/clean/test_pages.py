@@ -28,7 +28,7 @@ from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract.body import Body, ExtractSettings
-from webtext.clean.extract.once import ExtractOnce
+from webtext.clean.extract.cache import ResultCache
 from webtext.clean.extract.pages import extract_documents, extract_recipe
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -183,14 +183,14 @@ def test_identical_bodies_are_extracted_once_and_counted_whatever_the_workers(tm
 
 def test_the_cache_of_bodies_is_bounded_and_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for two texts of ten characters, a third one evicts the least recently used."""
-    monkeypatch.setattr("webtext.clean.extract.once.MAX_CHARACTERS", 25)
+    monkeypatch.setattr("webtext.clean.extract.cache.MAX_CHARACTERS", 25)
     asked: list[bytes] = []
 
     def extract(body: bytes, content_type: str) -> Body:
         asked.append(body)
         return Body(f"{content_type} {body.decode()}"[:10])
 
-    once = ExtractOnce(extract)
+    once = ResultCache(extract)
     bodies = [b"first one", b"second one", b"first one", b"third one", b"first one", b"second one"]
     assert [once(body, "x") for body in bodies] == [extract(body, "x") for body in bodies]
     assert asked[: -len(bodies)] == [b"first one", b"second one", b"third one", b"second one"]

@@ -16,7 +16,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
-from webtext.clean.removal_settings import RemovalSettings
+from webtext.clean.removal.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
-from webtext.clean.removal_list import Requests
+from webtext.clean.removal.requests import Requests
 
 ID = "0f115db062b7c0dd030b16878c99dea5"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.clean.scrub import EMAIL, IP, scrub
+from webtext.clean.text.scrub import EMAIL, IP, scrub
 
 
 def test_addresses_in_a_sentence_are_replaced_and_counted() -> None:

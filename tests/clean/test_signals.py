@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
-from webtext.clean.dedup.sign import texts_of
 from webtext.clean.rules import characters
 from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.signals import n_sentences_of, signals_of, words_of
+from webtext.clean.text.arrays import texts_of
 
 PIECES = (
     *("a", "b", "the", "of", "ab", "cd", "é", "😀", "漢", "ी", "१", "½", "K", "ﬁ", "x" * 40),

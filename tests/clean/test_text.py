@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from webtext.clean.text import clean_text
+from webtext.clean.text.clean_text import clean_text
 
 ANY_TEXT = st.text(st.characters(codec=None) | st.sampled_from("\r\n\t \x00\x0b\x0c\x85\u2028\ud83d\ude00\xa0"))
 

@@ -28,11 +28,11 @@ from webtext.clean.command import group
 from webtext.clean.decontaminate.reference import Table
 from webtext.clean.dedup.key import dedup_key, ngrams_of
 from webtext.clean.dedup.reference import shingle_set
-from webtext.clean.dedup.sign import texts_of
 from webtext.clean.rules.decide import decide
 from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
-from webtext.clean.unspaced import SCRIPTS, WORD, ngrams, script_of
+from webtext.clean.text.arrays import texts_of
+from webtext.clean.text.unspaced import SCRIPTS, WORD, ngrams, script_of
 
 MIXED = st.lists(
     st.sampled_from(

@@ -23,12 +23,13 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
-from webtext.clean.importing import find_documents, import_documents
+from webtext.clean.inputs.importing import find_documents, import_documents
+from webtext.clean.inputs.unique import unique_posts
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.vote_settings import VoteSettings
-from webtext.clean.rules.votes import REASONS, each_once, vote_verdicts
+from webtext.clean.rules.votes import REASONS, vote_verdicts
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import LinkSettings
 
@@ -199,7 +200,7 @@ def test_the_rule_equals_that_of_crawl_links(sum_karma: bool, tmp_path: Path, ru
     links = rows(everything)
     documents = write_set(
         tmp_path / "documents",
-        [document(each["url"], each["url"], each["karma"]) | {"posts": each_once(each["posts"])} for each in links],
+        [document(each["url"], each["url"], each["karma"]) | {"posts": unique_posts(each["posts"])} for each in links],
     )
     drops = sum(verdict.drops for verdict in vote_verdicts(documents, 0, VoteSettings(**rule))) > 0
     kept = {each["url"] for each, dropped in zip(links, drops.tolist(), strict=True) if not dropped}

@@ -27,7 +27,7 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed
-from webtext.clean.release_links import write_links
+from webtext.clean.release.links import write_links
 
 CODE_VERSION = 1
 KIND = "release"

@@ -16,10 +16,10 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.web.opt_outs import OPT_OUTS
-from webtext.clean.card_facts import Facts
-from webtext.clean.card_markdown import code, days, escaped, table
-from webtext.clean.card_recipe import link_lines, recipe_lines
-from webtext.clean.card_settings import CardSettings
+from webtext.clean.card.facts import Facts
+from webtext.clean.card.markdown import code, days, escaped, table
+from webtext.clean.card.recipe import link_lines, recipe_lines
+from webtext.clean.card.settings import CardSettings
 
 CARD = "README.md"
 SPLIT = "corpus"

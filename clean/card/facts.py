@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from webtext.base.errors import InputError
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet
-from webtext.clean.importing import DATASET
+from webtext.clean.inputs.importing import DATASET
 
 TOP_DOMAINS = 25
 DOMAINS_A_PASS = 500_000

@@ -19,7 +19,7 @@ from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, sign_batch
-from webtext.clean.removal_list import Line
+from webtext.clean.removal.requests import Line
 
 
 @dataclass(frozen=True, slots=True)

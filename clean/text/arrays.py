@@ -1,20 +1,28 @@
-"""Drops documents whose text is too long for a worker's memory.
+"""Columns of documents as arrays: their texts within bounds, the bytes of the texts, the keys of their links.
 
-Extraction and import drop them already (`max_text_bytes`), but a documents set that webtext didn't make may contain
-some.
+Extraction and import drop texts that are too long for a worker's memory (`max_text_bytes`), but a documents set that
+webtext didn't make may contain some.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.schemas import DECISION
 from webtext.clean.reasons import TOO_MANY_BYTES
-from webtext.clean.text import MAX_TEXT_BYTES
+from webtext.clean.text.clean_text import MAX_TEXT_BYTES
 
 START_CHARACTERS = 200
+KEY_DIGITS = 16
+"""Hex digits of a link's id that are compared: a wrong link is included by chance once in 10^12 times."""
+
+Keys = npt.NDArray[np.uint64]
 
 
 def max_text_bytes(documents: PartSet) -> int:
@@ -42,3 +50,23 @@ def without_too_long(documents: pa.RecordBatch, max_bytes: int) -> tuple[pa.Reco
         columns[name] = pa.repeat(value, found.num_rows)
     columns["text_start"] = pc.utf8_slice_codeunits(found["text"], 0, START_CHARACTERS)
     return documents.filter(pc.invert(large)), pa.table(columns, schema=DECISION)
+
+
+def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of a string array and the offsets [n + 1] of its texts, the form that the native core takes."""
+    _, offsets, data = column.buffers()
+    if len(column) == 0:
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    width = np.int64 if pa.types.is_large_string(column.type) else np.int32
+    ends = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    return np.frombuffer(data or b"", np.uint8), ends
+
+
+def link_keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
+    """Return 64 bits of each link's id as uint64, in order."""
+    return np.array([link_key(each) for each in identifiers.to_pylist()], np.uint64)
+
+
+def link_key(identifier: str) -> int:
+    """Return the first 64 bits of a link's id."""
+    return int(identifier[:KEY_DIGITS], 16)

@@ -3,8 +3,8 @@
 votes      `webtext crawl refresh` writes part sets of kind `removals`, one row for each link that lost posts. A
            document is dropped if all links that led to it lost all their posts; an imported document has no links, so
            its URL is looked up as one. Dedup doesn't see the dropped document: a duplicate with votes replaces it.
-requests   a text file of URLs, domains and ids (`removal_list.py`). A document is dropped if a line names it or one of
-           the links that led to it, together with its entire cluster (`removal_clusters.py`). Nothing replaces it.
+requests   a text file of URLs, domains and ids (`requests.py`). A document is dropped if a line names it or one of
+           the links that led to it, together with its entire cluster (`clusters.py`). Nothing replaces it.
 earlier    the set `dropped` of another build: a text removed there on request doesn't return here under another URL.
 links      the links set of a build: `pages/` keeps the pages of links that it no longer contains; their documents are
            dropped.
@@ -29,9 +29,9 @@ from webtext.base.parts.partwriter import Parent
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
-from webtext.clean.release_links import link_keys
-from webtext.clean.removal_list import Line, Requests
-from webtext.clean.removal_settings import RemovalSettings
+from webtext.clean.removal.requests import Line, Requests
+from webtext.clean.removal.settings import RemovalSettings
+from webtext.clean.text.arrays import link_keys
 
 STAGE = "remove"
 REMOVED_BY_USER = "removed_by_user"

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.parts.identifiers import link_id
@@ -24,13 +23,10 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
+from webtext.clean.text.arrays import Keys, link_key, link_keys
 
 CODE_VERSION = 1
-KEY_DIGITS = 16
-"""Hex digits of a link's id that are compared: a wrong link is included by chance once in 10^12 times."""
 ANYWHERE = {"keep_links_back": True, "keep_wikipedia": True}
-
-Keys = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dic
     for batch in corpus.open().batches(part, ["link_ids", "url", "karma", "date", "split"]):
         for row in batch.to_pylist():
             url = canonical_url(row["url"]) if row["url"] else None
-            if url is not None and not np.isin([_key(each) for each in row["link_ids"]], known).any():
+            if url is not None and not np.isin([link_key(each) for each in row["link_ids"]], known).any():
                 yield {
                     "link_id": link_id(url),
                     "url": url,
@@ -123,12 +119,3 @@ def _known_links(corpus: SetName, links: SetName) -> Keys:
     for part in opened.parts:
         found.append(np.intersect1d(link_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
     return np.unique(np.concatenate(found))
-
-
-def link_keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
-    """Return 64 bits of each link's id as uint64, in order."""
-    return np.array([_key(each) for each in identifiers.to_pylist()], np.uint64)
-
-
-def _key(identifier: str) -> int:
-    return int(identifier[:KEY_DIGITS], 16)

@@ -16,8 +16,8 @@ import zstandard
 
 from webtext.base.errors import InputError
 from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
-from webtext.clean.extract.body import Refused
-from webtext.clean.inputs import InputFile
+from webtext.clean.inputs.find import InputFile
+from webtext.clean.reasons import Refused
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
 MAX_LINE_BYTES = 64 << 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from webtext.base.config import from_table
 from webtext.base.parts.partset import PartSet
-from webtext.clean.card_markdown import code, escaped
+from webtext.clean.card.markdown import code, escaped
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import ALL
 from webtext.clean.rules.thresholds import RULES, RuleSettings

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError
-from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.schemas import DECISION
@@ -33,8 +32,7 @@ from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.decontaminate.overlap import overlap_rows, shared_examples
 from webtext.clean.decontaminate.settings import DecontaminationSettings
-from webtext.clean.dedup.sign import texts_of
-from webtext.clean.text_size import START_CHARACTERS
+from webtext.clean.text.arrays import START_CHARACTERS, texts_of
 
 STAGE = "decontaminate"
 SHARES_NGRAM = "shares_evaluation_ngram"
@@ -95,7 +93,7 @@ class Found:
         return self.in_documents, self.in_corpus, self.shared
 
 
-class Holding:
+class Comparer:
     """Compares the documents of one part with the n-grams, and collects what it finds."""
 
     def __init__(self, evaluation: Evaluation, listed: IO[str]) -> None:
@@ -110,20 +108,14 @@ class Holding:
         numbers, ends = self._overlap.table.find(texts, offsets)
         longer, longer_ends = self._shared.table.find(texts, offsets)
         n_shared = np.diff(longer_ends)
-        goes = (n_shared >= self._settings.min_shared) & self._settings.drop
+        drops = (n_shared >= self._settings.min_shared) & self._settings.drop
         self.found.in_documents[numbers] = True
-        self.found.in_corpus[numbers[np.repeat(~goes, np.diff(ends))]] = True
+        self.found.in_corpus[numbers[np.repeat(~drops, np.diff(ends))]] = True
         self.found.shared[longer] = True
         for row in np.flatnonzero(n_shared).tolist():
             self._list(batch, row, longer[longer_ends[row] : longer_ends[row + 1]])
-        gone = [self._why(n_shared[row]) | _named(batch, row) for row in np.flatnonzero(goes).tolist()]
-        return batch.filter(pa.array(~goes)), pa.Table.from_pylist(gone, schema=DECISION)
-
-    @staticmethod
-    def count(counts: Counts, gone: pa.Table) -> None:
-        """Count the documents that `judge` dropped."""
-        if gone.num_rows:
-            counts.drop(SHARES_NGRAM, gone.num_rows)
+        dropped = [self._why(n_shared[row]) | _named(batch, row) for row in np.flatnonzero(drops).tolist()]
+        return batch.filter(pa.array(~drops)), pa.Table.from_pylist(dropped, schema=DECISION)
 
     def _list(self, batch: pa.RecordBatch, row: int, numbers: npt.NDArray[np.int64]) -> None:
         counts = self._shared.held_by[:, numbers].sum(axis=1).tolist()
@@ -142,13 +134,13 @@ class Holding:
 
 
 @contextlib.contextmanager
-def holding(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Holding]:
-    """Yield a `Holding`, and attach its findings to the part of `dropped`."""
+def comparing(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Comparer]:
+    """Yield a `Comparer`, and attach its findings to the part of `dropped`."""
     name = f"part-{dropped.index:05d}"
     with open(dropped.attach(f"{name}.shared.jsonl"), "w", encoding="utf-8") as listed:
-        held = Holding(evaluation, listed)
-        yield held
-    held.found.write(dropped.attach(f"{name}.overlap"))
+        comparer = Comparer(evaluation, listed)
+        yield comparer
+    comparer.found.write(dropped.attach(f"{name}.overlap"))
 
 
 def write_report(dropped: PartSet, evaluation: Evaluation, out: str) -> dict[str, Any]:

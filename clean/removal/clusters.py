@@ -38,10 +38,10 @@ from webtext.clean.dedup.sign import (
     read_facts,
     read_signatures,
     sign_documents,
-    texts_of,
 )
-from webtext.clean.removal import Removed, Request
-from webtext.clean.removal_texts import RequestedText, distinct, texts_of_earlier
+from webtext.clean.removal.removals import Removed, Request
+from webtext.clean.removal.texts import RequestedText, distinct, texts_of_earlier
+from webtext.clean.text.arrays import texts_of
 
 REQUESTS_AT_A_TIME = 1 << 14
 PAIRS_AT_A_TIME = 1 << 16

@@ -10,7 +10,8 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 
-from webtext.clean.extract.body import Body, Dropped, Refused
+from webtext.clean.extract.body import Body
+from webtext.clean.reasons import Dropped, Refused
 
 MAX_CHARACTERS = 16_000_000  # of up to four bytes
 MAX_BODIES = 20_000
@@ -18,7 +19,7 @@ MAX_BODIES = 20_000
 Result = Body | Dropped | Refused
 
 
-class ExtractOnce:
+class ResultCache:
     """Caches the results of a pure function of (body, Content-Type); evicts the least recently used one first."""
 
     def __init__(self, extract: Callable[[bytes, str], Result]) -> None:

@@ -28,15 +28,13 @@ from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed
-from webtext.clean.extract.body import Dropped, Refused
-from webtext.clean.inputs import InputFile, find_inputs
+from webtext.clean.inputs.find import InputFile, find_inputs
+from webtext.clean.inputs.record_files import SUFFIXES, json_lines, parquet_rows, rows_or_refused
+from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
-from webtext.clean.reasons import TOO_MANY_BYTES
-from webtext.clean.record_files import SUFFIXES, json_lines, parquet_rows, rows_or_refused
-from webtext.clean.rules.votes import each_once
-from webtext.clean.scrub import scrub
-from webtext.clean.text import MAX_TEXT_BYTES, clean_text, has_surrogates, is_longer
-from webtext.clean.unique import UniqueTask, run_unique
+from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
+from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text, has_surrogates, is_longer
+from webtext.clean.text.scrub import scrub
 
 CODE_VERSION = 4  # 4: karma and split are read strictly; posts
 TEXT = "text"
@@ -276,7 +274,7 @@ def _posts(value: Any) -> list[dict[str, Any]]:
         found.append({field.name: _CONVERTED[field.type](given.get(field.name)) for field in POST})
         if any(found[-1][field.name] is None for field in POST if not field.nullable):
             return []
-    return each_once(found)
+    return unique_posts(found)
 
 
 def _string(value: Any) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -89,6 +89,12 @@ def repeated_ids(documents: PartSet) -> dict[int, tuple[str, ...]]:
         if found:
             repeated[documents.parts[part].index] = found
     return repeated
+
+
+def unique_posts(posts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the posts sorted by (source, post_id) without repeats: a comment with several links is one post."""
+    by_name = {(post["source"], post["post_id"]): post for post in posts}
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _without(task: PartTask, taken: tuple[str, ...]) -> PartTask:

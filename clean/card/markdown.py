@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 
-from webtext.clean.card_facts import Span
+from webtext.clean.card.facts import Span
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")

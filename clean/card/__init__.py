@@ -1,0 +1,1 @@
+"""Write the dataset card of a corpus."""

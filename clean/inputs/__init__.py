@@ -1,0 +1,1 @@
+"""Find inputs, and import files and datasets as documents."""

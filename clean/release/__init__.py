@@ -1,0 +1,1 @@
+"""Release a corpus without its texts."""

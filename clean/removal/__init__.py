@@ -1,0 +1,1 @@
+"""Remove documents whose votes were retracted, or whose removal was requested."""
