@@ -112,7 +112,7 @@ def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
 def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
     """Build, train, evaluate and export. Returns the layout and the evaluation; a dry run ends as in `build`."""
     from webtext.train.evaluate.perplexity import evaluate_run
-    from webtext.train.loop import train_model
+    from webtext.train.run.loop import train_model
 
     layout = build(config, run)
     with _stage("model", layout, run):

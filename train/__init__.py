@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 from webtext.base.errors import missing_extra
 
 if TYPE_CHECKING:
-    from webtext.train.batches import TokenBatches as TokenBatches
-    from webtext.train.checkpoint import load_model as load_model
-    from webtext.train.loop import TrainResult as TrainResult
-    from webtext.train.loop import train_model as train_model
-    from webtext.train.model import GPT2 as GPT2
+    from webtext.train.checkpoint.checkpoint import load_model as load_model
+    from webtext.train.data.batches import TokenBatches as TokenBatches
+    from webtext.train.model.gpt2 import GPT2 as GPT2
+    from webtext.train.run.loop import TrainResult as TrainResult
+    from webtext.train.run.loop import train_model as train_model
     from webtext.train.settings import TrainSettings as TrainSettings
     from webtext.train.shape import GPT2Config as GPT2Config
 
 _PUBLIC_NAMES = {
-    "GPT2": "model",
+    "GPT2": "model.gpt2",
     "GPT2Config": "shape",
-    "TokenBatches": "batches",
-    "TrainResult": "loop",
+    "TokenBatches": "data.batches",
+    "TrainResult": "run.loop",
     "TrainSettings": "settings",
-    "load_model": "checkpoint",
-    "train_model": "loop",
+    "load_model": "checkpoint.checkpoint",
+    "train_model": "run.loop",
 }
 __all__ = sorted(_PUBLIC_NAMES)  # noqa: PLE0605
 

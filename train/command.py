@@ -45,8 +45,8 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None
     Reads:  token sets and the metrics of an earlier run, if given
     Writes: nothing
     """
-    from webtext.train.parallel.propose import proposal_text, propose
-    from webtext.train.plan import plan_text, plan_training
+    from webtext.train.plan.plan import plan_text, plan_training
+    from webtext.train.plan.propose import proposal_text, propose
 
     if settings["train.plan"].devices is not None:
         proposal = propose(settings["train"], settings["train.plan"], tokens)
@@ -99,7 +99,7 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
     Reads:  MODEL/metrics.jsonl, also of runs in progress
     Writes: FILE
     """
-    from webtext.train.curve import curve_page, read_curve
+    from webtext.train.evaluate.curve import curve_page, read_curve
 
     if not out:
         raise ConfigError("no --out given", "name the page to write: --out FILE.html")
@@ -274,7 +274,7 @@ def eval_(
         name = "--task" if task else "--overlap" if overlap else "--stop-words"
         raise ConfigError(f"'{data}' is a token set, but {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
-    from webtext.train.memory import batch_memory_is_an_error
+    from webtext.train.run.memory import batch_memory_is_an_error
 
     with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
         if is_set:
@@ -326,9 +326,9 @@ def sample(
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
     _plan(run, f"would generate {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train import load_model
-    from webtext.train.distributed import join_world
-    from webtext.train.memory import batch_memory_is_an_error
-    from webtext.train.sample import sample_texts, stream_text
+    from webtext.train.model.sample import sample_texts, stream_text
+    from webtext.train.resilience.distributed import join_world
+    from webtext.train.run.memory import batch_memory_is_an_error
 
     network = load_model(model, run.console.warn)
     tok = _tokenizer(tokenizer) or _tokenizer_of(model)
@@ -371,12 +371,11 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     import torch
 
     from webtext.train import load_model
-    from webtext.train.huggingface import write_huggingface
 
     network, tok = load_model(model, run.console.warn), _tokenizer(tokenizer)
     if tok is not None:
         _check_tokenizer(network, model, tok, tokenizer)
-    write_huggingface(network, target, tok, dtype=getattr(torch, dtype))
+    network.to_huggingface(target, tok, dtype=getattr(torch, dtype))
     run.console.result({"out": target}, f"wrote '{target}'")
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
-from webtext.train.parallel.mesh import MeshShape
-from webtext.train.parallel.stages import SCHEDULES as PIPELINE_SCHEDULES
+from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
+from webtext.train.mesh import MeshShape
 from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")

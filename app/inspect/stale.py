@@ -11,7 +11,7 @@ from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import open_if_there
 from webtext.base.parts.lineage import stale
 from webtext.base.storage import Folder
-from webtext.train.checkpoint import STATE, list_checkpoints
+from webtext.train.checkpoint.checkpoint import STATE, list_checkpoints
 
 MANIFEST = "tokenizer.manifest.json"
 SETS = ("pages", "documents", "signals", "corpus", "dropped", "tokens")

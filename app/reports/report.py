@@ -22,7 +22,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
 from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
-from webtext.train.curve import thinned
+from webtext.train.evaluate.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics
 
 UNITS = {"links": "posts", "pages": "links", "documents": "pages", "corpus": "documents", "tokens": "documents"}

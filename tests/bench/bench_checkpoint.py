@@ -22,12 +22,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 
-from webtext.train.checkpoint import open_checkpoint
-from webtext.train.checkpoint_saver import CheckpointSaver
-from webtext.train.distributed import World
-from webtext.train.model import GPT2
-from webtext.train.optimizer import make_optimizer, optimizer_tensors
-from webtext.train.precision import cast_parameters, compute_dtype
+from webtext.train.checkpoint.checkpoint import open_checkpoint
+from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.precision import cast_parameters, compute_dtype
+from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors
+from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 
 

@@ -35,8 +35,8 @@ from webtext.train.offload.host_optimizer import HostOptimizers
 from webtext.train.offload.link import Link, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.offload.window import covering_bandwidth, predict_step
-from webtext.train.optimizer import make_optimizer
-from webtext.train.update import gradient_norm, update
+from webtext.train.optimizer.optimizer import make_optimizer
+from webtext.train.optimizer.update import gradient_norm, update
 
 CPU = torch.device("cpu")
 SETTINGS = TrainSettings(dtype="float32")

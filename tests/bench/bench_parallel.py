@@ -29,9 +29,9 @@ from typing import Any
 from parallel_page import page
 from parallel_peers import MICROBATCHES, MODELS, VOCAB_SIZES
 
-from webtext.train.parallel.cost import UPDATE_BYTES, Link, Machine, step_time
-from webtext.train.parallel.layout import Layout
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
+from webtext.train.plan.cost import UPDATE_BYTES, Link, Machine, step_time
+from webtext.train.plan.layout import Layout
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-5

@@ -1,4 +1,4 @@
-"""The step-time model (`train/parallel/cost.py`) compared with published large runs. Takes a second; uses no device.
+"""The step-time model (`train/plan/cost.py`) compared with published large runs. Takes a second; uses no device.
 
     python tests/bench/bench_published.py
 
@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from webtext.train.parallel.cost import Link, Machine, step_time
-from webtext.train.parallel.layout import Layout
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
+from webtext.train.plan.cost import Link, Machine, step_time
+from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

@@ -33,7 +33,7 @@ from webtext.base.run import Run
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings, train_model
-from webtext.train.schedule import sequences_before
+from webtext.train.optimizer.schedule import sequences_before
 
 RECIPES = Path(__file__).resolve().parents[2] / "train/recipes"
 PLAIN, FAST = "toy-cpu", "toy-cpu-fast"

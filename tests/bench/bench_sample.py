@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from webtext.train import GPT2, GPT2Config
-from webtext.train.sample import sample_batch
+from webtext.train.model.sample import sample_batch
 from webtext.train.settings import SampleSettings
 
 ROUNDS = 3

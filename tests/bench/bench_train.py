@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from train_peers import PEERS, ROWS, VOCAB_SIZE
 
-from webtext.train.flops import flops_per_token
-from webtext.train.model import GPT2
+from webtext.train.model.flops import flops_per_token
+from webtext.train.model.gpt2 import GPT2
 
 HERE = Path(__file__).parent
 US = "webtext bfloat16"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.curve import HEIGHT
-from webtext.train.page import COLOURS, swatch, table
-from webtext.train.page import page as framed
+from webtext.train.evaluate.curve import HEIGHT
+from webtext.train.evaluate.page import COLOURS, swatch, table
+from webtext.train.evaluate.page import page as framed
 
 WIDEST, THINNER = 20.0, 3.0
 """Strokes get thinner from curve to curve, so that a curve remains visible below the next one."""

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.train import GPT2
-from webtext.train.allocator import keep_freed_memory
-from webtext.train.engine import Engine
-from webtext.train.loss import WindowRules
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
+from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.parallelize import ParallelModel
+from webtext.train.run.allocator import keep_freed_memory
+from webtext.train.run.engine import Engine
+from webtext.train.run.single_process import WholeModel
 from webtext.train.settings import TrainSettings
-from webtext.train.whole import WholeModel
 
 CPU, DTYPE = torch.device("cpu"), torch.float32
 MODELS = {

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from webtext.train.meter import WIDTH_OF_PRODUCT, memory_bytes, product_flops
-from webtext.train.model import GPT2
-from webtext.train.precision import cast_parameters
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.precision import cast_parameters
+from webtext.train.run.meter import WIDTH_OF_PRODUCT, memory_bytes, product_flops
 from webtext.train.shape import GPT2Config
 
 VOCAB_SIZE = 50_304  # nanoGPT's, which no trainer has to pad
@@ -47,11 +47,11 @@ def webtext(
     computes_twice: str = "none",
 ) -> Step:
     """webtext's step, from the trainer's parts. Document masks don't change the loss: a window has one document."""
-    from webtext.train.allocator import keep_freed_memory
-    from webtext.train.loss import documents_of
-    from webtext.train.optimizer import make_optimizer
+    from webtext.train.model.loss import documents_of
+    from webtext.train.optimizer.optimizer import make_optimizer
+    from webtext.train.optimizer.update import Reading, gradient_norm, is_fault, update
+    from webtext.train.run.allocator import keep_freed_memory
     from webtext.train.settings import TrainSettings
-    from webtext.train.update import Reading, gradient_norm, is_fault, update
 
     if DEVICE.type == "cpu":
         keep_freed_memory()

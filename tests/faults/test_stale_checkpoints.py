@@ -15,7 +15,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.shards.shardfile import ShardWriter
 from webtext.train import TrainSettings, train_model
-from webtext.train.checkpoint import STATE
+from webtext.train.checkpoint.checkpoint import STATE
 
 TORCHRUN = [
     sys.executable,
@@ -40,8 +40,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from webtext.app.main import run
-from webtext.train import checkpoint, loop
-from webtext.train.trainer import Trainer
+from webtext.train.checkpoint import checkpoint
+from webtext.train.run import loop
+from webtext.train.run.trainer import Trainer
 
 notes, view, real, polls_until_visible, *arguments = sys.argv[1:]
 rank, polls = os.environ["RANK"], 0

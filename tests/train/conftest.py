@@ -16,9 +16,9 @@ from torch import Tensor
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.shards.shardfile import ShardWriter
-from webtext.train.checkpoint import Checkpoint, checkpoint_path, open_checkpoint
-from webtext.train.checkpoint_saver import CheckpointSaver
-from webtext.train.distributed import World
+from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, open_checkpoint
+from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -85,7 +85,7 @@ def real_processes(forked_processes: None, monkeypatch: pytest.MonkeyPatch) -> N
 
 WAITS = """
 import time
-from webtext.train.trainer import Trainer
+from webtext.train.run.trainer import Trainer
 settle = Trainer._settle
 def settle_and_wait(self, queued):
     note = settle(self, queued)

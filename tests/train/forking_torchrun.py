@@ -12,7 +12,7 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import subproc
 import webtext.app.main
 import webtext.train.command
 import webtext.train.parallel.parallelize
-import webtext.train.trainer  # noqa: F401
+import webtext.train.run.trainer  # noqa: F401
 
 if __name__ == "__main__":
     subprocess_handler.Popen = zygote.ForkedHere  # type: ignore[attr-defined]

@@ -20,10 +20,11 @@ import torch
 import torch._dynamo
 
 from webtext.base.run import Run
-from webtext.train import TrainSettings, checkpoint, checkpoint_storage, train_model
-from webtext.train.checkpoint_saver import Staging
-from webtext.train.meter import peak_flops
-from webtext.train.trainer import Trainer  # noqa: F401
+from webtext.train import TrainSettings, train_model
+from webtext.train.checkpoint import storage as checkpoint_storage
+from webtext.train.checkpoint.saver import Staging
+from webtext.train.run.meter import peak_flops
+from webtext.train.run.trainer import Trainer  # noqa: F401
 
 SETTINGS = TrainSettings(
     n_layer=1,
@@ -61,7 +62,7 @@ class Points:
             (Staging, "copy"),
         ):
             setattr(owner, name, self.watched(getattr(owner, name)))
-        write = checkpoint.write_tensors
+        write = checkpoint_storage.write_tensors
 
         def half_written(path: Path, tensors: Any) -> None:
             write(path, tensors)

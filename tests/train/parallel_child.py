@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.train import GPT2, GPT2Config
-from webtext.train.engine import Engine
-from webtext.train.evaluate.windows import Windows
-from webtext.train.loss import WindowRules
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.data.windows import Windows
+from webtext.train.mesh import MeshShape
+from webtext.train.model.loss import WindowRules
+from webtext.train.optimizer.update import update
 from webtext.train.parallel.parallelize import ParallelModel
-from webtext.train.update import update
+from webtext.train.run.engine import Engine
 
 CONFIG = GPT2Config(n_head=4, n_embd=32, context=16, vocab_size=250)
 EOT = 7

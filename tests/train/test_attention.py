@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from webtext.train import attention
-from webtext.train.attention import causal_attention
+from webtext.train.model import attention
+from webtext.train.model.attention import causal_attention
 
 BFLOAT16 = torch.bfloat16
 

@@ -22,10 +22,10 @@ from webtext.base.errors import ConfigError
 from webtext.base.storage import Folder
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint import list_checkpoints, load_model
-from webtext.train.distributed import World
-from webtext.train.memory import warn_if_too_large
-from webtext.train.model import GPT2
+from webtext.train.checkpoint.checkpoint import list_checkpoints, load_model
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.resilience.distributed import World
+from webtext.train.run.memory import warn_if_too_large
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

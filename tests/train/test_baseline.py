@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.train import baseline
-from webtext.train.baseline import count_baselines
-from webtext.train.evaluate.windows import Windows
+from webtext.train.data.windows import Windows
+from webtext.train.evaluate import baseline
+from webtext.train.evaluate.baseline import count_baselines
 
 
 def held_out(*streams: list[int]) -> Windows:

@@ -16,7 +16,7 @@ from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 
 torch = pytest.importorskip("torch")
-from webtext.train.batches import TokenBatches  # noqa: E402
+from webtext.train.data.batches import TokenBatches  # noqa: E402
 
 HASH = "cd" * 32
 NAME = "train-00000.tok"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.errors import InputError
-from webtext.train.checkpoint import (
+from webtext.train.checkpoint.checkpoint import (
     Checkpoint,
     best_checkpoint,
     find_checkpoint,
@@ -23,7 +23,7 @@ from webtext.train.checkpoint import (
     open_checkpoint,
     prune_checkpoints,
 )
-from webtext.train.model import GPT2
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.shape import GPT2Config
 
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)

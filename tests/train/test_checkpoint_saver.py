@@ -20,11 +20,12 @@ from torch import Tensor
 
 from webtext.base.errors import MachineError
 from webtext.base.run import Run
-from webtext.train import TrainSettings, checkpoint_storage, train_model
-from webtext.train.checkpoint import Checkpoint, checkpoint_path, list_checkpoints, open_checkpoint
-from webtext.train.checkpoint_saver import CheckpointSaver
-from webtext.train.distributed import World
+from webtext.train import TrainSettings, train_model
+from webtext.train.checkpoint import storage as checkpoint_storage
+from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, list_checkpoints, open_checkpoint
+from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.metrics import steps_made
+from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -111,7 +112,7 @@ def full_disk(*_: object, **__: object) -> None:
 def test_a_full_disk_is_reported_in_two_lines_and_leaves_nothing(
     saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
+    monkeypatch.setattr("webtext.train.model.tensor_file.save_file", full_disk)
     saver.begin(1, CONFIG, {"model.weight": torch.ones(3)}, {})
     saver.wait_until_staged()
     with pytest.raises(
@@ -136,7 +137,7 @@ def test_an_error_of_the_run_itself_is_the_one_that_is_raised(tmp_path: Path, mo
     with pytest.raises(KeyError):
         stopped(tmp_path, 1)
     assert len(list_checkpoints(tmp_path)) == 1
-    monkeypatch.setattr("safetensors.torch.save_file", full_disk)
+    monkeypatch.setattr("webtext.train.model.tensor_file.save_file", full_disk)
     with pytest.raises(KeyError):
         stopped(tmp_path, 2)
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1

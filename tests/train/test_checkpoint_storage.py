@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from webtext.base.errors import InputError
-from webtext.train.checkpoint import Checkpoint, load_model, open_checkpoint
-from webtext.train.checkpoint_storage import PieceReader
+from webtext.train.checkpoint.checkpoint import Checkpoint, load_model, open_checkpoint
+from webtext.train.checkpoint.storage import PieceReader
 
 Save = Callable[..., Checkpoint]
 STORED = {
@@ -133,8 +133,8 @@ def test_nothing_is_unpickled_while_a_checkpoint_is_read(tmp_path: Path, save: S
     path = save(tmp_path, 1, STORED).path
     script = (
         "import sys, torch, torch.distributed.checkpoint.state_dict_loader, torch.distributed.checkpoint.default_planner\n"
-        "from pathlib import Path; from webtext.train.checkpoint import open_checkpoint\n"
-        "import webtext.train.checkpoint_storage\n"
+        "from pathlib import Path; from webtext.train.checkpoint.checkpoint import open_checkpoint\n"
+        "import webtext.train.checkpoint.storage\n"
         "heard = []\n"
         "sys.addaudithook(lambda event, _: heard.append(event))\n"
         f"tensors = {{name: torch.zeros(shape, dtype=getattr(torch, dtype)) for name, (shape, dtype) in {shapes()!r}.items()}}\n"

@@ -12,7 +12,7 @@ import torch
 from webtext.base.errors import ConfigError, MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
-from webtext.train.compilation import compiles
+from webtext.train.model.compilation import compiles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SETTINGS = TrainSettings(

@@ -14,8 +14,10 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train import GPT2
-from webtext.train.flops import flops_per_token, recomputed_flops_per_token
-from webtext.train.parallel.cost import (
+from webtext.train.mesh import MeshShape
+from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
+from webtext.train.parallel.tensor_parallel import split_tensors
+from webtext.train.plan.cost import (
     Link,
     Machine,
     all_reduce_seconds,
@@ -24,9 +26,7 @@ from webtext.train.parallel.cost import (
     mfu_ratio,
     step_time,
 )
-from webtext.train.parallel.layout import Layout, layouts, meshes
-from webtext.train.parallel.mesh import MeshShape
-from webtext.train.parallel.tensor_parallel import split_tensors
+from webtext.train.plan.layout import Layout, layouts, meshes
 from webtext.train.settings import TrainSettings
 
 SETTINGS = TrainSettings(n_layer=8, n_head=8, n_embd=512, context=256, batch_size=64)

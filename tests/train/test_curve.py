@@ -14,7 +14,7 @@ import pytest
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.line_chart import WIDTH
-from webtext.train.curve import CURVE_POINTS, HEIGHT, Curve, curve_page, read_curve
+from webtext.train.evaluate.curve import CURVE_POINTS, HEIGHT, Curve, curve_page, read_curve
 
 CHROMIUM = Path("/usr/bin/chromium")
 Write = Callable[..., str]

@@ -12,7 +12,7 @@ import torch
 from webtext.base.errors import MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
-from webtext.train.determinism import deterministic
+from webtext.train.run.determinism import deterministic
 
 SETTINGS = TrainSettings(
     n_layer=1, n_head=1, n_embd=16, context=16, batch_size=4, microbatch_size=2, steps=4, warmup_steps=1, dropout=0.1,

@@ -12,7 +12,7 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, MachineError
-from webtext.train.distributed import join_world
+from webtext.train.resilience.distributed import join_world
 
 FLAGS = "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 8 --microbatch-size 2 --steps 12 --warmup-steps 2"
 MORE = "--learning-rate 0.01 --eval-interval 6 --checkpoint-interval 6 --threads 1 --quiet --dtype float32"

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from webtext.train import GPT2, GPT2Config
-from webtext.train.distributed import World
-from webtext.train.evaluate.perplexity import total_loss
-from webtext.train.evaluate.windows import Windows
-from webtext.train.loss import WindowRules
+from webtext.train.data.windows import Windows, total_loss
+from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.evaluation import StageWalk
 from webtext.train.parallel.stage import Stage
+from webtext.train.resilience.distributed import World
 
 CPU = torch.device("cpu")
 RULES = WindowRules(eot_id=0, masks=False, pads=False)

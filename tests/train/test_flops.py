@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from webtext.train import GPT2
-from webtext.train.flops import flops_per_token, recomputed_flops_per_token
+from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
 from webtext.train.shape import GPT2Config
 
 

@@ -13,14 +13,15 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import checkpoint
 
-from webtext.train import GPT2, cross_entropy
-from webtext.train.footprint import LOGITS_PER_CHUNK, block_parameters, memory_of_layout, memory_on
-from webtext.train.loss import documents_of
-from webtext.train.optimizer import make_optimizer
-from webtext.train.parallel.layout import Layout
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train import GPT2
+from webtext.train.mesh import MeshShape
+from webtext.train.model import cross_entropy
+from webtext.train.model.loss import documents_of
+from webtext.train.model.precision import cast_parameters
+from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.parallel.tensor_parallel import split_tensors
-from webtext.train.precision import cast_parameters
+from webtext.train.plan.footprint import LOGITS_PER_CHUNK, block_parameters, memory_of_layout, memory_on
+from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

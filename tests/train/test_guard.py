@@ -16,11 +16,11 @@ from torch import Tensor
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainResult, TrainSettings, train_model
-from webtext.train import trainer as trainer_module
-from webtext.train.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
-from webtext.train.model import GPT2
-from webtext.train.schedule import learning_rate
-from webtext.train.trainer import Trainer
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.optimizer.schedule import learning_rate
+from webtext.train.run import trainer as trainer_module
+from webtext.train.run.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
+from webtext.train.run.trainer import Trainer
 
 SETTINGS = TrainSettings(
     n_layer=1,

@@ -17,10 +17,12 @@ import torch
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from webtext.base.run import Run
-from webtext.train import TrainSettings, distributed, train_model, trainer
-from webtext.train.distributed import World
-from webtext.train.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
-from webtext.train.whole import WholeModel
+from webtext.train import TrainSettings, train_model
+from webtext.train.resilience import distributed
+from webtext.train.resilience.distributed import World
+from webtext.train.resilience.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
+from webtext.train.run import trainer
+from webtext.train.run.single_process import WholeModel
 
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
@@ -155,8 +157,8 @@ def test_a_process_without_progress_ends_with_an_error(capfd: pytest.CaptureFixt
 STOPS = """
 import os, signal, sys, threading, types
 from pathlib import Path
-from webtext.train import heartbeat
-from webtext.train.trainer import Trainer
+from webtext.train.resilience import heartbeat
+from webtext.train.run.trainer import Trainer
 
 victim, file = int(sys.argv[1]), Path(sys.argv[2])
 queue_step = Trainer._queue_step

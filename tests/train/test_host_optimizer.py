@@ -10,8 +10,8 @@ import torch
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.offload.host_memory import HostMemory
 from webtext.train.offload.host_optimizer import HostOptimizers
-from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
-from webtext.train.update import gradient_norm, update
+from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
+from webtext.train.optimizer.update import gradient_norm, update
 
 
 def layer_of(name: str) -> int:

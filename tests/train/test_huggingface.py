@@ -13,9 +13,8 @@ from safetensors.torch import load_file, save_file
 from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint import load_model
-from webtext.train.huggingface import write_huggingface
-from webtext.train.model import GPT2
+from webtext.train.checkpoint.checkpoint import load_model
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.shape import GPT2Config
 
 transformers = pytest.importorskip("transformers")
@@ -130,7 +129,7 @@ def test_a_large_model_is_written_in_several_files_as_transformers_reads_and_wri
 ) -> None:
     """Files have at most 40,000 bytes, unless a tensor is larger. Then one file is written and the others removed."""
     model = random_model().to(dtype).float()
-    write_huggingface(model, tmp_path, dtype=dtype, shard_bytes=40_000)
+    model.to_huggingface(tmp_path, dtype=dtype, shard_bytes=40_000)
     sizes = {file.name: file.stat().st_size for file in tmp_path.glob("*.safetensors")}
     assert len(sizes) > 4
     assert "model.safetensors" not in sizes

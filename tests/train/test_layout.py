@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.train.footprint import memory_of_layout
-from webtext.train.parallel.layout import Layout, divisors, layouts, meshes
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
+from webtext.train.plan.footprint import memory_of_layout
+from webtext.train.plan.layout import Layout, divisors, layouts, meshes
 from webtext.train.settings import TrainSettings
 
 SMALL = TrainSettings(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)

@@ -19,9 +19,9 @@ from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards, document_numbers
 from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
-from webtext.train.cross_entropy import linear_cross_entropy
 from webtext.train.evaluate.perplexity import evaluate_model
-from webtext.train.loss import MaskedLikelihood, TrainingLoss, WindowRules, counted_targets, documents_of
+from webtext.train.model.cross_entropy import linear_cross_entropy
+from webtext.train.model.loss import MaskedLikelihood, TrainingLoss, WindowRules, counted_targets, documents_of
 from webtext.train.settings import EvalSettings
 
 EOT = 60

@@ -11,12 +11,12 @@ import torch
 from webtext.base.errors import MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
-from webtext.train.distributed import World
-from webtext.train.footprint import memory_of_layout
-from webtext.train.memory import memory_is_an_error
-from webtext.train.model import GPT2
-from webtext.train.parallel.layout import Layout
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.plan.footprint import memory_of_layout
+from webtext.train.plan.layout import Layout
+from webtext.train.resilience.distributed import World
+from webtext.train.run.memory import memory_is_an_error
 
 SETTINGS = TrainSettings(batch_size=24, microbatch_size=24)
 CONFIG = SETTINGS.config(50_257)

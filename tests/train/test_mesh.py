@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.train.parallel.mesh import AXES, MeshShape
+from webtext.train.mesh import AXES, MeshShape
 
 
 def test_axes_that_are_not_named_have_one_device() -> None:

@@ -16,7 +16,7 @@ import pytest
 from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 
 CHILD = Path(__file__).with_name("mesh_child.py")

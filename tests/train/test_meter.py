@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from webtext.train import meter
-from webtext.train.distributed import World
-from webtext.train.meter import Meter, Speed, memory_bytes, peak_flops, product_flops
+from webtext.train.resilience.distributed import World
+from webtext.train.run import meter
+from webtext.train.run.meter import Meter, Speed, memory_bytes, peak_flops, product_flops
 from webtext.train.shape import GPT2Config
 
 CPU = torch.device("cpu")

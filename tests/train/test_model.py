@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.train import cross_entropy
-from webtext.train.cache import empty_caches
-from webtext.train.model import GPT2
-from webtext.train.precision import cast_parameters
+from webtext.train.model import cross_entropy
+from webtext.train.model.cache import empty_caches
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.precision import cast_parameters
 from webtext.train.shape import GPT2Config
 
 TINY = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=8, vocab_size=50)

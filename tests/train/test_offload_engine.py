@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from webtext.base.errors import ConfigError, MachineError
 from webtext.base.run import Run
 from webtext.train import TrainResult, TrainSettings, train_model
-from webtext.train.distributed import World
 from webtext.train.offload.device_memory import check_offload
+from webtext.train.resilience.distributed import World
 
 PLAIN = TrainSettings(
     n_layer=3,
@@ -78,7 +78,7 @@ def test_an_offloaded_run_is_the_plain_run(
     tokens: str, tmp_path: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit, except for sums over a group's microbatches (the batch ramp), where the shared embedding's differ."""
-    monkeypatch.setattr("webtext.train.guard.MIN_UPDATES", 4)
+    monkeypatch.setattr("webtext.train.run.guard.MIN_UPDATES", 4)
     folder = str(tmp_path / "rows")
     train(tokens, tmp_path / "plain", replace(PLAIN, **changes))
     train(tokens, tmp_path / "host", replace(OFFLOADED, **changes))

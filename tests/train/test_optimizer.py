@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from webtext.train.model import GPT2
-from webtext.train.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

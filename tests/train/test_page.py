@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from webtext.train.page import COLOURS, colour, page, paragraphs, table
+from webtext.train.evaluate.page import COLOURS, colour, page, paragraphs, table
 
 VOID = ("meta",)
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from webtext.train.parallel.mesh import MeshShape
-from webtext.train.whole import WholeModel
+from webtext.train.mesh import MeshShape
+from webtext.train.run.single_process import WholeModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 import parallel_child

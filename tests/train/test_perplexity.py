@@ -16,7 +16,7 @@ from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.tokenizer.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
-from webtext.train.distributed import World
+from webtext.train.data.windows import Windows
 from webtext.train.evaluate.perplexity import (
     EvalSettings,
     SampleSettings,
@@ -25,7 +25,7 @@ from webtext.train.evaluate.perplexity import (
     perplexity_text,
     total_loss,
 )
-from webtext.train.evaluate.windows import Windows
+from webtext.train.resilience.distributed import World
 
 HERE = World(0, 1, torch.device("cpu"))
 SETTINGS = TrainSettings(

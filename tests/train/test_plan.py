@@ -10,10 +10,10 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
-from webtext.train.flops import flops_per_token
-from webtext.train.footprint import GIB, memory_on
-from webtext.train.parallel.mesh import MeshShape
-from webtext.train.plan import (
+from webtext.train.mesh import MeshShape
+from webtext.train.model.flops import flops_per_token
+from webtext.train.plan.footprint import GIB, memory_on
+from webtext.train.plan.plan import (
     max_microbatch,
     plan_text,
     plan_training,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from webtext.train.model import GPT2
-from webtext.train.precision import cast_parameters, compute_dtype
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.precision import cast_parameters, compute_dtype
 from webtext.train.shape import GPT2Config
 
 TINY = GPT2Config(n_layer=2, n_head=2, n_embd=32, context=16, vocab_size=50)

@@ -11,9 +11,9 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError
-from webtext.train.footprint import GIB, memory_of_layout
-from webtext.train.parallel.mesh import MeshShape
-from webtext.train.parallel.propose import USABLE_RATIO, Proposal, proposal_text, propose
+from webtext.train.mesh import MeshShape
+from webtext.train.plan.footprint import GIB, memory_of_layout
+from webtext.train.plan.propose import USABLE_RATIO, Proposal, proposal_text, propose
 from webtext.train.settings import PlanSettings, TrainSettings
 
 MT_NLG = {"n_layer": 105, "n_head": 128, "n_embd": 20480, "context": 2048, "batch_size": 1920}

@@ -17,7 +17,7 @@ from webtext.app.config import classes_of_other_verbs, settings_classes
 from webtext.app.main import run
 from webtext.base.config import check_sections, from_table, load_config, section_of
 from webtext.train.metrics import METRICS
-from webtext.train.plan import plan_training
+from webtext.train.plan.plan import plan_training
 from webtext.train.settings import PlanSettings, TrainSettings
 
 FOLDER = Path(webtext.train.settings.__file__).parent / "recipes"

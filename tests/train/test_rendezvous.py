@@ -10,8 +10,8 @@ import pytest
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from webtext.base.errors import ConfigError, MachineError
-from webtext.train import rendezvous
-from webtext.train.rendezvous import attempt_store, interface_towards, own_part
+from webtext.train.resilience import rendezvous
+from webtext.train.resilience.rendezvous import attempt_store, interface_towards, own_part
 
 sys.path.insert(0, str(Path(__file__).parent))
 import killed_ranks

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.train.schedule import batch_size, learning_rate, sequences_before
+from webtext.train.optimizer.schedule import batch_size, learning_rate, sequences_before
 from webtext.train.settings import TrainSettings
 
 

@@ -15,7 +15,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings, train_model
-from webtext.train.sources import make_sampler, open_sources, source_uses
+from webtext.train.data.sources import make_sampler, open_sources, source_uses
 
 SETTINGS = TrainSettings(
     n_layer=1,

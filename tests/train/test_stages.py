@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.train.parallel.stages import (
+from webtext.train.mesh import (
     SCHEDULES,
     blocks_of_stage,
     check_microbatches,

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from webtext.train import stragglers
-from webtext.train.distributed import World
-from webtext.train.stragglers import OwnTimes, slow_device, straggler
-from webtext.train.trainer import Trainer
+from webtext.train.resilience import stragglers
+from webtext.train.resilience.distributed import World
+from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
+from webtext.train.run.trainer import Trainer
 
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 8 --microbatch-size 2 --warmup-steps 2 --threads 1"

@@ -15,7 +15,7 @@ import pytest
 
 from webtext.app.main import run
 from webtext.base.errors import Interrupted
-from webtext.train.termination import UNDER_TORCHRUN, Termination
+from webtext.train.resilience.termination import UNDER_TORCHRUN, Termination
 
 SECONDS = 300.0  # only a guard
 FLAGS = (

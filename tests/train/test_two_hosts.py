@@ -23,7 +23,7 @@ ADDRESSES = ("10.77.0.1", "10.77.0.2")
 DIES_ONCE = """
 import os, signal, sys
 from pathlib import Path
-from webtext.train.trainer import Trainer
+from webtext.train.run.trainer import Trainer
 died = Path(sys.argv[1])
 queue_step = Trainer._queue_step
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from webtext.train.update import Reading, gradient_norm, is_fault, update
+from webtext.train.optimizer.update import Reading, gradient_norm, is_fault, update
 
 
 def model_with_gradients(seed: int) -> nn.Module:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.train.evaluate.windows import Windows
+from webtext.train.data.windows import Windows
 
 EOT = 99
 

@@ -22,11 +22,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from webtext.base.errors import MachineError
-from webtext.train import checkpoint_storage
-from webtext.train.checkpoint import checkpoint_path, open_checkpoint
-from webtext.train.checkpoint_saver import CheckpointSaver
-from webtext.train.distributed import World
-from webtext.train.optimizer import make_optimizer, optimizer_tensors
+from webtext.train.checkpoint import storage as checkpoint_storage
+from webtext.train.checkpoint.checkpoint import checkpoint_path, open_checkpoint
+from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors
+from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

@@ -25,12 +25,12 @@ from torch.nn import functional
 
 from webtext.base.errors import InputError
 from webtext.base.progress import Progress
-from webtext.train.cache import empty_caches
-from webtext.train.cross_entropy import chunk_rows, sum_dtype
-from webtext.train.distributed import World
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
-from webtext.train.model import GPT2
+from webtext.train.model.cache import empty_caches
+from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.resilience.distributed import World
 
 BLANK = "XXXXX"
 N_SENTENCES = 21

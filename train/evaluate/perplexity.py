@@ -11,35 +11,25 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError, MachineError
 from webtext.base.parts.recipe import sha256_json
-from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
-from webtext.train.baseline import count_baselines
-from webtext.train.checkpoint import load_model
-from webtext.train.distributed import World, join_world
-from webtext.train.evaluate.windows import Tokens, TokenSequence, Windows
-from webtext.train.loss import MaskedLikelihood
-from webtext.train.model import GPT2
+from webtext.train.checkpoint.checkpoint import load_model
+from webtext.train.data.windows import Tokens, TokenSequence, Windows, total_loss
+from webtext.train.evaluate.baseline import count_baselines
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.loss import MaskedLikelihood
+from webtext.train.resilience.distributed import World, join_world
 from webtext.train.settings import EvalSettings, SampleSettings
 
 CODE_VERSION = 3
-
-
-class Judged(Protocol):
-    """A model that can be measured: this package's GPT2, or any other language model with this method."""
-
-    def log_likelihood(self, tokens_bt: Tensor, /, *, last: int) -> Tensor:
-        """Return the natural log-probability of each of the last tokens, given all tokens before it: [b, last]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +41,6 @@ class HeldOut:
     eot_id: int
     tokenizer_hash: str
     token_bytes: Tokens | None  # id -> bytes of text; 0 for special tokens
-
-
-def total_loss(
-    model: Judged, windows: Windows, batch_size: int, world: World, progress: Progress | None = None
-) -> tuple[float, int]:
-    """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens."""
-    total = torch.zeros(2, dtype=torch.float64)
-    for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
-        tokens = torch.from_numpy(tokens_bt).to(world.device)
-        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu()
-        total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
-        total[1] += sum(n_scored)
-        world.advance()
-        if progress is not None:
-            progress.advance(len(n_scored))
-    total = world.sum(total.to(world.device)).cpu()
-    return float(total[0]), int(total[1])
 
 
 def evaluate_model(
@@ -126,7 +99,7 @@ def evaluate_run(
     Skipped if evaluation.json was made from this checkpoint, these tokens and these settings.
     """
     from webtext.tokenizer import Tokenizer
-    from webtext.train.sample import sample_text
+    from webtext.train.model.sample import sample_text
 
     folder = Folder(model_dir)
     facts = run_facts(Path(model_dir))
@@ -170,7 +143,7 @@ def perplexity_text(answer: dict[str, Any]) -> str:
 
 def run_facts(model_path: Path) -> dict[str, Any]:
     """Return what a checkpoint records about its run; empty for an exported folder."""
-    from webtext.train.checkpoint import find_checkpoint
+    from webtext.train.checkpoint.checkpoint import find_checkpoint
 
     if (model_path / "config.json").is_file():
         return {}

@@ -20,16 +20,16 @@ import numpy as np
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
-from webtext.train.checkpoint import load_model
-from webtext.train.distributed import World, join_world
+from webtext.train.checkpoint.checkpoint import load_model
+from webtext.train.data.windows import Windows, spread, total_loss
 from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, read_stop_words, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
-from webtext.train.evaluate.perplexity import check_fits, check_same_checkpoint, run_facts, total_loss
+from webtext.train.evaluate.perplexity import check_fits, check_same_checkpoint, run_facts
 from webtext.train.evaluate.report import OVERLAPS
 from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, UNFILTERED
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
-from webtext.train.evaluate.windows import Windows, spread
-from webtext.train.model import GPT2
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.resilience.distributed import World, join_world
 from webtext.train.settings import EvalSettings
 
 BITS = ("byte", "character")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
+from webtext.train.evaluate.page import colour, page, paragraphs, swatch, table
 from webtext.train.experiments.compare import BETTER, OVERALL, WORSE, Comparison, Judgement
 from webtext.train.experiments.measure import VALIDATION
 from webtext.train.experiments.significance import ALPHA, quantile
 from webtext.train.experiments.trials import TrialResult
-from webtext.train.page import colour, page, paragraphs, swatch, table
 
 HEIGHT = 420
 _STYLE = """

@@ -19,10 +19,10 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
+from webtext.train.data.sources import open_sources, source_uses
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.schedule import sequences_before, total_tokens
+from webtext.train.optimizer.schedule import sequences_before, total_tokens
 from webtext.train.settings import TrainSettings
-from webtext.train.sources import open_sources, source_uses
 
 SAMPLE_TOKENS = 10_000_000
 """Number of first training tokens from which bytes per token are estimated."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.train.data.sources import open_sources
 from webtext.train.experiments.places import places_for
 from webtext.train.experiments.settings import ExperimentSettings
 from webtext.train.experiments.side_by_side import Call, run_side_by_side
 from webtext.train.experiments.trials import Trial, train_trial
-from webtext.train.flops import flops_per_token
-from webtext.train.footprint import GIB
 from webtext.train.metrics import read_metrics
-from webtext.train.plan import time_text
-from webtext.train.schedule import total_tokens
+from webtext.train.model.flops import flops_per_token
+from webtext.train.optimizer.schedule import total_tokens
+from webtext.train.plan.footprint import GIB
+from webtext.train.plan.plan import time_text
 from webtext.train.shape import GPT2Config
-from webtext.train.sources import open_sources
 
 WARM_UP_STEPS = 4
 """Steps of one microbatch each; the first is not counted."""

@@ -78,7 +78,7 @@ def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
 
 def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str) -> dict[str, Measure]:
     """Measure the trial's model on every set, by name; known measures come from its folder's measures.json."""
-    from webtext.train.checkpoint import find_checkpoint
+    from webtext.train.checkpoint.checkpoint import find_checkpoint
 
     checkpoint = find_checkpoint(Path(trial.folder))
     folder = Folder(trial.folder)
@@ -98,10 +98,9 @@ def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str
 def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -> dict[str, Measure]:
     from webtext.shards.writing.pack import need_eot_id
     from webtext.tokenizer import Tokenizer
-    from webtext.train.checkpoint import load_model
-    from webtext.train.distributed import join_world
-    from webtext.train.evaluate.perplexity import total_loss
-    from webtext.train.evaluate.windows import Windows
+    from webtext.train.checkpoint.checkpoint import load_model
+    from webtext.train.data.windows import Windows, total_loss
+    from webtext.train.resilience.distributed import join_world
 
     tokenizer = Tokenizer.load(tokenizer_path)
     model = load_model(trial.folder)

@@ -9,8 +9,8 @@ from itertools import cycle, islice
 from webtext.base.errors import ConfigError
 from webtext.base.workers.engine import available_cores
 from webtext.train.experiments.side_by_side import Place
-from webtext.train.footprint import memory_on
-from webtext.train.parallel.mesh import MeshShape
+from webtext.train.mesh import MeshShape
+from webtext.train.plan.footprint import memory_on
 from webtext.train.settings import TrainSettings
 
 MEMORY_RATIO = 0.8

@@ -21,6 +21,7 @@ from typing import Any
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.experiments.cost import cost_of
 from webtext.train.experiments.fit import LineFit, fit_line
 from webtext.train.experiments.settings import ScaleSettings
@@ -29,9 +30,8 @@ from webtext.train.experiments.sizes import Size, budgets, family, run_settings
 from webtext.train.experiments.sweep import need_held_out
 from webtext.train.experiments.trials import Trial, run_trials, trial_losses
 from webtext.train.experiments.winner import Edge, edge_of
-from webtext.train.schedule import total_tokens
+from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
-from webtext.train.sources import Source, open_sources, source_uses
 
 BITS, NATS = "bits per byte", "nats per token"
 _Key = tuple[str, Size]
@@ -212,8 +212,8 @@ def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -
     if tokenizer_path is None:
         return NATS, 1.0
     from webtext.tokenizer import Tokenizer
+    from webtext.train.data.windows import Windows
     from webtext.train.evaluate.perplexity import token_bytes
-    from webtext.train.evaluate.windows import Windows
 
     tokenizer = Tokenizer.load(tokenizer_path)
     source.validation.check_tokenizer(tokenizer)

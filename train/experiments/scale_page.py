@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
+from webtext.train.evaluate.page import COLOURS, page, paragraphs, swatch
+from webtext.train.evaluate.page import table as html_table
 from webtext.train.experiments.scale import Measured, Scale, Table
-from webtext.train.page import COLOURS, page, paragraphs, swatch
-from webtext.train.page import table as html_table
 
 HEAD = ("size", "parameters", "in blocks", "tokens", "passes", "rate", "measured", "spread", "fit", "residual")
 HEIGHT = 380

@@ -23,7 +23,7 @@ from typing import Any
 from webtext.base.errors import ConfigError, Interrupted, MachineError, WebtextError
 from webtext.base.storage import no_space_is_an_error
 from webtext.train.experiments.child import START
-from webtext.train.termination import Termination
+from webtext.train.resilience.termination import Termination
 
 POLL_SECONDS = 0.25
 

@@ -21,7 +21,8 @@ from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.curve import Curve
+from webtext.train.data.sources import Source, open_sources, source_uses
+from webtext.train.evaluate.curve import Curve
 from webtext.train.experiments.cost import cost_of
 from webtext.train.experiments.grid import Candidate, make_grid
 from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, rung_steps, survivor_counts, trained_steps
@@ -30,9 +31,8 @@ from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.side_by_side import refuse_torchrun
 from webtext.train.experiments.trials import Trial, TrialResult, trial_losses
 from webtext.train.experiments.winner import edges, order_note
-from webtext.train.schedule import total_tokens
+from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings, difference
-from webtext.train.sources import Source, open_sources, source_uses
 
 WINNER = "winner.toml"
 

@@ -7,10 +7,10 @@ from html import escape
 from typing import Any
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.curve import losses_drawn
+from webtext.train.evaluate.curve import losses_drawn
+from webtext.train.evaluate.page import colour, page, paragraphs, swatch, table
 from webtext.train.experiments.halving import Rung, mean_loss
 from webtext.train.experiments.sweep import WINNER, Sweep
-from webtext.train.page import colour, page, paragraphs, swatch, table
 
 HEIGHT = 380
 FAILED, STOPPED = "failed", ""

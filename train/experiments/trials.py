@@ -32,13 +32,13 @@ from typing import Any
 from webtext.base.errors import ConfigError, InputError, RunFailed, WebtextError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.curve import Curve, read_curve
+from webtext.train.data.sources import open_sources
+from webtext.train.evaluate.curve import Curve, read_curve
 from webtext.train.experiments.places import places_for
 from webtext.train.experiments.side_by_side import Call, Failed, run_side_by_side
-from webtext.train.loop import TrainResult, finished_result, train_model
 from webtext.train.metrics import METRICS, read_metrics, steps_made
+from webtext.train.run.loop import TrainResult, finished_result, train_model
 from webtext.train.settings import TrainSettings
-from webtext.train.sources import open_sources
 
 LOG, FAILED = "log.txt", "failed.json"
 

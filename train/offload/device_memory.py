@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 
 from webtext.base.errors import ConfigError, MachineError
-from webtext.train.distributed import World
 from webtext.train.offload.arena import Arena
 from webtext.train.offload.host_memory import HostMemory
+from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 
 GIB = 2**30

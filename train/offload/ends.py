@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from webtext.train.cross_entropy import linear_cross_entropy, token_losses
-from webtext.train.model import GPT2
+from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.shape import GPT2Config
 
 NAMES = ("token_embedding", "position_embedding", "final_norm")

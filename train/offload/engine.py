@@ -11,20 +11,19 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from webtext.train.distributed import World
-from webtext.train.evaluate.perplexity import total_loss
-from webtext.train.evaluate.windows import Windows
-from webtext.train.initialization import initialize
-from webtext.train.loss import MaskedLikelihood, WindowRules
-from webtext.train.model import GPT2
+from webtext.train.data.windows import Windows, total_loss
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.initialization import initialize
+from webtext.train.model.loss import MaskedLikelihood, WindowRules
 from webtext.train.offload.device_memory import device_memory
 from webtext.train.offload.fit import fit
 from webtext.train.offload.host_memory import HostMemory
 from webtext.train.offload.host_optimizer import HostOptimizers
 from webtext.train.offload.link import CudaLink, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
+from webtext.train.optimizer.update import gradient_norm
+from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
-from webtext.train.update import gradient_norm
 
 
 class OffloadedEngine:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from webtext.train.offload.host_memory import HostMemory
-from webtext.train.optimizer import Together, make_optimizer
+from webtext.train.optimizer.optimizer import Together, make_optimizer
+from webtext.train.optimizer.update import update
 from webtext.train.settings import TrainSettings
-from webtext.train.update import update
 
 
 class HostOptimizers:

@@ -14,7 +14,7 @@ With `group` 1, or one microbatch per step, gradients are summed in the order of
 Otherwise the shared embedding gets its two parts group by group.
 
 
-Shape suffixes as in `model.py`.
+Shape suffixes as in `gpt2.py`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from webtext.train.loss import WindowRules
-from webtext.train.model import GPT2, Block, document_mask
+from webtext.train.model.gpt2 import GPT2, Block, document_mask
+from webtext.train.model.loss import WindowRules
 from webtext.train.offload import ends
 from webtext.train.offload.ends import Ends
 from webtext.train.offload.host_layers import HostLayers

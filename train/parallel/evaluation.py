@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed import ProcessGroup
 
-from webtext.train.evaluate.windows import Windows
-from webtext.train.loss import WindowRules
+from webtext.train.data.windows import Windows
+from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.stage import Stage
 
 

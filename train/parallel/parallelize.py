@@ -29,20 +29,19 @@ from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.optim import Optimizer
 
-from webtext.train.compilation import as_it_stands
-from webtext.train.evaluate.windows import Windows
-from webtext.train.initialization import TOKEN_EMBEDDING, first_values
-from webtext.train.loss import WindowRules
-from webtext.train.model import GPT2
-from webtext.train.optimizer import make_optimizer
-from webtext.train.parallel import stages
+from webtext.train.data.windows import Windows
+from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, rank_of_stage, stages_of_rank
+from webtext.train.model.compilation import as_it_stands
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.initialization import TOKEN_EMBEDDING, first_values
+from webtext.train.model.loss import WindowRules
+from webtext.train.optimizer.optimizer import make_optimizer
+from webtext.train.optimizer.update import update
 from webtext.train.parallel.evaluation import StageWalk
-from webtext.train.parallel.mesh import MeshShape
 from webtext.train.parallel.pipeline import Pipeline
 from webtext.train.parallel.stage import Stage
 from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
 from webtext.train.settings import TrainSettings
-from webtext.train.update import update
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +76,9 @@ class ParallelModel:
         self.rules, self.schedule, self.advance = rules, schedule, advance
         self.mesh = mesh = shape.build(device.type)
         shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        n_stages = stages.n_stages(schedule, shape.pp)
-        numbers = stages.stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
-        blocks = {i: stages.blocks_of_stage(model.config.n_layer, n_stages, i) for i in numbers}
+        n = n_stages(schedule, shape.pp)
+        numbers = stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
+        blocks = {i: blocks_of_stage(model.config.n_layer, n, i) for i in numbers}
         self.stages = {i: Stage(model, blocks[i]) for i in numbers}
         for stage in self.stages.values():
             if shape.tp > 1:
@@ -100,7 +99,7 @@ class ParallelModel:
         self._pipeline: Pipeline | None = None
         self._tied_pair: distributed.ProcessGroup | None = None
         if shape.pp > 1:
-            self._tied_pair = self._join_tied(stages.rank_of_stage(schedule, n_stages - 1, shape.pp))
+            self._tied_pair = self._join_tied(rank_of_stage(schedule, n - 1, shape.pp))
 
     def _spread_over_data_ranks(self, stage: Stage) -> None:
         """Shard or replicate block by block, so that one block's gradients are sent while the next one's are computed.
@@ -257,8 +256,8 @@ class ParallelModel:
         """Return the summed loss and its number of tokens, computed as in a step but uncompiled, stage after stage."""
         for stage in self.stages.values():
             stage.eval()
-        n_stages = stages.n_stages(self.schedule, self.shape.pp)
-        ranks = [stages.rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n_stages)]
+        n = n_stages(self.schedule, self.shape.pp)
+        ranks = [rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n)]
         walk = StageWalk(
             self.stages, ranks, self.mesh["pp"].get_group(), self.rules, self.dtype, self.device, self.advance
         )

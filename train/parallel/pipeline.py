@@ -1,4 +1,4 @@
-"""Run the stages of one rank by torch's pipeline schedules; `stages.py` assigns stages to ranks."""
+"""Run the stages of one rank by torch's pipeline schedules; `mesh.py` assigns stages to ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B, ScheduleZBVZeroBubble
 
+from webtext.train.mesh import check_microbatches, n_stages
 from webtext.train.parallel.stage import Stage
-from webtext.train.parallel.stages import check_microbatches, n_stages
 
 _SCHEDULES: dict[str, Any] = {
     "1f1b": Schedule1F1B,

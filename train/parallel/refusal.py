@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from webtext.base.errors import ConfigError
-from webtext.train.parallel.mesh import MeshShape
-from webtext.train.parallel.stages import check_microbatches, n_stages
+from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

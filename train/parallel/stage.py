@@ -12,8 +12,9 @@ from typing import cast
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from webtext.train.cross_entropy import linear_cross_entropy, token_losses
-from webtext.train.model import GPT2, document_mask
+from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.model.gpt2 import GPT2, document_mask
+from webtext.train.parallel.tensor_parallel import tensor_parallel_loss, tensor_parallel_token_losses
 
 
 class Stage(nn.Module):
@@ -60,8 +61,6 @@ class Stage(nn.Module):
         counted_n = None if counted_bt is None else counted_bt.flatten()
         if self.tensor_group is None:
             return linear_cross_entropy(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size, counted_n)
-        from webtext.train.parallel.tensor_parallel import tensor_parallel_loss
-
         return tensor_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group, counted_n)
 
     def _losses(self, hidden_btc: Tensor, targets_bt: Tensor) -> Tensor:
@@ -69,8 +68,6 @@ class Stage(nn.Module):
         targets_n = targets_bt.flatten()
         if self.tensor_group is None:
             return token_losses(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size).view_as(targets_bt)
-        from webtext.train.parallel.tensor_parallel import tensor_parallel_token_losses
-
         losses_n = tensor_parallel_token_losses(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group)
         return losses_n.view_as(targets_bt)
 

@@ -10,7 +10,7 @@ In the backward pass each of the two collectives is the other. Modules have plai
 call the collectives themselves: with torch's styles, which compute with DTensors, the host took longer for a step of a
 small model than its products did (docs/tried/train.md).
 
-Shape suffixes as in `model.py`, and p rank, s position in one rank's part of the sequence.
+Shape suffixes as in `gpt2.py`, and p rank, s position in one rank's part of the sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed import ProcessGroup
 from torch.nn import functional
 
-from webtext.train.model import GPT2
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.parallel.vocab_parallel import VocabParallelCrossEntropy, vocab_parallel_losses
 
 _COLUMNS, _ROWS = ("query", "key", "value", "expand"), ("projection", "contract")

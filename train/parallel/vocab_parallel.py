@@ -3,7 +3,7 @@
 Like `cross_entropy.py`, it computes a chunk of positions at a time. Ranks exchange only the logits' maximum and sum of
 exponentials per position, and with the sum the target's logit, which one rank has.
 
-Shape suffixes as in `model.py`: n position, c channel, v the rank's own part of the vocabulary (padded).
+Shape suffixes as in `gpt2.py`: n position, c channel, v the rank's own part of the vocabulary (padded).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from webtext.train.cross_entropy import chunk_rows, sum_dtype
+from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
 
 
 class VocabParallelCrossEntropy(torch.autograd.Function):

@@ -14,7 +14,7 @@ from webtext.train.experiments import cost as module
 from webtext.train.experiments.cost import cost_of
 from webtext.train.experiments.settings import ExperimentSettings
 from webtext.train.experiments.trials import Trial
-from webtext.train.plan import flops_per_token
+from webtext.train.plan.plan import flops_per_token
 
 
 @pytest.fixture

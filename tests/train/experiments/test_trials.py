@@ -16,7 +16,7 @@ import pytest
 from webtext.base.errors import ConfigError, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
-from webtext.train.checkpoint import list_checkpoints
+from webtext.train.checkpoint.checkpoint import list_checkpoints
 from webtext.train.experiments.trials import Trial, run_trials
 from webtext.train.metrics import steps_made
 

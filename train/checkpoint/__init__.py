@@ -1,0 +1,1 @@
+"""Checkpoints: the format, how tensors are stored, and saving while the run continues."""

@@ -1,0 +1,247 @@
+"""Checkpoints: `checkpoints/step-000100/` has the tensors as safetensors, their layout and the run's state as JSON.
+
+A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is complete. The latest
+is found by listing the folder. `state.json`, written last, records the SHA-256 of the other files, and a checkpoint
+whose files differ is skipped. Nothing is pickled, so reading a checkpoint runs no code. `storage.py` defines how
+tensors are stored; `saver.py` saves while the run continues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from webtext.train.model.gpt2 import GPT2
+
+FORMAT = 2
+STATE = "state.json"
+MODEL, OPTIMIZER = "model.", "optimizer."  # prefixes of tensor names
+_NAME = re.compile(r"step-(\d{6,})")
+_FILE = re.compile(r"layout\.json|[a-z]+-\d{5,}\.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint whose files are unchanged since they were written."""
+
+    path: Path
+    step: int
+    state: Mapping[str, Any]
+
+    @property
+    def config(self) -> GPT2Config:
+        """The shape of its model. Raises InputError if `state` has no valid one."""
+        try:
+            config = GPT2Config(**self.state["config"])
+            if not all(type(value) is int for name, value in asdict(config).items() if name != "dropout"):
+                raise TypeError(f"{config} has sizes that are not whole numbers")
+        except (KeyError, TypeError, ConfigError) as error:
+            raise InputError(
+                f"'{self.path / STATE}' has no valid model shape as its config ({error!r:.200})", "remove the folder"
+            ) from None
+        return config
+
+    def run_state(self) -> Mapping[str, Any]:
+        """Return the state that a run needs to resume. Raises InputError if something is missing."""
+        for name in ("recipe", "sampler", "guard", "result", "environment"):
+            if not isinstance(self.state.get(name), dict):
+                raise InputError(f"'{self.path / STATE}' has no {name}, so no run wrote it", "remove the folder")
+        if not {"settings", "code_version"} <= self.state["recipe"].keys():
+            raise InputError(f"'{self.path / STATE}' has a recipe without settings or version", "remove the folder")
+        return self.state
+
+    def read(self, tensors: dict[str, Tensor], elsewhere: Mapping[str, Tensor] = MappingProxyType({})) -> None:
+        """Fill `tensors` in place. Raises InputError, before any is overwritten, if names, shapes or dtypes differ.
+
+        The checkpoint must contain these tensors, those `elsewhere` (in other processes) and nothing else.
+        """
+        from webtext.train.checkpoint.storage import PieceReader, read_tensors
+
+        reader = PieceReader(self.path, self.state["files"])
+        reader.check({**elsewhere, **tensors}, prefix="")
+        read_tensors(reader, tensors)
+
+    def model(self) -> GPT2:
+        """Return its model, on the CPU."""
+        import torch
+
+        from webtext.train.checkpoint.storage import PieceReader, read_tensors
+        from webtext.train.model.gpt2 import GPT2
+
+        reader = PieceReader(self.path, self.state["files"])
+        n_blocks = len({name.split(".")[2] for name in reader.meta_tensors(MODEL + "blocks.")})
+        if n_blocks != self.config.n_layer:  # checked before a model of that many is made
+            raise InputError(
+                f"'{self.path}' contains {n_blocks} layers, but its {STATE} says {self.config.n_layer:,}",
+                "remove the folder",
+            )
+        with torch.device("meta"):
+            model = GPT2(self.config)
+        wanted = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
+        reader.check(wanted, prefix=MODEL)
+        tensors = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in wanted.items()}
+        read_tensors(reader, tensors)
+        model.load_state_dict({name.removeprefix(MODEL): tensor for name, tensor in tensors.items()}, assign=True)
+        return model.requires_grad_(True)
+
+
+class _Damaged(InputError):
+    """A checkpoint that differs from what was written; the one before it is used instead."""
+
+
+def checkpoint_path(model_dir: Path, step: int) -> Path:
+    """Return the folder of the checkpoint of `step`."""
+    return model_dir / "checkpoints" / f"step-{step:06d}"
+
+
+def temporary_path(target: Path) -> Path:
+    """Return the folder in which the checkpoint `target` is written; no two runs write to one model folder."""
+    return target.with_name(f".{target.name}.tmp")
+
+
+def publish_checkpoint(
+    target: Path, step: int, config: GPT2Config, files: Mapping[str, str], state: Mapping[str, Any]
+) -> None:
+    """Make a checkpoint of the synced `files` (name to SHA-256) in its temporary folder: write state.json, rename."""
+    temporary = temporary_path(target)
+    whole = {"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state}
+    with open(temporary / STATE, "x") as file:
+        file.write(json.dumps(whole, indent=1, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync_folder(temporary)
+    shutil.rmtree(target, ignore_errors=True)  # a damaged one that was skipped
+    os.rename(temporary, target)
+    _sync_folder(target.parent)
+
+
+def latest_checkpoint(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, or None. Each damaged one is reported to `say` and skipped."""
+    for path in reversed(list_checkpoints(model_dir)):
+        try:
+            return open_checkpoint(path)
+        except _Damaged as error:
+            say(f"skipping a checkpoint: {error.lines[0]}")
+    return None
+
+
+def list_checkpoints(model_dir: Path) -> list[Path]:
+    """Return the published checkpoints, oldest first."""
+    folder = model_dir / "checkpoints"
+    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def best_checkpoint(model_dir: Path) -> tuple[Path, float] | None:
+    """Return the checkpoint of lowest held-out loss (the later of equals) and that loss; None if none was measured."""
+    measured = []
+    for path in list_checkpoints(model_dir):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # `open_checkpoint` reports
+            measured.append((path, float(json.loads((path / STATE).read_text())["validation_loss"])))
+    return min(reversed(measured), key=lambda found: found[1], default=None)
+
+
+def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> None:
+    """Remove all but the newest `keep` checkpoints and the best one, and temporary folders of killed runs."""
+    for path in (model_dir / "checkpoints").glob(".step-*.tmp"):
+        shutil.rmtree(path, ignore_errors=True)
+    best = best_checkpoint(model_dir) if keep_best else None
+    for path in list_checkpoints(model_dir)[: -keep if keep else 0]:
+        if best is None or path != best[0]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
+    """Read `state.json` and verify the other files against it, unless another process has done so (`verify=False`)."""
+    remedy = "remove the folder; the checkpoint before it will be used"
+    try:
+        state = json.loads((path / STATE).read_text())
+        step, files, version = int(state["step"]), dict(state["files"]), state["format"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _Damaged(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
+    if version != FORMAT:
+        raise InputError(
+            f"'{path}' has checkpoint format {version}, but this webtext reads format {FORMAT}",
+            "choose another --out, or use the version that wrote it (its `train export` writes a folder that all read)",
+        )
+    for name, digest in files.items():
+        if not _FILE.fullmatch(name):
+            raise _Damaged(f"'{path / STATE}' lists {name!r}, which is not a checkpoint file", remedy)
+        if not (path / name).is_file():
+            raise _Damaged(f"'{path / name}' is missing", remedy)
+        if verify and _sha256(path / name) != digest:
+            raise _Damaged(f"'{path / name}' has changed since it was written", remedy)
+    return Checkpoint(path, step, state)
+
+
+def visible_files(path: Path) -> tuple[str, list[int]] | None:
+    """Return what this process sees of a checkpoint: the SHA-256 of its state.json and the sizes of its other files.
+
+    state.json contains the other files' SHA-256. Returns None if a file is missing: hosts that share a file system
+    may see it late.
+    """
+    try:
+        state = (path / STATE).read_bytes()
+        return hashlib.sha256(state).hexdigest(), [(path / name).stat().st_size for name in json.loads(state)["files"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
+    """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder.
+
+    `warn` is as in `find_checkpoint`.
+    """
+    from webtext.train.model.gpt2 import GPT2
+
+    place = Path(path)
+    if (place / "config.json").is_file():
+        return GPT2.from_huggingface(place).eval()
+    return find_checkpoint(place, warn).model().eval()
+
+
+def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) -> Checkpoint:
+    """Return the checkpoint at `place`, or the latest undamaged one of a training folder.
+
+    Calls `warn` for each newer one that is damaged. Raises InputError if there is none.
+    """
+    if (place / STATE).is_file():
+        return open_checkpoint(place)
+    problems: list[str] = []
+    found = latest_checkpoint(place, problems.append)
+    if found is None:
+        if problems:
+            raise InputError(f"every checkpoint in '{place}' is damaged", problems[0])
+        raise InputError(f"'{place}' contains no model", "name a training folder, a checkpoint or an exported folder")
+    for problem in problems:
+        warn(f"{problem}; using '{found.path}'")
+    return found
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

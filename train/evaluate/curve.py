@@ -1,0 +1,98 @@
+"""Loss curves of training runs over the tokens they saw, as one self-contained page: inline SVG, no script.
+
+The losses come from the `metrics.jsonl` of model folders; nothing is measured here. Training losses are averaged over
+equal stretches; held-out losses are drawn as measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.line_chart import Line, line_chart
+from webtext.base.storage import Folder
+from webtext.train.evaluate.page import colour, page, swatch, table
+from webtext.train.metrics import METRICS, read_metrics
+
+HEIGHT = 460
+CURVE_POINTS = 300
+_REMEDY = "name the folder of a training run"
+
+Points = list[tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The losses of one run in nats per token, each with the number of tokens seen until then."""
+
+    name: str
+    training: Points
+    held_out: Points
+
+
+def read_curve(model: str) -> Curve:
+    """Read the losses from a model folder's metrics.jsonl. Raises InputError if there are none."""
+    place = Folder(model).location(METRICS)
+    n_tokens = 0
+    training: Points = []
+    held_out: Points = []
+    for row in read_metrics(Folder(model), _REMEDY):
+        try:
+            n_tokens = int(row.get("tokens", n_tokens))
+            for key, points in (("loss", training), ("validation_loss", held_out)):
+                if key in row and math.isfinite(loss := float(row[key])):
+                    points.append((n_tokens, loss))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"'{place}' has a row that is not a measurement ({error})", _REMEDY) from None
+    if n_tokens == 0 or not (training or held_out):
+        raise InputError(f"'{place}' has no loss after the first step", "wait until the run has made some steps")
+    return Curve(model, thinned(training, CURVE_POINTS), held_out)
+
+
+def curve_page(curves: Sequence[Curve]) -> str:
+    """Return a page with both losses of every run over the tokens, and a table of each run's last losses."""
+    if not curves:
+        raise ConfigError("no run is named", "e.g. webtext train curve build/model --out curve.html")
+    rows = [
+        (swatch(colour(i)) + escape(curve.name), f"{_furthest(curve):,}", _last(curve.training), _last(curve.held_out))
+        for i, curve in enumerate(curves)
+    ]
+    return page(
+        "Loss over the tokens seen",
+        losses_drawn([(curve, colour(i)) for i, curve in enumerate(curves)]),
+        table(("run", "tokens", "training loss", "held-out loss"), rows),
+    )
+
+
+def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
+    """Draw an SVG of both losses of every run over the tokens, each run in its colour, and a caption of the lines."""
+    lines: list[Line] = []
+    for curve, of_run in curves:
+
+        def told(n: float, loss: float, name: str = curve.name) -> str:
+            return f"{name}, {n:,.0f} tokens: held-out loss {loss:.4f}"
+
+        lines.append(Line(curve.training, "training", of_run))
+        lines.append(Line(curve.held_out, "held-out", of_run, told))
+    drawing = line_chart(
+        lines, x_label="tokens seen", y_label="loss, nats per token", label="loss over the tokens seen", height=HEIGHT
+    )
+    return f"{drawing}<p>Thin: training loss, averaged over stretches. Thick with dots: held-out loss, as measured.</p>"
+
+
+def thinned(points: Points, most: int) -> Points:
+    """Reduce `points` to at most `most`: the end of each stretch, with the stretch's mean."""
+    stride = -(-len(points) // most) or 1
+    stretches = [points[i : i + stride] for i in range(0, len(points), stride)]
+    return [(stretch[-1][0], sum(loss for _, loss in stretch) / len(stretch)) for stretch in stretches]
+
+
+def _furthest(curve: Curve) -> int:
+    return max(n for n, _ in (*curve.training, *curve.held_out))
+
+
+def _last(points: Points) -> str:
+    return f"{points[-1][1]:.4f}" if points else "not measured"

@@ -1,0 +1,108 @@
+"""Causal attention: torch's flash attention, or a few large matrix products on a CPU in bfloat16.
+
+Torch's CPU kernel works on small tiles, which make bfloat16 products slow. Here a block of queries is multiplied with
+all keys up to the block's end at once. Nothing of the block is kept: the backward pass recomputes its probabilities, as
+flash attention does (Dao et al. 2022), so memory is linear in the context.
+
+Shape suffixes as in `gpt2.py`; s is a query of one block, t a key up to the block's end.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+MIN_BLOCK, MAX_BLOCK = 128, 256
+"""Queries per block: a quarter of the context within these bounds. Small ones cost more calls, large ones mask more."""
+
+
+def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: float = 0.0) -> Tensor:
+    """Return softmax(q k^T / sqrt(d)) v, [b, h, t, d], where a position sees itself and those before it.
+
+    `dropout` applies to the probabilities.
+    """
+    if q_bhtd.device.type == "cpu" and q_bhtd.dtype == torch.bfloat16 and not dropout:
+        answer: Tensor = blocked_attention(q_bhtd, k_bhtd, v_bhtd)
+        return answer
+    return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True, dropout_p=dropout)
+
+
+@torch.library.custom_op("webtext::blocked_attention", mutates_args=())
+def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
+    """Blocked attention as one torch operator, so that `activation_checkpointing.py` can keep its output."""
+    y_bhtd = _as_heads_lie(q_bhtd)
+    q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+    for block in _blocks(q_bhtd.shape[2]):
+        p_bhst = _probabilities(q_bhtd, k_bhtd, block)
+        y_bhtd[:, :, block] = p_bhst @ v_bhtd[:, :, : block.stop]
+    return y_bhtd
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _backward(ctx: Any, dy_bhtd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    answer: tuple[Tensor, Tensor, Tensor] = blocked_attention_backward(dy_bhtd, *ctx.saved_tensors)
+    return answer
+
+
+@torch.library.custom_op("webtext::blocked_attention_backward", mutates_args=())
+def blocked_attention_backward(
+    dy_bhtd: Tensor, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key and value. It is an operator too, so that torch.compile doesn't trace it."""
+    b, h, t, d = q_bhtd.shape
+    dq_bhtd = _as_heads_lie(q_bhtd)
+    dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
+    q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+    dy_bhtd = dy_bhtd.contiguous()
+    for block in _blocks(t):
+        until, dy_bhsd = slice(block.stop), dy_bhtd[:, :, block]
+        p_bhst = _probabilities(q_bhtd, k_bhtd, block)
+        dv_bhtd[:, :, until] += p_bhst.mT @ dy_bhsd
+        dp_bhst = dy_bhsd @ v_bhtd[:, :, until].mT
+        ds_bhst = torch._softmax_backward_data(dp_bhst, p_bhst, -1, p_bhst.dtype)
+        dq_bhtd[:, :, block] = (ds_bhst @ k_bhtd[:, :, until]) / math.sqrt(d)
+        dk_bhtd[:, :, until] += ds_bhst.mT @ q_bhtd[:, :, block]
+    return dq_bhtd, dk_bhtd.to(q_bhtd.dtype), dv_bhtd.to(q_bhtd.dtype)
+
+
+def _as_heads_lie(q_bhtd: Tensor) -> Tensor:
+    """Return an empty output in which the heads of one token are adjacent in memory."""
+    b, h, t, d = q_bhtd.shape
+    return q_bhtd.new_empty(b, t, h, d).transpose(1, 2)
+
+
+blocked_attention.register_fake(lambda q_bhtd, k_bhtd, v_bhtd: _as_heads_lie(q_bhtd))
+blocked_attention_backward.register_fake(
+    lambda dy_bhtd, q_bhtd, k_bhtd, v_bhtd: (_as_heads_lie(q_bhtd), *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)))
+)
+blocked_attention.register_autograd(_backward, setup_context=_keep)
+
+
+def _blocks(t: int) -> Iterator[slice]:
+    size = min(max(t // 4, MIN_BLOCK), MAX_BLOCK)
+    return (slice(start, min(start + size, t)) for start in range(0, t, size))
+
+
+def _scaled(q_bhtd: Tensor) -> Tensor:
+    return q_bhtd.contiguous() / math.sqrt(q_bhtd.shape[-1])
+
+
+def _probabilities(scaled_q_bhtd: Tensor, k_bhtd: Tensor, block: slice) -> Tensor:
+    scores_bhst = scaled_q_bhtd[:, :, block] @ k_bhtd[:, :, : block.stop].mT
+    scores_bhst[..., block] += _mask(block.stop - block.start, scores_bhst.dtype)
+    return torch.softmax(scores_bhst, -1)
+
+
+@functools.cache
+def _mask(n: int, dtype: torch.dtype) -> Tensor:
+    """-inf above the diagonal, which hides the later keys of a query's own block."""
+    return torch.full((n, n), -torch.inf, dtype=dtype).triu(1)

@@ -1,0 +1,135 @@
+"""The output layer and its cross-entropy in one operation, a chunk of positions at a time.
+
+With GPT-2's vocabulary the logits of one batch are its largest tensor by far. Here they exist for one chunk, in the
+model's dtype. The forward pass turns them into their gradient in place, so nothing is kept or computed twice.
+On a CPU the softmax works on a few rows at a time, whose float32 values stay in the cache.
+
+Shape suffixes as in `gpt2.py`: n position, c channel, v vocabulary (padded).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LOGITS_PER_CHUNK = 2**26
+"""128 MiB of bfloat16 logits: large enough for full-speed matrix products, small compared with the activations."""
+LOGITS_PER_BLOCK = 2**19
+"""2 MiB of float32 logits, a part of a CPU's cache."""
+
+
+def linear_cross_entropy(
+    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, counted_n: Tensor | None = None
+) -> Tensor:
+    """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
+
+    With `counted_n` the mean is over the positions where it is true, of which there must be at least one.
+    """
+    if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
+        hidden_nc = hidden_nc * counted_n[:, None]
+    if torch.is_grad_enabled():
+        loss: Tensor = _LinearCrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size, counted_n)  # type: ignore[no-untyped-call]
+        return loss
+    losses_n = token_losses(hidden_nc, weight_vc, targets_n, vocab_size)
+    return losses_n.mean() if counted_n is None else (losses_n * counted_n).sum() / counted_n.sum()
+
+
+@torch.no_grad()
+def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
+    """Return -log softmax(hidden @ weight.T)[target] of each position, [n], in float32 or wider, without gradient."""
+    losses_n = torch.empty(len(targets_n), dtype=sum_dtype(hidden_nc), device=hidden_nc.device)
+    for rows in chunk_rows(len(targets_n), weight_vc):
+        logits_nv = hidden_nc[rows] @ weight_vc.T
+        for block in _blocks(rows, logits_nv):
+            log_probability_nv = _log_softmax(logits_nv[_within(block, rows)], vocab_size)
+            losses_n[block] = -_picked(log_probability_nv, targets_n[block])
+    return losses_n
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_nc: Tensor,
+        weight_vc: Tensor,
+        targets_n: Tensor,
+        vocab_size: int,
+        counted_n: Tensor | None,
+    ) -> Tensor:
+        loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
+        grad_hidden_nc = torch.empty_like(hidden_nc)
+        grad_weight_vc: Tensor | None = None
+        chunks = list(chunk_rows(len(targets_n), weight_vc))
+        for rows in chunks:
+            logits_nv = hidden_nc[rows] @ weight_vc.T
+            for block in _blocks(rows, logits_nv):
+                picked_n = _to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
+                loss -= (picked_n if counted_n is None else picked_n * counted_n[block]).sum()
+            slopes_nv = logits_nv
+            torch.mm(slopes_nv, weight_vc, out=grad_hidden_nc[rows])
+            part_vc = slopes_nv.T @ hidden_nc[rows]
+            if grad_weight_vc is None:  # several chunks are summed in float32 or wider
+                grad_weight_vc = part_vc if len(chunks) == 1 else part_vc.to(loss.dtype)
+            else:
+                grad_weight_vc += part_vc
+        ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
+        ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
+        mean: Tensor = loss / ctx.n
+        return mean
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+        grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
+        scale = grad_outputs[0] / ctx.n
+        if (
+            torch._C._autograd._get_current_graph_task_keep_graph()
+        ):  # a pipeline schedule runs another backward pass for the weights
+            return grad_hidden_nc * scale, grad_weight_vc * scale, None, None, None
+        return grad_hidden_nc.mul_(scale), grad_weight_vc.mul_(scale), None, None, None
+
+
+def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
+    """Return the targets' log-probabilities, [n], and replace the logits by n times the gradient, softmax - one hot."""
+    log_probability_nv = _log_softmax(logits_nv, vocab_size)
+    picked_n: Tensor = _picked(log_probability_nv, targets_n)
+    slopes_nv = log_probability_nv.exp_()
+    slopes_nv.scatter_add_(1, targets_n[:, None], slopes_nv.new_full((len(targets_n), 1), -1))
+    logits_nv.copy_(slopes_nv)
+    return picked_n
+
+
+def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:
+    logits_nv[:, vocab_size:] = -torch.inf
+    return torch.log_softmax(logits_nv, dim=1, dtype=sum_dtype(logits_nv))
+
+
+def sum_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype in which such numbers are summed: float32 or wider."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def chunk_rows(n: int, weight_vc: Tensor) -> Iterator[slice]:
+    """Divide n rows into as few equal slices as LOGITS_PER_CHUNK allows."""
+    most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
+    return _slices(0, n, max(1, math.ceil(n / max(1, math.ceil(n / most)))))
+
+
+def _blocks(rows: slice, logits_nv: Tensor) -> Iterator[slice]:
+    on_cpu = logits_nv.device.type == "cpu"
+    return _slices(rows.start, rows.stop, max(1, LOGITS_PER_BLOCK // logits_nv.shape[1]) if on_cpu else len(logits_nv))
+
+
+def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
+    return (slice(i, min(i + size, stop)) for i in range(start, stop, size))
+
+
+def _within(block: slice, rows: slice) -> slice:
+    return slice(block.start - rows.start, block.stop - rows.start)
+
+
+def _picked(log_probability_nv: Tensor, targets_n: Tensor) -> Tensor:
+    return log_probability_nv.gather(1, targets_n[:, None])[:, 0]

@@ -1,0 +1,245 @@
+"""GPT-2 as in the paper: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+
+Layer normalisation comes before each sub-block and once more after the last block; the input and output embeddings are
+one matrix; residual projections start smaller by 1/sqrt(N), N being the number of residual layers. Query, key and value
+are separate linear layers: a fused one shards wrongly over devices (`huggingface.py` fuses and splits them).
+The model knows nothing about devices, processes or data.
+
+Shape suffixes: b sequence of the batch, t position, c channel (n_embd), h head, d channel of one head,
+n position of any sequence (b and t as one), v vocabulary.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from webtext.base.errors import InputError
+from webtext.train.model.activation_checkpointing import checkpointed
+from webtext.train.model.attention import causal_attention
+from webtext.train.model.cache import LayerCache
+from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.model.huggingface import SHARD_BYTES, read_huggingface, write_huggingface
+from webtext.train.model.initialization import initialize
+from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from webtext.tokenizer import Tokenizer
+
+
+class Attention(nn.Module):
+    """Causal self-attention over all heads."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        self.head_size = config.n_embd // config.n_head
+        self.dropout = config.dropout
+        self.query = nn.Linear(config.n_embd, config.n_embd)
+        self.key = nn.Linear(config.n_embd, config.n_embd)
+        self.value = nn.Linear(config.n_embd, config.n_embd)
+        self.projection = nn.Linear(config.n_embd, config.n_embd)
+
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Tensor | None = None) -> Tensor:
+        q_bhtd, k_bhtd, v_bhtd = (
+            layer(x_btc).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        is_first = cache is None or cache.length == 0
+        assert is_first or x_btc.shape[1] == 1 or mask_b1tt is not None, "several tokens after cached ones need a mask"
+        if cache is not None:
+            seen = cache.append(k_bhtd, v_bhtd)
+            if not is_first:
+                k_bhtd, v_bhtd = seen
+        dropout = self.dropout if self.training else 0.0
+        if is_first and mask_b1tt is None:
+            y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd, dropout)
+        else:
+            y_bhtd = functional.scaled_dot_product_attention(
+                q_bhtd, k_bhtd, v_bhtd, attn_mask=mask_b1tt, dropout_p=dropout
+            )
+        return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
+
+
+class FeedForward(nn.Module):
+    """Two linear layers, four times as wide in between, with GELU in the tanh form that GPT-2 was trained with."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        self.expand = nn.Linear(config.n_embd, 4 * config.n_embd)
+        self.contract = nn.Linear(4 * config.n_embd, config.n_embd)
+
+    def forward(self, x_btc: Tensor) -> Tensor:
+        return cast(Tensor, self.contract(functional.gelu(self.expand(x_btc), approximate="tanh")))
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward, each added to the residual stream."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.n_embd)
+        self.attention = Attention(config)
+        self.feed_forward_norm = nn.LayerNorm(config.n_embd)
+        self.feed_forward = FeedForward(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Tensor | None = None) -> Tensor:
+        x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt))
+        return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
+
+
+class TokenEmbedding(nn.Embedding):
+    """Token vectors. An id in the padding is an error, like any other id out of range."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        super().__init__(config.padded_vocab_size, config.n_embd)
+        self.vocab_size = config.vocab_size
+
+    def forward(self, tokens_bt: Tensor) -> Tensor:
+        return functional.embedding(tokens_bt, self.weight[: self.vocab_size])
+
+
+class GPT2(nn.Module):
+    """The language model: `model(tokens_bt)` returns next-token logits.
+
+    Its initial values are drawn from `seed` (`initialization.py`); inside `torch.device("meta")` it has none yet.
+    """
+
+    def __init__(self, config: GPT2Config, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.dropout = nn.Dropout(config.dropout)
+        with torch.device("meta"):  # torch's layers would draw values, but not GPT-2's
+            self.token_embedding = TokenEmbedding(config)
+            self.position_embedding = nn.Embedding(config.context, config.n_embd)
+            self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
+            self.final_norm = nn.LayerNorm(config.n_embd)
+        self.activation_checkpointing = "none"
+        """What each block recomputes in the backward pass instead of keeping it: none, selective or full."""
+        device = torch.get_default_device()
+        if device.type != "meta":
+            self.to_empty(device=device)
+            initialize(self, config, seed)
+
+    def hidden(
+        self,
+        tokens_bt: Tensor,
+        caches: Sequence[LayerCache] | None = None,
+        documents_bt: Tensor | None = None,
+    ) -> Tensor:
+        """Return the last layer's output after the final norm, [b, t, c]; with caches, for tokens after those.
+
+        With `documents_bt` (without caches) tokens attend only to earlier tokens with the same number.
+        """
+        start = caches[0].length if caches is not None else 0
+        x_btc = self.embed(tokens_bt, start)
+        mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
+        if start and tokens_bt.shape[1] > 1:
+            mask_b1tt = _continued_mask(start, tokens_bt)
+        return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
+
+    def embed(self, tokens_bt: Tensor, start: int = 0) -> Tensor:
+        """Return the input of the first block: token vectors plus position vectors from `start` on, [b, t, c]."""
+        length = start + tokens_bt.shape[-1]
+        if length > self.config.context:
+            raise InputError(f"{length} tokens do not fit a context of {self.config.context}", "pass fewer tokens")
+        positions_t = torch.arange(start, length, device=tokens_bt.device)
+        return cast(Tensor, self.dropout(self.token_embedding(tokens_bt) + self.position_embedding(positions_t)))
+
+    def through_blocks(
+        self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Tensor | None = None
+    ) -> Tensor:
+        """Return the output of the last block, [b, t, c]."""
+        how = self.activation_checkpointing if self.training and torch.is_grad_enabled() else "none"
+        for i, block in enumerate(self.blocks.children()):
+            cache = caches[i] if caches is not None else None
+            if how == "none":
+                x_btc = block(x_btc, cache, mask_b1tt)
+            else:
+                x_btc = checkpointed(block, how, x_btc, mask_b1tt, self.config.dropout)
+        return x_btc
+
+    def forward(self, tokens_bt: Tensor) -> Tensor:
+        """Return the logits of the token after each position, [b, t, vocab_size]."""
+        return self.logits(self.hidden(tokens_bt))
+
+    def logits(self, hidden_btc: Tensor) -> Tensor:
+        """Return logits of the token after each position of `hidden_btc` (or some of its rows), [..., vocab_size]."""
+        return functional.linear(hidden_btc, self.token_embedding.weight)[..., : self.config.vocab_size]
+
+    def next_logits(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
+        """Return the logits of the token after the last position, [b, vocab_size], and add the tokens to the caches."""
+        return self.logits(self.hidden(tokens_bt, caches)[:, -1])
+
+    def loss(
+        self,
+        tokens_bt: Tensor,
+        targets_bt: Tensor,
+        documents_bt: Tensor | None = None,
+        counted_bt: Tensor | None = None,
+    ) -> Tensor:
+        """Return the mean cross-entropy in nats. Only a chunk of logits exists at a time; it gets its gradient at once.
+
+        `documents_bt` is as in `hidden`. A target does not count if `counted_bt` is false.
+        """
+        hidden_nc = self.hidden(tokens_bt, documents_bt=documents_bt).flatten(0, 1)
+        counted_n = None if counted_bt is None else counted_bt.flatten()
+        return linear_cross_entropy(
+            hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size, counted_n
+        )
+
+    @torch.no_grad()
+    def log_likelihood(
+        self, tokens_bt: Tensor, documents_bt: Tensor | None = None, *, last: int | None = None
+    ) -> Tensor:
+        """Return the natural log-probability of each token after the first, given those before it: [b, t - 1].
+
+        `documents_bt` is as in `hidden`, for all tokens but the last. With `last`, only that many last tokens are
+        scored, [b, last]: with GPT-2's vocabulary a token's logits cost about a third of what the blocks cost.
+        """
+        start = 0 if last is None else tokens_bt.shape[1] - 1 - last
+        hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:].flatten(0, 1)
+        targets_n = tokens_bt[:, start + 1 :].flatten()
+        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_n, self.config.vocab_size)
+        return -losses_n.view(tokens_bt.shape[0], -1)
+
+    @classmethod
+    def from_huggingface(cls, folder: str | os.PathLike[str]) -> GPT2:
+        """Return the model of a Hugging Face GPT-2 folder (config.json and model.safetensors)."""
+        config, parameters = read_huggingface(folder)
+        with torch.device("meta"):
+            model = cls(config)
+        model.load_state_dict(parameters, assign=True)
+        return model.requires_grad_(True)
+
+    def to_huggingface(
+        self,
+        folder: str | os.PathLike[str],
+        tokenizer: Tokenizer | None = None,
+        *,
+        dtype: torch.dtype = torch.float32,
+        shard_bytes: int = SHARD_BYTES,
+    ) -> None:
+        """Write a folder that transformers' GPT2LMHeadModel loads with equal logits; with tokenizer.json if given."""
+        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, shard_bytes)
+
+
+def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask: 0 where a query (last but one dimension) may see a key of its document up to itself, else -inf.
+
+    All layers share the mask in the dtype of the scores: from a boolean mask each layer's SDPA makes and keeps its own.
+    """
+    same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
+    mask_btt = torch.zeros(same_btt.shape, dtype=dtype, device=documents_bt.device)
+    return mask_btt.masked_fill_(~same_btt.tril(), -torch.inf)[:, None]
+
+
+def _continued_mask(start: int, tokens_bt: Tensor) -> Tensor:
+    """Return a mask: True where a token may attend, to cached ones and those up to itself, [1, 1, t, start + t]."""
+    t = tokens_bt.shape[1]
+    return torch.ones(1, 1, t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)

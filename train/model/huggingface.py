@@ -1,0 +1,262 @@
+"""GPT-2 folders of Hugging Face transformers: read and written with safetensors only, never pickle.
+
+In them the linear layers are 'Conv1D' (weights transposed, [in, out]) and query, key and value are one fused `c_attn`.
+Weights are in model.safetensors or, above `SHARD_BYTES`, in several files that model.safetensors.index.json lists. A
+folder's tensors are compared with its config.json by name and shape before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.storage import Folder
+from webtext.train.model.tensor_file import write_tensors
+from webtext.train.shape import GPT2Config
+
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SHARD_BYTES = 5 * 10**9
+"""Largest file of weights, unless a single tensor is larger; long the default of transformers."""
+_NORMS = {"ln_1": "attention_norm", "ln_2": "feed_forward_norm"}
+_LINEARS = {
+    # theirs: (ours, in, out), both as multiples of the width
+    "attn.c_proj": ("attention.projection", 1, 1),
+    "mlp.c_fc": ("feed_forward.expand", 1, 4),
+    "mlp.c_proj": ("feed_forward.contract", 4, 1),
+}
+_FUSED = ("attention.query", "attention.key", "attention.value")
+_MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# The architecture fixes these values: a folder with others is another model.
+_FIXED = {
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "tie_word_embeddings": True,
+}
+
+
+def read_huggingface(folder: str | os.PathLike[str]) -> tuple[GPT2Config, dict[str, Tensor]]:
+    """Return a model's shape and its parameters by name, in float32; float16 and bfloat16 weights are widened."""
+    place = Folder(folder)
+    config = _read_config(place)
+    with contextlib.ExitStack() as stack:
+        theirs = _Weights(place, stack)
+        theirs.check(config)
+        return config, _from_theirs(theirs, config)
+
+
+def write_huggingface(
+    folder: str | os.PathLike[str],
+    config: GPT2Config,
+    ours: Mapping[str, Tensor],
+    tokenizer: Any,
+    dtype: torch.dtype,
+    shard_bytes: int,
+) -> None:
+    """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last."""
+    place = Folder(folder)
+    place.remove("config.json")
+    _write_weights(place, config, ours, dtype, shard_bytes)
+    eot_id = config.vocab_size - 1
+    if tokenizer is not None:
+        eot_id = tokenizer.eot_id
+        place.local_path().mkdir(parents=True, exist_ok=True)
+        tokenizer.save(place.local_path("tokenizer.json"))
+        names = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.context}
+        ends = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
+        _write_json(place, "tokenizer_config.json", {**names, **ends, "clean_up_tokenization_spaces": False})
+    _write_json(place, "config.json", _their_config(config, eot_id, dtype))
+
+
+class _Weights(Mapping[str, Tensor]):
+    """The tensors of a folder by name, without the prefix that some have; read one at a time, in float32."""
+
+    def __init__(self, place: Folder, stack: contextlib.ExitStack) -> None:
+        self._place = place.url
+        self._found: dict[str, tuple[Any, str]] = {}
+        for name in _weight_files(place):
+            location = place.location(name)
+            try:
+                file = stack.enter_context(safe_open(place.local_path(name), framework="pt"))
+            except SafetensorError as error:
+                raise InputError(f"'{location}' is not an intact safetensors file ({error})", "copy it again") from None
+            for key in file.keys():  # noqa: SIM118 - not a mapping
+                tensor = key.removeprefix("transformer.")
+                if tensor in self._found:
+                    raise InputError(f"'{location}' contains tensor '{tensor}' twice", "copy the folder again")
+                self._found[tensor] = (file, key)
+
+    def __getitem__(self, name: str) -> Tensor:
+        file, key = self._found[name]
+        tensor: Tensor = file.get_tensor(key)
+        if tensor.dtype not in _FLOATS:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(f"tensor '{name}' in '{self._place}' is {kind}", "expected float32, float16 or bfloat16")
+        return tensor.float()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def check(self, config: GPT2Config) -> None:
+        """Raise InputError if a tensor is missing, has another shape or is not one of a GPT-2; reads only headers."""
+        remedy = "the folder has the config.json of another model, or not all of its weights"
+        known = {"lm_head.weight"}
+        for name, shape in _their_shapes(config):
+            if name not in self._found:
+                raise InputError(f"'{self._place}' has no tensor '{name}', which its config.json requires", remedy)
+            file, key = self._found[name]
+            found = file.get_slice(key).get_shape()
+            if found != shape:
+                raise InputError(
+                    f"tensor '{name}' in '{self._place}' is {found}, but its config.json requires {shape}", remedy
+                )
+            known.add(name)
+        for name in self._found:
+            if name not in known and not name.endswith(_MASKS):
+                raise InputError(
+                    f"'{self._place}' has tensor '{name}', which no GPT-2 with its config.json has", remedy
+                )
+        if "lm_head.weight" in self._found and not torch.equal(self["lm_head.weight"], self["wte.weight"]):
+            raise InputError(
+                f"the output layer of '{self._place}' is not its embedding: 'lm_head.weight' differs from 'wte.weight'",
+                "a GPT-2 shares the two; a model with two tables is another architecture",
+            )
+
+
+def _weight_files(place: Folder) -> list[str]:
+    """Return the names of the files of weights."""
+    if place.exists(WEIGHTS):
+        return [WEIGHTS]
+    if not place.exists(INDEX):
+        hint = "pickled weights are not read: save them with transformers' save_pretrained"
+        raise InputError(f"no file '{place.location(WEIGHTS)}'", hint)
+    location, names = place.location(INDEX), place.read_object(INDEX, "copy the folder again").get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise InputError(f"'{location}' has no weight_map of file names", "copy the folder again")
+    files = sorted(set(names.values()))
+    for name in files:
+        if os.path.basename(name) != name or not name.endswith(".safetensors"):
+            raise InputError(f"'{location}' lists '{name}'", "expected safetensors files in the same folder")
+        if not place.exists(name):
+            raise InputError(f"no file '{place.location(name)}', which '{location}' lists", "copy the folder again")
+    return files
+
+
+def _write_weights(
+    place: Folder, config: GPT2Config, ours: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int
+) -> None:
+    groups: list[list[str]] = [[]]
+    n_bytes = total = 0
+    for name, shape in _their_shapes(config):
+        size = torch.Size(shape).numel() * dtype.itemsize
+        if groups[-1] and n_bytes + size > shard_bytes:
+            groups.append([])
+            n_bytes = 0
+        groups[-1].append(name)
+        n_bytes, total = n_bytes + size, total + size
+    files = [WEIGHTS]
+    if len(groups) > 1:
+        files = [f"model-{i:05d}-of-{len(groups):05d}.safetensors" for i in range(1, len(groups) + 1)]
+    for file, names in zip(files, groups, strict=True):
+        with place.scratch(file) as path:
+            write_tensors(path, {f"transformer.{name}": _to_theirs(ours, config, name).to(dtype) for name in names})
+    if len(groups) == 1:
+        place.remove(INDEX)
+        return
+    weight_map = {f"transformer.{name}": file for file, names in zip(files, groups, strict=True) for name in names}
+    _write_json(place, INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
+    place.remove(WEIGHTS)
+
+
+def _read_config(place: Folder) -> GPT2Config:
+    location = place.location("config.json")
+    raw = place.read_object("config.json", "copy the folder again")
+    for name, value in _FIXED.items():
+        if raw.get(name, value) != value:
+            raise InputError(f"'{location}' says {name} = {raw[name]!r}", f"a GPT-2 has {value!r}")
+    try:
+        sizes = {name: int(raw[name]) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
+        if raw.get("n_inner") not in (None, 4 * sizes["n_embd"]):
+            raise InputError(f"'{location}' says n_inner = {raw['n_inner']}", "a GPT-2 has 4 n_embd, or null")
+        return GPT2Config(**sizes, context=int(raw["n_positions"]), dropout=float(raw.get("resid_pdrop", 0.0)))
+    except KeyError as error:
+        raise InputError(f"'{location}' has no {error}", "is this a GPT-2 folder?") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"'{location}' is damaged: {error}", "copy the folder again") from None
+    except ConfigError as error:
+        raise InputError(f"'{location}': {error.lines[0]}", *error.lines[1:]) from None
+
+
+def _their_config(config: GPT2Config, eot_id: int, dtype: torch.dtype) -> dict[str, Any]:
+    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout)
+    sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
+    context = {"n_positions": config.context, "n_ctx": config.context}
+    ends = {"bos_token_id": eot_id, "eos_token_id": eot_id}
+    kind = str(dtype).removeprefix("torch.")
+    more = {"architectures": ["GPT2LMHeadModel"], "initializer_range": 0.02, "torch_dtype": kind}
+    return {**_FIXED, **sizes, **context, **dropout, **ends, **more}
+
+
+def _their_shapes(config: GPT2Config) -> Iterator[tuple[str, list[int]]]:
+    """Yield the names and shapes of a folder's tensors, in the order in which they are written."""
+    width = config.n_embd
+    yield "wte.weight", [config.vocab_size, width]
+    yield "wpe.weight", [config.context, width]
+    for i in range(config.n_layer):
+        for name in _NORMS:
+            yield from ((f"h.{i}.{name}.{kind}", [width]) for kind in ("weight", "bias"))
+        for name, n_in, n_out in (("attn.c_attn", 1, 3), *((name, n, m) for name, (_, n, m) in _LINEARS.items())):
+            yield f"h.{i}.{name}.weight", [n_in * width, n_out * width]
+            yield f"h.{i}.{name}.bias", [n_out * width]
+    yield from ((f"ln_f.{kind}", [width]) for kind in ("weight", "bias"))
+
+
+def _from_theirs(theirs: Mapping[str, Tensor], config: GPT2Config) -> dict[str, Tensor]:
+    padding = torch.zeros(config.padded_vocab_size - config.vocab_size, config.n_embd)
+    ours = {
+        "token_embedding.weight": torch.cat([theirs["wte.weight"], padding]),
+        "position_embedding.weight": theirs["wpe.weight"],
+    }
+    for kind in ("weight", "bias"):
+        ours[f"final_norm.{kind}"] = theirs[f"ln_f.{kind}"]
+        for i in range(config.n_layer):
+            for their_name, our_name in _NORMS.items():
+                ours[f"blocks.{i}.{our_name}.{kind}"] = theirs[f"h.{i}.{their_name}.{kind}"]
+            for their_name, (our_name, _, _) in _LINEARS.items():
+                ours[f"blocks.{i}.{our_name}.{kind}"] = theirs[f"h.{i}.{their_name}.{kind}"].t().contiguous()
+            fused = theirs[f"h.{i}.attn.c_attn.{kind}"]
+            for our_name, part in zip(_FUSED, fused.chunk(3, dim=-1), strict=True):
+                ours[f"blocks.{i}.{our_name}.{kind}"] = part.t().contiguous()
+    return ours
+
+
+def _to_theirs(ours: Mapping[str, Tensor], config: GPT2Config, name: str) -> Tensor:
+    """Return one of the tensors of `_their_shapes`."""
+    part, _, kind = name.rpartition(".")
+    if not part.startswith("h."):
+        ends = {"wte": "token_embedding", "wpe": "position_embedding", "ln_f": "final_norm"}
+        tensor = ours[f"{ends[part]}.{kind}"]
+        return tensor[: config.vocab_size].contiguous().cpu() if part == "wte" else tensor.cpu()
+    _, i, part = part.split(".", 2)
+    if part == "attn.c_attn":
+        return torch.cat([ours[f"blocks.{i}.{one}.{kind}"].t() for one in _FUSED], dim=-1).contiguous().cpu()
+    our_name = _NORMS[part] if part in _NORMS else _LINEARS[part][0]
+    return ours[f"blocks.{i}.{our_name}.{kind}"].t().contiguous().cpu()
+
+
+def _write_json(place: Folder, name: str, value: dict[str, Any]) -> None:
+    place.write_bytes(name, (json.dumps(value, indent=2) + "\n").encode())

@@ -1,0 +1,167 @@
+"""Text generation, token by token: several texts at once, each drawn from the likeliest tokens by its own generator."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from webtext.train.model.cache import empty_caches
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.settings import SampleSettings
+
+
+def sample_tokens(
+    model: GPT2, prompt: Sequence[int], settings: SampleSettings, *, stop_id: int | None = None
+) -> Iterator[int]:
+    """Yield the tokens after `prompt`, which must not be empty; ends before `stop_id`."""
+    for (token,) in sample_batch(model, [prompt], settings, stop_id=stop_id):
+        if token is not None:
+            yield token
+
+
+@torch.no_grad()
+def sample_batch(
+    model: GPT2,
+    prompts: Sequence[Sequence[int]],
+    settings: SampleSettings,
+    *,
+    stop_id: int | None = None,
+    ended: Collection[int] = (),
+) -> Iterator[list[int | None]]:
+    """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
+
+    Text i is drawn with `seed + i`, on the CPU from float32. So it is the text that this seed produces alone, on any
+    device that computes equal logits. Prompts must not be empty but may differ in length: all are read up to the length
+    of the shortest, and then the longer ones supply their own tokens for a while. Beyond the context the model sees the
+    last `context` tokens. Texts in `ended`, to which the caller may add between steps, are not continued.
+    """
+    rows = [list(prompt) for prompt in prompts]
+    generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(rows))]
+    left = [settings.max_tokens] * len(rows)
+    length = min(len(row) for row in rows)
+    reader = _Reader(model, len(rows))
+    while any(left):
+        logits_bv = reader.next_logits([row[:length] for row in rows])
+        step: list[int | None] = []
+        for i, row in enumerate(rows):
+            token = None
+            if len(row) == length:
+                token = int(_draw(logits_bv[i], settings, generators[i])) if left[i] else None
+                left[i] = 0 if token in (None, stop_id) else left[i] - 1
+                row.append(0 if token is None else token)  # a text that has ended may get any token
+            step.append(None if token == stop_id else token)
+        length += 1
+        yield step
+        for i in ended:
+            left[i] = 0
+
+
+def stream_text(
+    model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the continuation of a prompt as it is generated, in complete characters; an empty prompt begins a document.
+
+    It ends before the first of `stops` that is complete.
+    """
+    text = _Text(tokenizer.decode_stream(), stops)
+    start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
+    for token in sample_tokens(model.eval(), start, settings, stop_id=tokenizer.eot_id):
+        yield text.push(token)
+        if text.ended:
+            return
+    yield text.finish()
+
+
+def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
+    """Return the prompt and its continuation."""
+    return sample_texts(model, tokenizer, [prompt], settings)[0]
+
+
+def sample_texts(
+    model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
+) -> list[str]:
+    """Return each prompt with its continuation, all generated at once; a continuation ends as in `stream_text`."""
+    starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
+    texts = [_Text(tokenizer.decode_stream(), stops) for _ in prompts]
+    pieces = [[prompt] for prompt in prompts]
+    ended: set[int] = set()
+    for step in sample_batch(model.eval(), starts, settings, stop_id=tokenizer.eot_id, ended=ended):
+        for i, token in enumerate(step):
+            if token is not None:
+                pieces[i].append(texts[i].push(token))
+        ended.update(i for i, text in enumerate(texts) if text.ended)
+    return ["".join([*parts, text.finish()]) for parts, text in zip(pieces, texts, strict=True)]
+
+
+class _Text:
+    """A text that grows token by token, up to a stop; characters that may begin a stop are held back."""
+
+    def __init__(self, decoder: Any, stops: Sequence[str]) -> None:
+        self.ended = False
+        self._decoder, self._stops, self._held = decoder, stops, ""
+
+    def push(self, token: int) -> str:
+        """Add a token and return the new text that can't be part of a stop."""
+        return self._add(self._decoder.push(token))
+
+    def finish(self) -> str:
+        """Return the rest of a text that no token follows."""
+        if self.ended:
+            return ""
+        last = self._add(self._decoder.finish())
+        return last if self.ended else last + self._held
+
+    def _add(self, piece: str) -> str:
+        self._held += piece
+        # The stop that is complete first, or the longest of several: this doesn't depend on the pieces of the text.
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            self.ended = True
+            return self._held[: min(found)[1]]
+        n = len(self._held) - max((_overlap(self._held, stop) for stop in self._stops), default=0)
+        sure, self._held = self._held[:n], self._held[n:]
+        return sure
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return how many of the last characters of `text` may begin `stop`."""
+    return next(n for n in range(min(len(text), len(stop)), -1, -1) if text.endswith(stop[:n]))
+
+
+class _Reader:
+    """Reads only new tokens while the texts fit the context. Beyond it positions move, and the window is read again."""
+
+    def __init__(self, model: GPT2, n_texts: int) -> None:
+        self._model = model
+        self._weight = model.final_norm.weight
+        self._caches = empty_caches(model.config, n_texts, self._weight)
+
+    def next_logits(self, tokens: list[list[int]]) -> Tensor:
+        """Return the logits after each text, [b, v], in float32 on the CPU."""
+        tokens_bt, context = torch.tensor(tokens, device=self._weight.device), self._model.config.context
+        if tokens_bt.shape[1] > context:
+            logits_bv = self._model.next_logits(tokens_bt[:, -context:])
+        else:
+            logits_bv = self._model.next_logits(tokens_bt[:, self._caches[0].length :], self._caches)
+        return logits_bv.float().cpu()
+
+
+def _draw(logits_v: Tensor, settings: SampleSettings, generator: torch.Generator) -> Tensor:
+    if settings.temperature == 0:
+        return logits_v.argmax()
+    if settings.top_k is not None and settings.top_k < len(logits_v):
+        logits_v = logits_v.masked_fill(logits_v < logits_v.topk(settings.top_k).values[-1], -torch.inf)
+    probability_v = torch.softmax(logits_v / settings.temperature, 0)
+    if settings.top_p is not None:
+        probability_v = _nucleus(probability_v, settings.top_p)
+    return torch.multinomial(probability_v, 1, generator=generator)[0]
+
+
+def _nucleus(probability_v: Tensor, top_p: float) -> Tensor:
+    """Keep the fewest likeliest tokens that have `top_p` together, and zero the rest (Holtzman et al. 2020, 3.1)."""
+    sorted_v, order_v = probability_v.sort(descending=True, stable=True)
+    before_v = sorted_v.cumsum(0) - sorted_v
+    return probability_v.index_fill(0, order_v[before_v >= top_p], 0.0)

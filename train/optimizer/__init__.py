@@ -1,0 +1,1 @@
+"""Optimizers, their schedule, and the update of a step."""

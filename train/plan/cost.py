@@ -1,0 +1,222 @@
+"""The time of a step of a layout on a machine of known speed: an analytic model that doesn't need torch.
+
+    step = m (forward + backward + recomputation + tensor parallel) + bubble + messages
+         + the part of data parallel that is not hidden + update
+
+Computing is FLOPs over the rate that one device reaches alone, measured or given. Collectives are rings: each of n
+ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and twice for all-reduce, in n - 1 or 2 (n -
+1) messages (Thakur et al. 2005; Patarasuk and Yuan 2009). Assumptions about overlap:
+
+- Tensor parallel collectives and a pipeline's messages hide behind nothing (Narayanan et al. 2021, section 3).
+- Gathered parameters and sent gradients hide behind the same pass of the other blocks, except one block's (Rajbhandari
+  et al. 2020; Li et al. 2020), as far as `Machine.overlap_ratio` allows: 0 if computing and sending share a core.
+- Shards and gradients are copied into the buffers that are sent, and parameters out of them (torch's FSDP2: copy-in and
+  copy-out of `_fsdp_collectives.py`). Each copy is a read and a write.
+- A pipeline waits for its slowest rank, and its bubble is the bubble of equal microbatches.
+
+The time of an offloaded step follows from the order of its copies: `offload/window.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from webtext.train.mesh import MeshShape
+from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
+from webtext.train.plan.footprint import BFLOAT16, FLOAT32, block_parameters
+from webtext.train.plan.layout import Layout
+from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
+
+COLLECTIVES_A_BLOCK = 4
+"""All-gathers and reduce-scatters of one pass of a block, forward or backward, under tensor with sequence parallel."""
+RECOMPUTED_COLLECTIVES_A_BLOCK = 3
+"""Collectives that checkpointing repeats: the forward pass's but the last, whose result isn't needed to go back."""
+RECOMPUTED_WIDTHS = 15
+"""Widths of a block that selective checkpointing reads and writes again: two norms 2 each, a sum 3, GELU 4 + 4."""
+UPDATE_BYTES = 7 * FLOAT32
+"""AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A link between two devices: bytes per second one way, and seconds per message whatever its size."""
+
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Devices in nodes. `flops` is the FLOP/s that one device reaches alone; `memory_bandwidth` is bytes per second."""
+
+    flops: float
+    inside: Link
+    between: Link
+    devices_per_node: int
+    memory_bandwidth: float
+    overlap_ratio: float = 1.0
+
+    def link(self, shape: MeshShape, axis: str) -> Link:
+        """Return the slowest link of a ring along an axis; the innermost axis is on neighbouring devices.
+
+        A ring that leaves its node uses the network adapters of all its devices there, one each, as NCCL's rings do.
+        """
+        axes = ["pp", "dp", "fsdp", "tp"]
+        stride = 1
+        for inner in axes[axes.index(axis) + 1 :]:
+            stride *= getattr(shape, inner)
+        if stride * getattr(shape, axis) <= self.devices_per_node:
+            return self.inside
+        adapters = 1 if axis == "pp" else max(1, self.devices_per_node // stride)
+        return Link(
+            bandwidth=min(self.inside.bandwidth, adapters * self.between.bandwidth), latency=self.between.latency
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """Seconds of one optimizer step, by cause."""
+
+    compute: float
+    recompute: float
+    tensor_parallel: float
+    bubble: float
+    messages: float
+    data_parallel: float
+    update: float
+
+    @property
+    def total(self) -> float:
+        """Seconds of the complete step."""
+        return float(sum(getattr(self, field.name) for field in fields(self)))
+
+
+def gather_seconds(n_bytes: float, n: int, link: Link) -> float:
+    """Return the time of a ring's all-gather to `n_bytes` on each of n ranks, or of a reduce-scatter from them."""
+    return (n - 1) * (n_bytes / n / link.bandwidth + link.latency)
+
+
+def all_reduce_seconds(n_bytes: float, n: int, link: Link) -> float:
+    """Return the time of a ring's all-reduce: a reduce-scatter and an all-gather.
+
+    >>> all_reduce_seconds(8e9, 4, Link(bandwidth=1e9, latency=0.0))
+    12.0
+    """
+    return 2 * gather_seconds(n_bytes, n, link)
+
+
+def bubble_ratio(
+    schedule: str, pp: int, n_microbatches: int, *, forward: float, backward: float, weights: float
+) -> float:
+    """Return the idle time of a pipeline over the time that it computes.
+
+    1f1b: (p - 1) / m. Interleaved with v = 2 stages per rank: (p - 1) / (v m) (Narayanan et al. 2021, sections 2.2.1
+    and 2.2.2). zbv: (p - 1) (T_F + T_B - 2 T_W) of its microbatches' passes, where T_B is the time of the inputs'
+    gradients. That is the bound of ZB-H2, which a V reaches with half the memory; it is 0 if all three are equal (Qi et
+    al. 2024, sections 2.3 and 6).
+
+    `backward` is the time of the complete backward pass, including `weights` for the weights' gradients.
+    """
+    if schedule == "zbv":
+        idle = max(0.0, forward + (backward - weights) - 2 * weights)
+        return (pp - 1) / n_microbatches * idle / (forward + backward)
+    return (pp - 1) / n_microbatches / (2 if schedule == "interleaved" else 1)
+
+
+def step_time(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine) -> StepTime:
+    """Return a step's seconds on the slowest rank of the pipeline, by cause."""
+    pp = layout.shape.pp
+    ranks = sorted({0, 1, pp // 2, pp - 1} & set(range(pp)))
+    times = [_time_of_rank(config, settings, layout, machine, rank) for rank in ranks]
+    return max(times, key=lambda time: time.total)
+
+
+def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine, rank: int) -> StepTime:
+    shape, m = layout.shape, layout.n_microbatches
+    n_tokens, size = layout.microbatch * settings.context, FLOAT32 if settings.dtype == "float32" else BFLOAT16
+    n_blocks = layout.blocks(config, rank)
+    is_first, is_last = layout.ends(rank)
+    seconds_a_flop = n_tokens / shape.tp / machine.flops
+    of_blocks = 24 * config.n_embd**2 * n_blocks * seconds_a_flop
+    of_attention = 4 * config.n_embd * config.context * n_blocks * seconds_a_flop
+    of_logits = 2 * config.vocab_size * config.n_embd * seconds_a_flop * is_last
+    forward = of_blocks + of_attention + of_logits
+
+    hidden_bytes = n_tokens * config.n_embd * size
+    recompute, n_collectives = 0.0, 2 * COLLECTIVES_A_BLOCK
+    if layout.activation_checkpointing != "none":
+        n_collectives += RECOMPUTED_COLLECTIVES_A_BLOCK
+        per_token = recomputed_flops_per_token(config, layout.activation_checkpointing)
+        recompute = per_token * n_blocks / config.n_layer * seconds_a_flop
+    if layout.activation_checkpointing == "selective":
+        recompute += RECOMPUTED_WIDTHS * hidden_bytes / shape.tp * n_blocks / machine.memory_bandwidth
+    gather = gather_seconds(hidden_bytes, shape.tp, machine.link(shape, "tp"))
+    n_gathers = n_collectives * n_blocks + 2 * is_first + 2 * is_last
+    sums = all_reduce_seconds(3 * FLOAT32 * n_tokens, shape.tp, machine.link(shape, "tp")) * is_last
+    tensor = gather * n_gathers + sums
+    of_forward = tensor * COLLECTIVES_A_BLOCK / n_collectives
+
+    busy = 3 * forward + recompute + tensor
+    idle = bubble_ratio(
+        layout.schedule,
+        shape.pp,
+        m,
+        forward=forward + of_forward,
+        backward=busy - forward - of_forward,
+        weights=of_blocks + of_logits,
+    )
+    table = config.padded_vocab_size * config.n_embd / shape.tp
+    n_parameters = (
+        n_blocks * block_parameters(config, shape.tp)
+        + table * (is_first or is_last)
+        + config.context * config.n_embd * is_first
+    )
+    data = _data_parallel(layout, machine, n_parameters, size, max(1, n_blocks), forward, busy - forward)
+    return StepTime(
+        compute=3 * forward * m,
+        recompute=recompute * m,
+        tensor_parallel=tensor * m,
+        bubble=idle * busy * m,
+        messages=_messages(layout, machine, hidden_bytes / shape.tp, FLOAT32 * table / shape.fsdp),
+        data_parallel=data,
+        update=UPDATE_BYTES * n_parameters / shape.fsdp / machine.memory_bandwidth,
+    )
+
+
+def _messages(layout: Layout, machine: Machine, n_bytes: float, tied_bytes: float) -> float:
+    """Return the seconds of a pipeline's messages: a hidden state forward and its gradient back for each microbatch and
+    stage of a rank, including the pipeline's fill, and the sum of the two copies of the tied weight's gradient."""
+    if layout.shape.pp == 1:
+        return 0.0
+    link = machine.link(layout.shape, "pp")
+    hops = layout.n_microbatches * layout.chunks + layout.shape.pp - 1
+    tied = 0.0 if layout.schedule == "zbv" else all_reduce_seconds(tied_bytes, 2, link)
+    return 2 * hops * (n_bytes / link.bandwidth + link.latency) + tied
+
+
+def _data_parallel(
+    layout: Layout, machine: Machine, n_parameters: float, size: int, n_blocks: int, forward: float, backward: float
+) -> float:
+    """Return the seconds per step of gathering parameters and summing gradients that nothing hides."""
+    shape, m = layout.shape, layout.n_microbatches
+
+    def shown(seconds: float, behind: float) -> float:
+        return max(seconds / n_blocks, seconds - machine.overlap_ratio * behind)
+
+    if shape.n_data == 1:
+        return 0.0
+    copies = 2 * (1 + 1 / shape.fsdp) * n_parameters / machine.memory_bandwidth  # in and out; a replica has only one
+    gather = gather_seconds(size * n_parameters, shape.fsdp, machine.link(shape, "fsdp"))
+    gather += size * copies / (2 if shape.fsdp == 1 else 1)
+    gradients = gather_seconds(FLOAT32 * n_parameters, shape.fsdp, machine.link(shape, "fsdp")) + FLOAT32 * copies
+    gradients += all_reduce_seconds(FLOAT32 * n_parameters / shape.fsdp, shape.dp, machine.link(shape, "dp"))
+    if shape.pp > 1:  # parameters remain gathered for all microbatches
+        return shown(gather, forward) + shown(gradients, backward)
+    return m * shown(gather, forward) + (m - 1) * shown(gather, backward) + shown(gather + gradients, backward)
+
+
+def mfu_ratio(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine, peak: float) -> float:
+    """Return the model FLOPs of a step over the FLOPs that all devices could do in its time at `peak` FLOP/s each."""
+    flops = flops_per_token(config) * settings.batch_size * settings.context
+    return flops / (step_time(config, settings, layout, machine).total * layout.shape.size * peak)

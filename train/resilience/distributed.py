@@ -1,0 +1,120 @@
+"""The processes of one run: a single one, or all that `torchrun` started (gloo between CPUs, NCCL between GPUs)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed
+
+from webtext.base.errors import ConfigError, MachineError, WebtextError
+from webtext.train.resilience.heartbeat import GO_ON, Heartbeat, watched
+from webtext.train.resilience.rendezvous import attempt_store
+
+T = TypeVar("T")
+_ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """This process's rank and device, and the operations over all processes of the run."""
+
+    rank: int
+    size: int
+    device: torch.device
+    heartbeat: Heartbeat | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and prints."""
+        return self.rank == 0
+
+    def sum(self, value: Tensor) -> Tensor:
+        """Sum `value` over all processes, in place."""
+        if self.size > 1:
+            self.enter("waits for the others")
+            distributed.all_reduce(value)
+        return value
+
+    def gather(self, value: T) -> list[T]:
+        """Return the values of all processes, in rank order."""
+        values = [value] * self.size
+        if self.size > 1:
+            distributed.all_gather_object(values, value)
+        return values
+
+    def barrier(self) -> None:
+        """Wait until all processes have reached this point."""
+        if self.size > 1:
+            self.sum(torch.zeros(1, device=self.device))
+
+    def enter(self, what: str, step: int | None = None) -> None:
+        """Record that every process begins an activity. `what` is a verb phrase for the error if one hangs in it."""
+        if self.heartbeat is not None:
+            self.heartbeat.enter(what, step)
+
+    def count_rounds(self, counts: bool) -> None:
+        """Set whether a process without progress counts as hanging."""
+        if self.heartbeat is not None:
+            self.heartbeat.counts = counts
+
+    def advance(self) -> None:
+        """Record that a part of the activity is done."""
+        if self.heartbeat is not None:
+            self.heartbeat.advance()
+
+
+@contextlib.contextmanager
+def join_world(device: str, hang_timeout: float | None = None) -> Iterator[World]:
+    """Join the world that the environment describes: torchrun's RANK, LOCAL_RANK and WORLD_SIZE, or this process alone.
+
+    If one of several processes makes no progress for `hang_timeout` seconds, an error names it and all end
+    (`heartbeat.py`).
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise MachineError("device is 'cuda', but torch sees no GPU", "set device = 'auto' or 'cpu'")
+    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        rank, size, local = (int(os.environ.get(name, d)) for name, d in _ENVIRONMENT.items())
+    except ValueError as error:
+        raise ConfigError(f"RANK, WORLD_SIZE or LOCAL_RANK is not a whole number ({error})", "use torchrun") from None
+    place = torch.device(kind, local) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(place)
+    if size == 1 or distributed.is_initialized():
+        yield World(rank, size, place)
+        return
+    store = attempt_store(rank, size)
+    # torch's own limit comes second, because it cannot say which process hangs
+    timeout = None if hang_timeout is None else timedelta(seconds=2 * hang_timeout)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_lost_process_is_an_error())
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        stack.callback(distributed.destroy_process_group)
+        heartbeat = Heartbeat(rank, size, store.clone())  # type: ignore[attr-defined]  # its own connection
+        if hang_timeout is not None:
+            stack.enter_context(watched(heartbeat, hang_timeout))
+        yield World(rank, size, place, heartbeat)
+
+
+@contextlib.contextmanager
+def _lost_process_is_an_error() -> Iterator[None]:
+    """Turn what gloo and NCCL raise when a process ends or doesn't answer into an error that says where to look."""
+    try:
+        yield
+    except RuntimeError as error:
+        said = " ".join(str(error).split())
+        if not isinstance(error, distributed.DistError) and "/gloo/" not in said:
+            raise
+        said = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", said)
+        raise WebtextError(f"lost another process of the run: {said[:150]}", _WHO_ENDED, GO_ON) from error
+
+
+_WHO_ENDED = "its own output or torchrun's report shows which one ended first"

@@ -1,0 +1,99 @@
+"""Engine: the part of a run that keeps the model's parameters and computes a step's gradients.
+
+`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model split over several processes, and
+`OffloadedEngine` (offload/) one that is kept on the host. `make_engine` chooses; the trainer knows only this interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from webtext.train.data.windows import Windows
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.initialization import initialize
+from webtext.train.model.loss import WindowRules
+from webtext.train.resilience.distributed import World
+from webtext.train.run.single_process import WholeModel
+from webtext.train.settings import TrainSettings
+
+
+class Engine(Protocol):
+    """A model, of which this process has all or a part."""
+
+    @property
+    def data_rank(self) -> int:
+        """Which of the `n_data` shares of a batch this process reads. Processes sharing a model read the same one."""
+
+    @property
+    def n_data(self) -> int:
+        """Number of shares into which a batch is divided."""
+
+    @property
+    def parameters(self) -> Mapping[str, nn.Parameter]:
+        """The parameters that this process updates, by their names in the complete model.
+
+        They are plain tensors; of a split parameter, this process's piece.
+        """
+
+    @property
+    def stages(self) -> Mapping[int, nn.Module]:
+        """The modules that this process's forward passes call, by their place in the model; empty for one process."""
+
+    def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
+        """Set the parameters' `grad` to the gradient of a step and return its loss, the same in all processes.
+
+        Both are means over the counted targets of all `microbatches` (windows [b, t + 1]) of all processes together.
+        """
+
+    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
+        """Return the parameters' optimizer, whose groups take the learning rate (`optimizer.set_learning_rate`)."""
+
+    def gradient_norm(self) -> Tensor:
+        """Return the Euclidean norm of the complete model's gradient, a scalar, the same in all processes."""
+
+    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
+        """Begin `update.update` of all parameters, which frees their gradients. Later calls wait for it."""
+
+    def parameters_changed(self) -> None:
+        """Recompute what is derived from the parameters; called after a checkpoint was read."""
+
+    def stored(self, name: str, tensor: Tensor) -> Tensor:
+        """Return `tensor`, shaped as the parameter `name` here, in the form that a checkpoint stores.
+
+        That form knows its place in the complete tensor. Waits until updates that were begun are done.
+        """
+
+    def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
+        """Return the sum of -log p in nats over the windows' scored tokens and their number, equal in all processes."""
+
+    def whole_model(self) -> GPT2 | None:
+        """Return the model itself, to generate texts from; None if no process has all of it."""
+
+
+def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
+    """Return the engine for `model`, which has no values yet: this process trains all of it, or a part of it."""
+    if settings.offload is not None:
+        from webtext.train.offload.engine import OffloadedEngine
+
+        return OffloadedEngine(model, settings, rules, world, dtype)
+    if world.size == 1:
+        initialize(model.to_empty(device=world.device), model.config, settings.seed)
+        return WholeModel(model, rules, world.device, dtype)
+    from webtext.train.parallel.parallelize import ParallelModel
+
+    shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
+    return ParallelModel(
+        model,
+        shape,
+        world.device,
+        rules=rules,
+        dtype=dtype,
+        schedule=schedule,
+        seed=settings.seed,
+        advance=world.advance,
+    )

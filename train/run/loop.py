@@ -1,0 +1,233 @@
+"""`train_model`: what identifies a run, whether it is done, and where it resumes. The steps are in `trainer.py`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webtext.base.config import recipe_settings
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, DryRun, InputError, MachineError, missing_extra
+from webtext.base.parts.lineage import warn_if_stale
+from webtext.base.parts.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.tokenizer import Tokenizer
+from webtext.train.checkpoint.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    latest_checkpoint,
+    list_checkpoints,
+    open_checkpoint,
+    visible_files,
+)
+from webtext.train.data.sources import Source, open_sources, source_uses
+from webtext.train.mesh import MeshShape
+from webtext.train.optimizer.schedule import total_tokens
+from webtext.train.parallel.refusal import check_trainable
+from webtext.train.settings import TrainSettings, difference
+from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from webtext.train.resilience.distributed import World
+
+CODE_VERSION = 4
+VISIBLE_SECONDS = 120.0
+"""How long a process waits to see the checkpoint that process 0 chose: twice as long as NFS clients cache a folder."""
+_POLL_SECONDS = 0.5
+_SHAPE = ("model", "n_layer", "n_head", "n_embd", "context", "dropout")  # recorded as the resolved shape of the model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """How a run ended. Losses are in nats per token, or None without a validation split or an update.
+
+    `mfu_ratio` and `memory_bytes` are as in `meter.Speed`: over all steps together, and the maximum of any step.
+    """
+
+    checkpoint: str
+    step: int
+    tokens: int
+    seconds: float
+    loss: float | None
+    validation_loss_before: float | None
+    validation_loss: float | None
+    skipped_steps: int
+    mfu_ratio: float
+    memory_bytes: int
+    skipped: bool = False
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, *, skipped: bool) -> TrainResult:
+        """Return the result that a run's last checkpoint records."""
+        result = checkpoint.run_state()["result"]
+        try:
+            return cls(checkpoint=str(checkpoint.path), step=checkpoint.step, skipped=skipped, **result)
+        except TypeError:
+            raise InputError(f"'{checkpoint.path}' has an invalid run result: {sorted(result)}", "remove it") from None
+
+
+def train_model(
+    tokens: str | Sequence[str],
+    out: str,
+    settings: TrainSettings,
+    run: Run,
+    *,
+    tokenizer: str | None = None,
+    held_out: str | None = None,
+) -> TrainResult:
+    """Train a GPT-2 on the token set `tokens`, or on several mixed; write checkpoints and metrics.jsonl to `out`.
+
+    `tokenizer` is the file that packed the tokens; any other is rejected. It is needed if `settings` ask for sample
+    texts. `held_out` is a token set whose validation split is measured instead of those of `tokens`.
+
+    Resumes from the latest undamaged checkpoint. With the same machine and processes, the result is bit-equal to that
+    of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this; the first one writes.
+    """
+    try:
+        from webtext.train.offload.device_memory import check_offload
+        from webtext.train.resilience.distributed import join_world
+        from webtext.train.run.determinism import deterministic
+        from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
+        from webtext.train.run.trainer import Trainer
+    except ModuleNotFoundError as error:
+        if error.name in ("torch", "safetensors"):
+            raise missing_extra(str(error.name), "train") from None
+        raise
+
+    sources = open_sources(tokens, held_out)
+    # rejects sets that make no order, before anything is written
+    uses = source_uses(sources, settings, total_tokens(settings))
+    texts = _tokenizer_for_texts(tokenizer, settings, sources)
+    model_dir = Folder(out).local_path()
+    recipe = make_recipe(settings, sources)
+    with deterministic(settings.deterministic), join_world(settings.device, settings.hang_timeout) as world:
+        check_offload(settings, world)
+        console = run.console if world.is_main else Console("quiet")
+        if world.is_main:
+            for source in sources:
+                warn_if_stale(source.train.set, console)
+        checkpoint = _checkpoint_of_all_processes(model_dir, world, console)
+        if checkpoint is not None:
+            _check_same_run(checkpoint, recipe, model_dir)
+            if checkpoint.step >= settings.last_step:
+                console.say(f"train: all {settings.last_step:,} steps are done ('{checkpoint.path}')")
+                return TrainResult.of(checkpoint, skipped=True)
+        config = settings.config(sources[0].train.vocab_size)
+        mesh = check_trainable(config, settings, world.size)
+        if run.dry_run:
+            plan = _plan(settings, config, checkpoint, mesh)
+            console.say(f"{plan}; {total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}")
+            raise DryRun
+        with Folder(out).held() if world.is_main else contextlib.nullcontext():
+            if world.is_main:
+                warn_if_too_large(config, settings, world, console)
+            with memory_is_an_error(config, settings, world):
+                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)
+                if checkpoint is not None:
+                    trainer.resume(checkpoint)
+            return TrainResult.of(trainer.run(), skipped=False)
+
+
+def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
+    """Return what `train_model` would return without a step, or None if steps remain. Needs no torch.
+
+    Raises the errors of `train_model` for token sets that make no order and for a folder of other settings or tokens.
+    """
+    sources = open_sources(tokens)
+    source_uses(sources, settings, total_tokens(settings))
+    model_dir = Folder(out).local_path()
+    checkpoint = _checkpoint_to_go_on_from(model_dir, lambda _: None)  # the run itself warns
+    if checkpoint is None:
+        return None
+    _check_same_run(checkpoint, make_recipe(settings, sources), model_dir)
+    return TrainResult.of(checkpoint, skipped=True) if checkpoint.step >= settings.last_step else None
+
+
+def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console) -> Checkpoint | None:
+    """Return the checkpoint that process 0 chooses and verifies; the others wait until they see the same files.
+
+    Process 0's InputError is raised in all processes, and so is MachineError if one doesn't see the files.
+    """
+    world.enter("agrees on a checkpoint")
+    world.count_rounds(False)  # hashing may take any time
+    checkpoint: Checkpoint | None = None
+    choice: Any = None
+    if world.is_main:
+        try:
+            checkpoint = _checkpoint_to_go_on_from(model_dir, console.warn)
+            choice = checkpoint and (checkpoint.step, visible_files(checkpoint.path))
+        except InputError as error:
+            choice = error
+    choice = world.gather(choice)[0]
+    if isinstance(choice, InputError):
+        raise choice
+    if choice is not None:
+        path, give_up = checkpoint_path(model_dir, choice[0]), time.monotonic() + VISIBLE_SECONDS
+        while not (visible := visible_files(path) == choice[1]) and time.monotonic() < give_up:
+            time.sleep(_POLL_SECONDS)
+        if not all(seen := world.gather(visible)):
+            raise MachineError(
+                f"rank {seen.index(False)} does not see '{path}' as rank 0 does, after {VISIBLE_SECONDS:.0f} s",
+                "--out must be one folder on a file system that all hosts share; then rerun the same command",
+            )
+        checkpoint = checkpoint or open_checkpoint(path, verify=False)
+    world.count_rounds(True)
+    return checkpoint
+
+
+def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    found = latest_checkpoint(model_dir, say)
+    if found is None and list_checkpoints(model_dir):
+        raise InputError(
+            f"every checkpoint in '{model_dir}' is damaged, and a new run would replace them",
+            "remove the folder to start over, or choose another --out",
+        )
+    return found
+
+
+def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:
+    """Load the tokenizer at `path`. Raises InputError if a source was packed with another."""
+    if path is None:
+        if settings.sample_interval is None:
+            return None
+        raise ConfigError(
+            f"sample_interval is {settings.sample_interval}, but no tokenizer is given", "add --tokenizer FILE"
+        )
+    tokenizer = Tokenizer.load(path)
+    for source in sources:
+        source.train.check_tokenizer(tokenizer)
+    return tokenizer
+
+
+def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:
+    """Return what determines the model: settings, its resolved shape, and the tokens."""
+    chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
+    train = sources[0].train
+    shape = asdict(settings.config(train.vocab_size))
+    data = {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
+    return Recipe(stage="train.run", code_version=CODE_VERSION, settings={**shape, **chosen, **data})
+
+
+def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> None:
+    recorded: Mapping[str, Any] = checkpoint.run_state()["recipe"]
+    theirs, ours = dict(recorded["settings"]), dict(recipe.settings)
+    remedy = "choose another --out, or remove the folder to start over"
+    for name, what in (("tokenizer", "with another tokenizer"), ("tokens", "on other tokens")):
+        if theirs.pop(name, None) != ours.pop(name):
+            raise InputError(f"'{model_dir}' was trained {what}", remedy)
+    changed = difference(theirs, ours)
+    if changed:
+        raise InputError(f"'{model_dir}' was trained with other settings: {changed}", f"use the same, or {remedy}")
+    if recorded["code_version"] != recipe.code_version:
+        raise InputError(f"'{model_dir}' was started by another version of the training code", remedy)
+
+
+def _plan(settings: TrainSettings, config: GPT2Config, checkpoint: Checkpoint | None, mesh: MeshShape) -> str:
+    start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
+    steps = f"{start} to step {settings.last_step:,}"
+    return f"would train {config.n_parameters:,} parameters {steps}, {mesh.processes}"

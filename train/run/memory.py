@@ -1,0 +1,95 @@
+"""Errors for a device without enough memory, which say what would fit, and a warning before the run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+
+from webtext.base.console import Console
+from webtext.base.errors import MachineError
+from webtext.train.plan.footprint import GIB, memory_on
+from webtext.train.plan.layout import divisors
+from webtext.train.plan.plan import checkpointing_that_fits
+from webtext.train.resilience.distributed import World
+from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
+
+
+@contextlib.contextmanager
+def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World) -> Iterator[None]:
+    """Raise MachineError if a run gets too little memory, with the largest smaller microbatch that should fit."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
+        advice = _advice(config, settings, world, microbatch - 1)
+        raise MachineError(
+            f"microbatches of {microbatch} sequences do not fit the device's memory",
+            f"choose {advice}; 'webtext train plan' estimates what a run takes",
+        ) from None
+
+
+@contextlib.contextmanager
+def batch_memory_is_an_error(what: str, size: int, option: str) -> Iterator[None]:
+    """Raise MachineError if a model that is only evaluated gets too little memory for `size` items at once."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        fewer = f"give {option} {size // 2}" if size > 1 else "use a smaller model, or a device with more memory"
+        raise MachineError(f"the model and {what} do not fit the device's memory", fewer) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether torch got no memory: an error of its own on a GPU, a RuntimeError that says so on a CPU."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World, console: Console) -> None:
+    """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
+    if settings.offload is not None:
+        return  # it adapts to the device, or fails before the first step
+    microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
+    needed, n_bytes = _needed_bytes(config, settings, world, microbatch), memory_bytes(world)
+    if needed > n_bytes:
+        console.warn(
+            f"a process is estimated to take {needed / GIB:,.1f} GiB but has {n_bytes / GIB:,.1f}: "
+            f"choose {_advice(config, settings, world, microbatch)}"
+        )
+
+
+def _needed_bytes(config: GPT2Config, settings: TrainSettings, world: World, microbatch: int) -> int:
+    """Return the estimated bytes of the fullest process of the run."""
+    return memory_on(config, settings, settings.mesh_shape(world.size), microbatch).total
+
+
+def memory_bytes(world: World) -> int:
+    """Return the memory of a process: that of its GPU, or its share of the machine's."""
+    if world.device.type == "cuda":
+        return int(torch.cuda.get_device_properties(world.device).total_memory)
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(1, local)
+
+
+def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
+    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
+    share = settings.first_batch_size // settings.mesh_shape(world.size).n_data
+    smaller = [size for size in divisors(share) if size <= most]
+    if settings.offload is None:  # otherwise the device never has the entire model
+        while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
+            smaller.pop()
+    choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
+    if settings.offload is not None:
+        choices.append("a larger device_memory_gib")
+    else:
+        shape = settings.mesh_shape(world.size)
+        microbatch, _ = settings.accumulation(shape.n_data)
+        how = checkpointing_that_fits(config, settings, shape, microbatch, memory_bytes(world))
+        choices += [f"activation_checkpointing = '{how}'"] if how else []
+    return " or ".join(choices)

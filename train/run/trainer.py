@@ -1,0 +1,347 @@
+"""The training loop of one process: batches, gradients, updates, held-out loss, checkpoints, metrics.
+
+Everything that a step does is a function of the parameters, the optimizer's state and the step's number: the sampler
+decides the order of the sequences, and random numbers (dropout) are seeded again at each step from (seed, step, rank).
+So a checkpoint needs no generator state, and a resumed run equals one that never stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import ChainMap, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from webtext.base.console import Console
+from webtext.base.errors import Interrupted, RunFailed
+from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.train.checkpoint import checkpoint as checkpoints
+from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint
+from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.data.batches import TokenBatches
+from webtext.train.data.sources import Source, make_sampler
+from webtext.train.metrics import metrics_log
+from webtext.train.model.compilation import as_it_stands, compile_blocks, compiles
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.loss import WindowRules
+from webtext.train.model.precision import compute_dtype
+from webtext.train.model.sample import sample_text
+from webtext.train.optimizer.optimizer import optimizer_tensors, set_learning_rate
+from webtext.train.optimizer.schedule import batch_size, learning_rate, total_tokens
+from webtext.train.optimizer.update import Reading, is_fault
+from webtext.train.resilience.distributed import World
+from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
+from webtext.train.resilience.termination import Termination
+from webtext.train.run.allocator import keep_freed_memory
+from webtext.train.run.engine import make_engine
+from webtext.train.run.guard import Guard
+from webtext.train.run.held_out import HeldOut
+from webtext.train.run.memory import memory_is_an_error
+from webtext.train.run.meter import SMALL_WIDTH, Meter, product_flops
+from webtext.train.settings import SampleSettings, TrainSettings
+
+SAMPLE_TOKENS = 64
+LARGEST_LOSS = 700.0  # its exponential is still finite
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    """An update that the device has yet to make. `reading`: loss, gradient norm, number of processes asked to end."""
+
+    step: int
+    rate: float
+    n_tokens: int
+    reading: Reading
+
+
+class Trainer:
+    """One run of `settings.steps` steps, or up to `settings.stop_at_step`; `recipe` is stored in its checkpoints."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        recipe: Recipe,
+        sources: Sequence[Source],
+        model_dir: Path,
+        world: World,
+        console: Console,
+        tokenizer: Any = None,
+    ) -> None:
+        if settings.threads is not None:
+            torch.set_num_threads(settings.threads)
+        if world.device.type == "cpu":
+            keep_freed_memory()
+        self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
+        self.world, self.console, self.tokenizer = world, console, tokenizer
+        with torch.device("meta"):  # the engine allocates this process's part
+            model = GPT2(settings.config(sources[0].train.vocab_size))
+        model.activation_checkpointing = settings.activation_checkpointing
+        as_given = settings.offload is not None or settings.activation_checkpointing == "selective"
+        self.is_compiled = not as_given and compiles(settings.compile, world.device)
+        if self.is_compiled:
+            compile_blocks(model.blocks)
+        self._is_warm = not self.is_compiled
+        """Whether the first step, in which all processes compile blocks, is over."""
+        self.config = model.config
+        self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
+        self.engine = make_engine(model, settings, WindowRules.of(settings, sources[0].train.eot_id), world, self.dtype)
+        self.optimizer = self.engine.make_optimizer(settings)
+        self.microbatch, _ = settings.accumulation(self.engine.n_data)
+        share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
+        sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
+        self.batches = TokenBatches(sampler)
+        self.held_out = HeldOut(sources, sampler.mixture.parts, settings)
+        self.guard = Guard(settings)
+        self.step = 0
+        self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
+        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": 0.0, "memory_bytes": 0}
+        self._measured_at: int | None = None
+        self._must_end = False
+        self.steps_ahead = 1 if world.device.type == "cuda" else 0
+        """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
+        self._queued: deque[_Queued] = deque()
+        self.meter = Meter(self.config, world, self.dtype)
+        self._own_times = OwnTimes(world, self.engine.stages.values() if settings.straggler_interval else ())
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Resume where `checkpoint` was written."""
+        tensors = self._tensors()
+        shapes = {name: torch.empty(t.shape, dtype=t.dtype, device="meta") for name, t in tensors.items()}
+        checkpoint.read(tensors, dict(ChainMap(*self.world.gather(shapes))))
+        self.engine.parameters_changed()
+        self.batches.load_state_dict(checkpoint.state["sampler"])
+        self.guard.load_state_dict(checkpoint.state["guard"])
+        self.step = checkpoint.step
+        self.result = dict(checkpoint.state["result"])
+        self.console.say(f"train: resuming from step {self.step:,} ('{checkpoint.path}')")
+        was = checkpoint.state["environment"]
+        for name, value in self._environment().items():
+            if was.get(name) != value:
+                self.console.say(f"train: {name} is {value} but was {was.get(name)}: results equal only up to rounding")
+
+    def run(self) -> Checkpoint:
+        """Train to the last step and return the last checkpoint. After SIGTERM, saves and raises Interrupted."""
+        settings = self.settings
+        with contextlib.ExitStack() as stack:
+            log = metrics_log(self.model_dir, self.step, self.console)
+            self._metrics = stack.enter_context(log if self.world.is_main else contextlib.nullcontext())
+            self._termination = stack.enter_context(Termination.noticed())
+            self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
+            keep, keep_best = settings.keep_checkpoints, settings.keep_best
+            self._saver = stack.enter_context(
+                CheckpointSaver(
+                    self.model_dir, self.world, keep=keep, keep_best=keep_best, copies=settings.offload is None
+                )
+            )
+            progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
+            self._announce()
+            if self.step == 0:
+                self._evaluate()
+            progress.advance(self.step)
+            self._clock = time.perf_counter()
+            while self.step < settings.last_step:
+                with memory_is_an_error(self.config, settings, self.world):
+                    self._queue_step()
+                    while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
+                        progress.advance(1, self._settle(self._queued.popleft()))
+                self._do_what_is_due()
+                if not self._queued:
+                    self._clock = time.perf_counter()  # time only the steps, not measurements and checkpoints
+            saved = self._saved()
+            self._tell_best()
+        return saved
+
+    def _do_what_is_due(self) -> None:
+        settings = self.settings
+        if settings.straggler_interval and self.step % settings.straggler_interval == 0:
+            self._compare_processes()
+        if self._is_due(settings.eval_interval):
+            self._evaluate()
+        if settings.sample_interval is not None and self._is_due(settings.sample_interval):
+            self._sample()
+        if self._is_due(settings.checkpoint_interval) or self._must_end:
+            self._save()
+        if self._must_end and self.step < settings.last_step:
+            raise Interrupted(
+                f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
+                "rerun the same command to resume",
+            )
+
+    def _is_any_due(self) -> bool:
+        settings = self.settings
+        return any(map(self._is_due, (settings.eval_interval, settings.sample_interval, settings.checkpoint_interval)))
+
+    def _is_due(self, interval: int | None) -> bool:
+        return self.step == self.settings.last_step or (interval is not None and self.step % interval == 0)
+
+    def _queue_step(self) -> None:
+        """Queue one update on the device. On a GPU nothing here waits for it."""
+        settings = self.settings
+        self.world.enter("computes gradients", self.step)
+        self.world.count_rounds(self._is_warm)
+        self._own_times.begin()
+        torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
+        rate = learning_rate(settings, self.step)
+        n_sequences = batch_size(settings, self.step)
+        accumulation = n_sequences // (self.microbatch * self.engine.n_data)
+        mean = self.engine.forward_backward(self._microbatches(accumulation), accumulation)
+        norm = self.engine.gradient_norm()
+        n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
+        self._own_times.end()
+        fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
+        self._saver.wait_until_staged()
+        set_learning_rate(self.optimizer, settings, rate)
+        self.engine.update(self.optimizer, settings.max_grad_norm, norm, fault)
+        self.step += 1
+        n_tokens = n_sequences * settings.context
+        self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
+
+    def _microbatches(self, n: int) -> Iterator[Tensor]:
+        for _ in range(n):
+            tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
+            self.world.advance()
+            yield tokens_bt
+
+    def _settle(self, queued: _Queued) -> str:
+        """Read the result of an update, judge it and log it; return its line for the progress bar."""
+        loss, norm, n_asked = queued.reading.read()
+        self._is_warm = True
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        self._must_end = self._must_end or n_asked > 0  # if one process was asked, all end after the same step
+        fault = self.guard.check(queued.step, loss, norm)
+        self.result["tokens"] += queued.n_tokens
+        self.result["seconds"] += seconds
+        row: dict[str, Any] = {"step": queued.step, "tokens": self.result["tokens"], "learning_rate": queued.rate}
+        if fault is None:
+            self.result["loss"] = loss
+            row |= {"loss": loss, "grad_norm": norm}
+        else:
+            self.result["skipped_steps"] += 1
+            row["skipped"] = fault
+            tell = self.console.warn if self.world.is_main else self.console.say
+            tell(f"step {queued.step:,} is skipped: {fault}")
+        speed = self.meter.measure(queued.n_tokens, seconds)
+        overall = self.meter.measure(self.result["tokens"], self.result["seconds"])
+        most = max(speed.memory_bytes, self.result["memory_bytes"])
+        self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
+        self._log(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
+        return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
+
+    def _compare_processes(self) -> None:
+        """Log each process's own part of the steps and its device's speed; warn about one that all others wait for."""
+        if self.world.size > 1:
+            own, whole = self._own_times.compare()
+            device = self.world.device
+            products = self.world.gather(product_flops(device, self.dtype, SMALL_WIDTH[device.type]))
+            row = {"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)}
+            self._log(row | {"product_flops": [round(rate) for rate in products]})
+            if self.world.is_main and (said := straggler(own) or slow_device(products)):
+                self.console.warn(f"step {self.step:,}: {said}")
+
+    def _evaluate(self) -> None:
+        self.world.enter("measures the held-out loss")
+        losses = self.held_out.losses(self.engine, self.microbatch)
+        if not losses:
+            return
+        mean = self.held_out.mean(losses)
+        if not math.isfinite(mean):
+            raise RunFailed(
+                f"step {self.step:,}: the held-out loss is {mean}",
+                "lower learning_rate or lengthen warmup_steps, and use another --out",
+            )
+        if self.step == 0:
+            self.result["validation_loss_before"] = mean
+        self.result["validation_loss"] = mean
+        self._measured_at = self.step
+        perplexity = math.exp(min(mean, LARGEST_LOSS))
+        of_sources = {"validation_losses": losses} if len(losses) > 1 else {}
+        self._log({"step": self.step, "validation_loss": mean, "perplexity": perplexity, **of_sources})
+        each = "".join(f"; '{name}' {loss:.4f}" for name, loss in losses.items()) if of_sources else ""
+        self.console.say(f"train: step {self.step:,}: held-out perplexity {perplexity:,.2f} (loss {mean:.4f}{each})")
+
+    def _sample(self) -> None:
+        """Write a sample text to metrics.jsonl and stderr. It is drawn with the run's seed, the same at every step."""
+        if not self.world.is_main:
+            return
+        model = self.engine.whole_model()
+        assert model is not None, "rejected before the run (parallel/refusal.py)"
+        how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
+        model.eval()
+        with as_it_stands():
+            text = sample_text(model, self.tokenizer, "", how)
+        model.train()
+        self._log({"step": self.step, "sample": text})
+        self.console.say(f"train: step {self.step:,}: {text!r}")
+
+    def _save(self) -> None:
+        self.world.enter("saves")
+        state = {
+            "recipe": self.recipe.to_json(),
+            "recipe_hash": self.recipe.hash,
+            "sampler": self.batches.state_dict(),
+            "guard": self.guard.state_dict(),
+            "validation_loss": self.result["validation_loss"] if self._measured_at == self.step else None,
+            "result": self.result,
+            "environment": self._environment(),
+        }
+        self._saver.begin(self.step, self.config, self._tensors(), state)
+
+    def _saved(self) -> Checkpoint:
+        saved = self._saver.finish()
+        assert saved is not None
+        return saved
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """Return the tensors that steps change, by name, without copying."""
+        engine = self.engine
+        model = {MODEL + name: engine.stored(name, tensor.detach()) for name, tensor in engine.parameters.items()}
+        state = optimizer_tensors(engine.parameters, self.optimizer, engine.stored)
+        return model | {OPTIMIZER + name: tensor for name, tensor in state.items()}
+
+    def _tell_best(self) -> None:
+        best = checkpoints.best_checkpoint(self.model_dir)
+        if best is not None and best[0].name != f"step-{self.step:06d}":
+            self.console.say(f"train: the lowest held-out loss of a checkpoint is {best[1]:.4f}: '{best[0]}'")
+
+    def _environment(self) -> dict[str, Any]:
+        """Return the facts that may change the rounding but nothing else."""
+        return {
+            "torch": torch.__version__,
+            "device": self.world.device.type,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "processes": self.world.size,
+            **self._mesh(),
+            "threads": torch.get_num_threads(),
+            "compiled": self.is_compiled,
+            "deterministic": self.settings.deterministic,
+            **({} if self.settings.offload is None else {"offload": self.settings.offload}),
+        }
+
+    def _mesh(self) -> dict[str, str]:
+        shape, schedule = self.settings.mesh_shape(self.world.size), self.settings.pipeline_schedule
+        return {"mesh": str(shape), **({"pipeline_schedule": schedule} if shape.pp > 1 else {})}
+
+    def _announce(self) -> None:
+        config, settings, where = self.config, self.settings, self._environment()
+        self.console.say(
+            f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
+            f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
+            f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
+            f"{where['device']}, {settings.mesh_shape(self.world.size).processes}"
+        )
+
+    def _log(self, row: dict[str, Any]) -> None:
+        if self._metrics is not None:
+            self._metrics.tell(row)
+
+
+def _seed_of(seed: int, step: int, rank: int) -> int:
+    return int(sha256_json([seed, step, rank])[:15], 16)
