@@ -169,7 +169,7 @@ Writes: nothing
 @click.argument("folder")
 def inspect_set(run: Run, folder: str) -> None:
     """Print the funnel, recipe and size of the part set in FOLDER; verify every byte and check that its inputs are unchanged."""
-    from webtext.base.console import funnel_text
+    from webtext.base.console import counted, funnel_text
     from webtext.base.parts.lineage import stale
     from webtext.base.parts.partset import PartSet
 
@@ -177,7 +177,8 @@ def inspect_set(run: Run, folder: str) -> None:
     opened.verify()
     counts = opened.counts.to_json()
     text = funnel_text(
-        f"{opened.kind}: {opened.records:,} records in {len(opened.parts):,} parts, all bytes as written", counts
+        f"{opened.kind}: {counted(opened.records, 'record')} in {counted(len(opened.parts), 'part')}, all bytes as written",
+        counts,
     )
     changed = [str(each) for each in stale(opened)]
     value = {key: value for key, value in opened.manifest.items() if key != "parts"} | {"stale": changed}

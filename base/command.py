@@ -33,7 +33,7 @@ GLOBAL_OPTIONS = [
         help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."),
-    click.option("--quiet", is_flag=True, help="Print errors only."),
+    click.option("--quiet", is_flag=True, help="Print errors and warnings only."),
     click.option("--dry-run", is_flag=True, help="Print what the command would do, and write nothing."),
 ]
 

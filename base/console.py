@@ -79,6 +79,15 @@ def _printable(text: str) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def counted(n: int, singular: str, plural: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "link"), counted(1000, "link"), counted(2, "corpus", "corpora")
+    ('1 link', '1,000 links', '2 corpora')
+    """
+    return f"{n:,} {singular if n == 1 else plural or f'{singular}s'}"
+
+
 def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
     """Format a funnel as aligned lines: in, kept, then each reason; `counts` is what `Counts.to_json` returns."""
     rows = [("in", counts["records_in"]), ("kept", counts["kept"])]

@@ -28,7 +28,7 @@ class Run:
 
     @classmethod
     def quiet(cls, workers: int = 1) -> Run:
-        """Return a run that prints nothing, for library use and tests."""
+        """Return a run that prints nothing but warnings, for library use and tests."""
         from webtext.base.workers.engine import LocalEngine
 
         return cls(LocalEngine(workers=workers), Console("quiet"))

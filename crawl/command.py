@@ -54,7 +54,7 @@ Writes: DIR, a part set of links
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row per URL, with all its posts."""
-    from webtext.base.console import funnel_text
+    from webtext.base.console import counted, funnel_text
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.crawl.links.collect import check_dumps, collect_links
     from webtext.crawl.links.score_ages import score_ages
@@ -63,7 +63,9 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     answer["fresh_months"] = score_ages(found).fresh_months()
-    run.console.result(answer, f"{funnel_text('votes', counts)}\n{found.records:,} links in '{found.folder.url}'")
+    run.console.result(
+        answer, f"{funnel_text('votes', counts)}\n{counted(found.records, 'link')} in '{found.folder.url}'"
+    )
     warn_if_empty(found, run.console)
     check_dumps(found)
     check_settled(found)
@@ -111,7 +113,7 @@ Writes: DIR/links, the links that still count, and DIR/removals, those that lost
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> None:
     """Ask Reddit for today's scores of a link list, and which posts were removed since."""
-    from webtext.base.console import funnel_text
+    from webtext.base.console import counted, funnel_text
     from webtext.crawl.apis.refresh import refresh_links
 
     refreshed = refresh_links(links, need_out(out), settings[REFRESH], settings[API], run)
@@ -122,8 +124,8 @@ def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> 
         "counts": counts,
         "links_that_lost_posts": refreshed.removals.records,
     }
-    text = f"{refreshed.links.records:,} links in '{refreshed.links.folder.url}'"
-    lost = f"{refreshed.removals.records:,} links lost posts: '{refreshed.removals.folder.url}'"
+    text = f"{counted(refreshed.links.records, 'link')} in '{refreshed.links.folder.url}'"
+    lost = f"{counted(refreshed.removals.records, 'link')} lost posts: '{refreshed.removals.folder.url}'"
     run.console.result(answer, f"{funnel_text('posts', counts)}\n{text}\n{lost}")
 
 

@@ -83,12 +83,13 @@ def verify(run: Run, folder: str) -> None:
 
     Checks the checksums, the ids, the counts, the document index, and the hashes in the manifest.
     """
+    from webtext.base.console import counted
     from webtext.shards.info import verify_set
 
     found = verify_set(folder)
     n_tokens = sum(split["tokens"] for split in found["splits"].values())
     n_shards = sum(split["shards"] for split in found["splits"].values())
-    text = f"{folder} is intact: {n_tokens:,} tokens, {n_shards:,} token files"
+    text = f"{folder} is intact: {n_tokens:,} tokens, {counted(n_shards, 'token file')}"
     run.console.result(found | {"verified": True}, "\n".join([text, *found["stale"]]))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from webtext.base.console import counted
+
 Row = Mapping[str, Any]
 
 COUNTED = ("pages", "documents", "corpus", "bytes of text", "tokens")
@@ -25,7 +27,7 @@ def estimate_text(estimate: Row) -> str:
     links, duplicates = estimate["links"], estimate["duplicates_ratio"]
     return "\n".join(
         [
-            f"A sample of {estimate['sample']}: {links['sample']:,} of {links['whole']:,} links. The whole would be:",
+            f"A sample of {estimate['sample']}: {links['sample']:,} of {counted(links['whole'], 'link')}. The whole would be:",
             "",
             f"{'':<42}{'sample':>10}{'whole':>10}   between (95 %)",
             *(_counted(name, estimate["counts"][name]) for name in COUNTED),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webtext.base.console import Console
+from webtext.base.console import Console, counted
 from webtext.base.errors import InputError, RunFailed
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
@@ -75,7 +75,7 @@ def check_settled(*sets: PartSet, command: str = "") -> None:
     )
     remedies = dict.fromkeys(UNSETTLED[reason] for reasons in found.values() for reason in reasons)
     raise RunFailed(
-        f"{total:,} records failed; another run could change their outcome ({listed})",
+        f"{counted(total, 'record')} failed; another run could change their outcome ({listed})",
         "; ".join(remedies) + (f": {command}" if command else ""),
         "all other records are written",
     )
@@ -90,7 +90,8 @@ def why_empty(made: PartSet) -> tuple[str, str] | None:
         return f"kept 0 records in '{made.folder.url}': the input contains none", "check the input"
     reasons = counts.dropped | counts.failed
     most = max(sorted(reasons), key=lambda reason: reasons[reason])
-    said = f"kept 0 of {counts.records_in:,} records in '{made.folder.url}': {reasons[most]:,} are '{most}'"
+    are = "is" if reasons[most] == 1 else "are"
+    said = f"kept 0 of {counted(counts.records_in, 'record')} in '{made.folder.url}': {reasons[most]:,} {are} '{most}'"
     default = "a setting named obey_* turns the rule off" if most.startswith("opt_out_") else "see --help"
     return said, LIKELY_CAUSES.get(most, default)
 

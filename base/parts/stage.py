@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from webtext.base.console import counted
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
@@ -170,7 +171,9 @@ def _run_parts(
     if run.dry_run:
         if sealed:
             return {name: PartSet.open(writer.folder.url, writer.kind) for name, writer in writers.items()}
-        run.console.say(f"{label}: {len(tasks):,} parts, {len(tasks) - len(missing):,} done, {len(missing):,} to do")
+        run.console.say(
+            f"{label}: {counted(len(tasks), 'part')}, {len(tasks) - len(missing):,} done, {len(missing):,} to do"
+        )
         raise DryRun
     if not sealed:
         for writer in writers.values():
@@ -210,14 +213,14 @@ def _make(
         failures = run.engine.map(
             _make_part,
             jobs,
-            on_done=lambda _index, records: progress.advance(note=f"{records:,} records in the last part"),
+            on_done=lambda _index, records: progress.advance(note=f"{counted(records, 'record')} in the last part"),
             set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
             on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
         )
     if failures:
         first = failures[0]
         raise RunFailed(
-            f"{len(failures)} of {len(jobs)} parts failed; part {missing[first.index].index}: {first.error}",
+            f"{len(failures)} of {counted(len(jobs), 'part')} failed; part {missing[first.index].index}: {first.error}",
             "the finished parts are kept; rerun the same command to retry the others",
         )
 

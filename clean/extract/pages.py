@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from webtext.base.archives.arc import ARC_SUFFIXES
 from webtext.base.archives.reader import UNCHANGED, Response, read_responses
 from webtext.base.config import recipe_settings
+from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
 from webtext.base.parts.partset import PartSet, SetName
@@ -93,7 +94,9 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     """Write the documents set `out` from pages sets, WARC and ARC files, in the order of the input."""
     sets, files = find_inputs(pages, "pages", WARC_SUFFIXES)
     for growing in (opened for opened in sets if not opened.complete):
-        run.console.warn(f"'{growing.folder.url}' is an unfinished crawl: {growing.records:,} links have a row so far")
+        run.console.warn(
+            f"'{growing.folder.url}' is an unfinished crawl, with {counted(growing.records, 'row')} so far"
+        )
     for old in (opened for opened in sets if any(POSTS not in opened.columns(part) for part in opened.parts)):
         run.console.warn(
             f"'{old.folder.url}' has pages fetched by an earlier version: their documents have karma but no posts\n"

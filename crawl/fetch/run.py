@@ -20,6 +20,7 @@ from typing import Any
 import uvloop
 
 from webtext.base.config import recipe_settings
+from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
@@ -83,12 +84,12 @@ def fetch_pages(
     domains = DomainBlocklists.read(settings.domain_blocklist)
     recipe = _recipe(settings, domains, sample)
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
-        run.console.say(f"crawl.fetch: starts with the {smaller.records:,} links of '{smaller.folder.url}'")
+        run.console.say(f"crawl.fetch: starts with the {counted(smaller.records, 'link')} of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings)
     table = LinkTable(_column(parent, "link_id"))
     n_gone = pages.done.missing_from(table)
     if n_gone:
-        run.console.say(f"crawl.fetch: '{out}' keeps the rows of {n_gone:,} links that are no longer in '{links}'")
+        run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
     is_whole = sample is None and settings.share_of() == WHOLE
@@ -96,7 +97,7 @@ def fetch_pages(
     _check_sample(parent, sample, n_links)
     n_done = len(pages.done) - n_gone
     n_missing = n_links - n_done
-    run.console.say(f"crawl.fetch: {n_links:,} links, {n_done:,} done, {n_missing:,} to fetch")
+    run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_done:,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
     n_waiting = 0

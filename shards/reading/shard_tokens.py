@@ -22,7 +22,7 @@ Read = Callable[[int, int], Tokens]
 
 
 class ShardTokens:
-    """Tokens `start` … start+n_tokens-1 of a split, read by `read`. A slice ignores its step and raises like `read`."""
+    """Tokens `start` … start+n_tokens-1 of a split, read by `read`. A slice raises like `read`."""
 
     def __init__(self, read: Read, start: int, n_tokens: int) -> None:
         self._read = read
@@ -35,8 +35,9 @@ class ShardTokens:
     def __getitem__(self, place: int | slice) -> Any:
         """Return one token, or the tokens of a slice as u16 or u32."""
         if isinstance(place, slice):
-            start, stop, _ = place.indices(self._n_tokens)
-            return self._read(self._start + start, max(0, stop - start))
+            wanted = range(self._n_tokens)[place]
+            first, last = (min(wanted[0], wanted[-1]), max(wanted[0], wanted[-1])) if wanted else (0, -1)
+            return self._read(self._start + first, last + 1 - first)[:: wanted.step]
         return self._read(self._start + range(self._n_tokens)[place], 1)[0]
 
 

@@ -38,7 +38,7 @@ def test_nothing_is_there_so_the_links_are_to_do_and_nothing_is_written(
     assert run([verb, config, "--dry-run"]) == 0
     assert files(tmp_path) == before
     captured = capsys.readouterr()
-    assert captured.err.splitlines() == ["1/6 links: who voted for what", "links: 1 parts, 0 done, 1 to do"]
+    assert captured.err.splitlines() == ["1/6 links: who voted for what", "links: 1 part, 0 done, 1 to do"]
     assert captured.out == ""
 
 
@@ -50,7 +50,7 @@ def test_links_are_there_so_the_pages_are_to_do(dump: Path, tmp_path: Path, caps
     assert files(tmp_path) == before
     assert capsys.readouterr().err.splitlines()[-2:] == [
         "2/6 pages: fetch what they voted for",
-        "crawl.fetch: 1 links, 0 done, 1 to fetch",
+        "crawl.fetch: 1 link, 0 done, 1 to fetch",
     ]
 
 

@@ -191,5 +191,5 @@ def test_a_dump_that_gives_no_link_is_said_even_when_quiet(tmp_path: Path, capsy
     dump.write_text(json.dumps(post) + "\n")
     assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--quiet"]) == 0
     warning = capsys.readouterr().err
-    assert warning.startswith(f"warning: kept 0 of 1 records in '{tmp_path}/links': 1 are 'too_little_karma'")
+    assert warning.startswith(f"warning: kept 0 of 1 record in '{tmp_path}/links': 1 is 'too_little_karma'")
     assert "--min-karma" in warning

@@ -17,6 +17,7 @@ from webtext.base.parts.counts import Counts
 def use(mode: str) -> None:
     console = Console(mode)  # type: ignore[arg-type]
     console.say("talk")
+    console.warn("beware")
     with console.progress(2, "fetch", "pages") as progress:
         progress.advance()
         progress.advance()
@@ -44,9 +45,9 @@ def test_an_answer_in_pieces_is_shown_as_it_comes_and_returned_whole(
 @pytest.mark.parametrize(
     ("mode", "out", "err"),
     [
-        ("human", "kept 2\n", "talk\nerror: a part was altered\n  make it again\n"),
-        ("json", '{"kept": 2}\n', "error: a part was altered\n  make it again\n"),
-        ("quiet", "", "error: a part was altered\n  make it again\n"),
+        ("human", "kept 2\n", "talk\nwarning: beware\nerror: a part was altered\n  make it again\n"),
+        ("json", '{"kept": 2}\n', "warning: beware\nerror: a part was altered\n  make it again\n"),
+        ("quiet", "", "warning: beware\nerror: a part was altered\n  make it again\n"),
     ],
 )
 def test_each_mode_prints_what_it_should_where_it_should(

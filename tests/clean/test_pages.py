@@ -333,7 +333,7 @@ def test_an_unfinished_crawl_can_be_read_with_a_warning(
     writer = SetWriter(pages.folder.url, "pages", Recipe(stage="test", code_version=1, settings={}))
     writer.seal(pages.parts, complete=False)
     assert extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run).records == 1
-    assert "is an unfinished crawl: 1 links have a row so far" in capsys.readouterr().err
+    assert "is an unfinished crawl, with 1 row so far" in capsys.readouterr().err
 
 
 def test_inputs_that_are_not_pages_are_rejected_with_their_names(tmp_path: Path, run: Run) -> None:

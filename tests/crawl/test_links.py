@@ -701,7 +701,7 @@ def test_the_verb_prints_the_funnel_and_json(tmp_path: Path, capfd: pytest.Captu
     assert webtext(arguments) == 0
     shown = capfd.readouterr().out
     assert "dropped: too_little_karma" in shown
-    assert "1 links in" in shown
+    assert "1 link in" in shown
     assert webtext([*arguments, "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["counts"]["records_in"] == 2
 

@@ -71,7 +71,7 @@ def test_rows_of_removed_links_are_kept_and_counted(
     crawl(make_links([a, b]), tmp_path / "pages")
     fetch_pages(make_links([a, c]), str(tmp_path / "pages"), settings_for(), Run(Run.quiet().engine, Console("human")))
     said = capsys.readouterr().err
-    assert "keeps the rows of 1 links that" in said
+    assert "keeps 1 row of links that" in said
     assert "2 links, 1 done, 1 to fetch" in said
     assert json.loads((tmp_path / "pages/run.json").read_text())["links_gone"] == 1
     assert sorted(crawl(make_links([a, b, c]), tmp_path / "pages")) == [a, b, c]

@@ -255,7 +255,7 @@ def test_plain_urls_need_a_score_and_a_time(tmp_path: Path, run: Run, capfd: pyt
     assert "--default-score" in error
     (tmp_path / "links.jsonl").write_text(json.dumps({"link": URL, "score": 5, "created": 1}))
     assert webtext(["crawl", "links", str(tmp_path / "links.jsonl"), "--out", str(tmp_path / "no")]) == 0
-    assert "1 are 'null_url'\n  a list's links must be in its column 'url'" in capfd.readouterr().err
+    assert "1 is 'null_url'\n  a list's links must be in its column 'url'" in capfd.readouterr().err
     settings = LinkSettings(default_score=3)
     links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "some"), settings, run)
     assert counts_of(links)["dropped"] == {"null_created": 2}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
@@ -82,7 +83,8 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     """
     if len(arguments) < 2:
         raise ConfigError(
-            f"{len(arguments)} corpora are named", "name two or more: webtext train compare build-a build-b …"
+            f"{counted(len(arguments), 'corpus', 'corpora')} named, at least two are needed",
+            "name two or more: webtext train compare build-a build-b …",
         )
     corpora = [_open(argument, tokenizer) for argument in arguments]
     slugs = [corpus.slug for corpus in corpora]
