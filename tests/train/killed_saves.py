@@ -1,4 +1,4 @@
-"""`killed_saves.py TOKENS FOLDER`: kill a run at every point of a save, resume, and compare with an undisturbed run.
+"""`killed_saves.py TOKENS FOLDER [N]`: kill a run at every Nth point of its saves, resume, compare with an undisturbed run.
 
 Each run is a fork of this process, which has loaded torch and has no thread. There is a point before everything that a
 save does to the disk or with the tensors, and in the middle of a file. At the n-th point the fork kills itself.
@@ -118,13 +118,13 @@ def what_it_left(out: Path) -> dict[str, Any]:
     return {**files, "metrics": rows}
 
 
-def main(tokens: str, folder: Path) -> None:
+def main(tokens: str, folder: Path, every: int = 1) -> None:
     torch.set_num_threads(1)
     peak_flops(torch.device("cpu"), torch.float32, 1)  # each fork would measure it
     assert forked(tokens, folder / "whole", None) == 0
     expected, n_points = what_it_left(folder / "whole"), int((folder / "points").read_text())
     out = folder / "killed"
-    for n in range(1, n_points + 1):
+    for n in range(1, n_points + 1, every):
         assert forked(tokens, out, n) == signal.SIGKILL, n
         assert forked(tokens, out, None) == 0, n
         left = what_it_left(out)
@@ -134,4 +134,4 @@ def main(tokens: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -166,13 +166,14 @@ def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_resumes_later(
     assert steps_made(tmp_path) <= 15, "the save of step 15 waits for the one before"
 
 
-def test_a_run_killed_at_any_point_of_a_save_resumes_to_the_same_bytes(tokens: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_killed_at_any_point_of_a_save_resumes_to_the_same_bytes(every: int, tokens: str, tmp_path: Path) -> None:
     """Every checkpoint file and loss is equal after a kill before each operation of a save and within its files."""
-    script = [sys.executable, str(HERE / "killed_saves.py"), tokens, str(tmp_path)]
+    script = [sys.executable, str(HERE / "killed_saves.py"), tokens, str(tmp_path), str(every)]
     said = subprocess.run(script, check=True, capture_output=True, text=True, timeout=SECONDS).stdout.splitlines()
-    n_points = len(said)
+    n_points = int(said[-1].split()[-1])
     assert n_points > 30
-    assert said[-1] == f"killed at point {n_points} of {n_points}"
+    assert said == [f"killed at point {n} of {n_points}" for n in range(1, n_points + 1, every)]
 
 
 @pytest.fixture(scope="module")
