@@ -215,7 +215,7 @@ if __name__ == "__main__":
     import forking_torchrun  # noqa: F401  all that a run loads: it takes longer than most tests
     import torch
 
-    from webtext.train.meter import peak_flops
+    from webtext.train.run.meter import peak_flops
 
     for dtype in (torch.float32, torch.bfloat16):
         peak_flops(torch.device("cpu"), dtype, 1)  # each run would measure it
