@@ -10,8 +10,8 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
 STAGES := base crawl clean tokenizer shards train app
-CXX_FILES := $(filter-out build/%,$(wildcard */native/*.cpp */native/*.hpp))
-NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py)) clean/dedup/key.py app/_package.py
+CXX_FILES := $(filter-out build/%,$(wildcard */native/*.?pp */native/*/*.?pp))
+NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py */native/*/*.py)) clean/dedup/key.py app/_package.py
 
 SIZE ?= small
 

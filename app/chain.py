@@ -73,7 +73,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
     """
     from webtext.clean.pipeline import CleanSettings, check_settings, clean_pages
     from webtext.shards.writing.pack import pack_shards
-    from webtext.tokenizer.corpus import train_tokenizer
+    from webtext.tokenizer.files.corpus import train_tokenizer
 
     layout = Layout.of(config["build"])
     sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
@@ -140,7 +140,7 @@ def check_failures(layout: Layout, command: str) -> None:
 def _check(config: BuildConfig, layout: Layout) -> None:
     """Raise the errors that later stages would raise, before earlier stages spend time."""
     from webtext.crawl.fetch.run import check_pages
-    from webtext.tokenizer.formats import load
+    from webtext.tokenizer.formats.files import load
 
     if config["build"].links:
         check_pages(layout.pages, config["crawl.fetch"], config["build"].sample_of())

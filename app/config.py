@@ -72,7 +72,7 @@ def settings_classes() -> dict[str, type]:
     from webtext.crawl.fetch.settings import FetchSettings
     from webtext.crawl.links.settings import LinkSettings
     from webtext.shards.settings import PackSettings
-    from webtext.tokenizer.corpus import TokenizerSettings
+    from webtext.tokenizer.files.corpus import TokenizerSettings
     from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
 
     return {
@@ -101,7 +101,7 @@ def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
     from webtext.crawl.apis.refresh_settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
-    from webtext.tokenizer.corpus import CountSettings
+    from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
     from webtext.train.settings import PlanSettings as TrainPlanSettings
 

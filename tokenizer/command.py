@@ -13,15 +13,15 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
-from webtext.tokenizer.measures import SELDOM
-from webtext.tokenizer.token_files import decode_file, encode_file, write_npy, write_text
+from webtext.tokenizer.arguments import split_path
+from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
+from webtext.tokenizer.files.token_files import decode_file, encode_file, write_npy, write_text
+from webtext.tokenizer.measure.measures import SELDOM
 from webtext.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
-    from webtext.base.storage import Folder
-    from webtext.tokenizer.token_files import Batch
+    from webtext.tokenizer.files.token_files import Batch
 
 _TOKENIZER = click.option(
     "--tokenizer", "path", required=True, metavar="PATH", help="tokenizer.json, *.tiktoken or folder."
@@ -157,7 +157,8 @@ def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None
     if out is not None:
         run.would_write(out)
     offsets_file = _offsets_name(file)
-    has_offsets = lines and file != "-" and _folder_and_name(offsets_file)[0].exists(_folder_and_name(offsets_file)[1])
+    folder, name = split_path(offsets_file)
+    has_offsets = lines and file != "-" and folder.exists(name)
     with _opened(file) as source, _opened(offsets_file) if has_offsets else contextlib.nullcontext() as offsets:
         parts = decode_file(tokenizer, source, file, offsets, lines)
         if out is not None:
@@ -194,23 +195,23 @@ def inspect(
     run: Run, text: str | None, path: str, pattern: str | None, allowed: tuple[str, ...], ids: bool, out: str | None
 ) -> None:
     """Show how TEXT is cut into tokens; without TEXT, show the tokenizer's properties and oddities."""
-    from webtext.tokenizer.overview import overview, overview_text
-    from webtext.tokenizer.shown import wants_colour
+    from webtext.tokenizer.show.overview import facts, overview, overview_text
+    from webtext.tokenizer.show.visible import wants_colour
 
     tokenizer = Tokenizer.load(path, pattern)
     if text is None:
         if ids or out is not None:
             raise ConfigError("--ids and --out need a TEXT", "give one, or - for standard input")
-        found = overview(tokenizer)
+        found = overview(tokenizer._vocabulary)
         run.console.result(found, overview_text(found))
         return
     view = tokenizer.view(_read(text) if text == "-" else text, _allowed(allowed))
     if out is not None:
-        from webtext.tokenizer.view_html import page
+        from webtext.tokenizer.show.view import page
 
         run.would_write(out)
         with _written(out) as target:
-            target.write(page(view, tokenizer).encode())
+            target.write(page(view, facts(tokenizer._vocabulary, tokenizer.hash)).encode())
         run.console.result({"out": out, "n_tokens": len(view)}, f"{len(view):,} tokens in '{out}'")
         return
     shown = view.coloured() if wants_colour() else str(view)
@@ -236,8 +237,8 @@ Writes: TARGET, in the format that its name implies; an error if that format wou
 @_SPECIAL
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
     """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, or a folder."""
-    from webtext.tokenizer.formats import refuse_to_overwrite, unsaid
-    from webtext.tokenizer.overview import safe
+    from webtext.tokenizer.formats.files import refuse_to_overwrite, unsaid
+    from webtext.tokenizer.show.overview import safe
 
     tokenizer = Tokenizer.load(source, pattern, _special_tokens(special_tokens))
     refuse_to_overwrite(target, source)
@@ -282,7 +283,7 @@ def score(
     pattern: str | None,
 ) -> None:
     """Measure how well TOKENIZERs suit texts: compression, fertility, Rényi efficiency, vocabulary use, parity."""
-    from webtext.tokenizer.scoring import score_inputs
+    from webtext.tokenizer.measure.scoring import score_inputs
 
     tokenizers = {path: Tokenizer.load(path, pattern if path.endswith(".tiktoken") else None) for path in paths}
     found = score_inputs(tokenizers, inputs, run, reference=reference, seldom=seldom, text_field=text_field)
@@ -308,20 +309,13 @@ def _read(file: str) -> bytes:
         return source.read()
 
 
-def _folder_and_name(file: str) -> tuple[Folder, str]:
-    from webtext.base.storage import Folder
-
-    parent, slash, name = file.rpartition("/")
-    return Folder(parent or slash or "."), name
-
-
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
     """Open a path or URL for reading; '-' is standard input."""
     if file == "-":
         yield sys.stdin.buffer
         return
-    folder, name = _folder_and_name(file)
+    folder, name = split_path(file)
     with folder.open(name) as source:
         yield source
 
@@ -329,8 +323,8 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _written(file: str) -> Iterator[BinaryIO]:
     """Open a file for writing; it is published atomically at the end."""
-    folder, name = _folder_and_name(file)
-    if name in ("", ".", ".."):
+    folder, name = split_path(file)
+    if file.endswith("/") or name in ("", ".", ".."):
         raise ConfigError(f"--out '{file}' is not a file name", "name the file to write, e.g. --out ids.npy")
     with folder.scratch(name) as path, path.open("wb") as target:
         yield target

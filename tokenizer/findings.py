@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from webtext.tokenizer.patterns import cut, is_native
+from webtext.tokenizer.patterns.named import cut, is_native
 from webtext.tokenizer.text import readable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from webtext.base.errors import InputError
-from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.patterns.named import cut
 from webtext.tokenizer.text import Text, bytes_of_piece, readable
 from webtext.tokenizer.vocabulary import BYTE_ORDER, Vocabulary
 

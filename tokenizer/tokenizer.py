@@ -9,27 +9,26 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer import _bpe, piece_files
-from webtext.tokenizer.arguments import shown
-from webtext.tokenizer.counts import thread_count
-from webtext.tokenizer.ids import decodable, no_id
-from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, is_native
-from webtext.tokenizer.regex_encoder import RegexEncoder
-from webtext.tokenizer.special import AllowedSpecial, SpecialTokens
-from webtext.tokenizer.stream import DecodeStream, EncodeStream, unknown_handler
+from webtext.tokenizer import _bpe
+from webtext.tokenizer.arguments import as_bytes, as_offsets, check_out, decodable, no_id, shown, thread_count
+from webtext.tokenizer.encode.regex_encoder import RegexEncoder
+from webtext.tokenizer.encode.special import AllowedSpecial, SpecialTokens
+from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
+from webtext.tokenizer.formats import piece_files
+from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
 from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
-from webtext.tokenizer.training import GPT2_VOCAB_SIZE, train_vocabulary
+from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:  # numpy takes longer to import than everything else here, so it is loaded with the first array
     import numpy as np
     from numpy.typing import NDArray
 
-    from webtext.tokenizer.view import TokenView
+    from webtext.tokenizer.arguments import Ids
+    from webtext.tokenizer.show.view import TokenView
 
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
-    from webtext.tokenizer.ids import Ids
 
 Encoded = TypeVar("Encoded")
 
@@ -117,7 +116,7 @@ class Tokenizer:
         recognised by their SHA-256; any other rank file needs `pattern`. Special tokens passed as a list get the ids
         after the largest id of the file.
         """
-        from webtext.tokenizer.formats import load
+        from webtext.tokenizer.formats.files import load
 
         vocabulary = load(path, pattern, special_tokens)
         try:
@@ -132,7 +131,7 @@ class Tokenizer:
         table, and the first text is then encoded fast, too. It contains the given pieces, most frequent first, or with
         True the pieces that the vocabulary knows.
         """
-        from webtext.tokenizer.formats import load, save
+        from webtext.tokenizer.formats.files import load, save
 
         if not isinstance(pieces, bool | Iterable) or isinstance(pieces, str | bytes):
             raise ConfigError(f"pieces is {shown(pieces)}", "expected True, False or a list of bytes")
@@ -220,8 +219,6 @@ class Tokenizer:
         that slice is returned; the rest of `out` may be overwritten. Raises ConfigError with the number of ids if they
         don't fit. A length equal to the number of bytes always suffices; with 8 more, nothing is copied.
         """
-        from webtext.tokenizer.buffers import as_bytes, as_offsets, check_out
-
         view = as_bytes(data)
         bounds = as_offsets(offsets, len(view))
         if out is None:
@@ -253,7 +250,7 @@ class Tokenizer:
         always to `max_length`. `add_eot` ends each text with <|endoftext|>, which counts towards the length and is
         never cut off.
         """
-        from webtext.tokenizer.padding import Shape, rectangle
+        from webtext.tokenizer.encode.padding import Shape, rectangle
 
         shape = Shape(
             max_length=max_length,
@@ -277,7 +274,7 @@ class Tokenizer:
         Ids that share a character have the same offsets for it, as in HF tokenizers. For bytes, characters are counted
         in `text.decode("utf-8", "surrogateescape")`; for a str, bytes are counted in its UTF-8.
         """
-        from webtext.tokenizer.offsets import token_offsets
+        from webtext.tokenizer.encode.offsets import token_offsets
 
         text = as_text(text)
         ids = self.encode_numpy(text, allowed_special)
@@ -317,13 +314,13 @@ class Tokenizer:
         No character is cut. A part ends where the pattern cuts if there is such a position within `n` ids. Raises
         ConfigError if a single character has more than `n` ids (none has more than 4).
         """
-        from webtext.tokenizer.splitting import split
+        from webtext.tokenizer.encode.splitting import split
 
         return list(split(self, text, n))
 
     def truncate(self, text: AnyStr, n: int) -> AnyStr:
         """Return the first part that `split` would return: the beginning of the text, with at most `n` ids."""
-        from webtext.tokenizer.splitting import split
+        from webtext.tokenizer.encode.splitting import split
 
         return next(split(self, text, n), text)
 
@@ -396,20 +393,21 @@ class Tokenizer:
 
     def view(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
         """Return the tokens of a text for display: `print` the view, or make it the last line of a notebook cell."""
-        from webtext.tokenizer.view import view
+        from webtext.tokenizer.show.view import view
 
-        return view(self, text, allowed_special)
+        return view(self._vocabulary, self.encode(text, allowed_special))
 
     def __repr__(self) -> str:
-        from webtext.tokenizer.overview import facts
+        from webtext.tokenizer.show.overview import facts
 
-        found = facts(self) | {"hash": self.hash[:12]}
+        found = facts(self._vocabulary, self.hash) | {"hash": self.hash[:12]}
         return f"<Tokenizer: {', '.join(f'{name} {value}' for name, value in found.items())}>"
 
     def _repr_html_(self) -> str:
-        from webtext.tokenizer.view_html import card
+        from webtext.tokenizer.show.overview import facts
+        from webtext.tokenizer.show.view import card
 
-        return card(self)
+        return card(facts(self._vocabulary, self.hash))
 
     @functools.cached_property
     def _n_bytes(self) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from typing import Any
 from webtext.base.errors import InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import checked_int, shown
-from webtext.tokenizer.patterns import GPT2, UNICODE_VERSION, checked_version, is_native, pattern_name
+from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, is_native, pattern_name
 
 MAX_ID = 2**22
 """Ids are below this, so that a table of all ids fits in memory for any file. The largest in use are near 2**18."""
@@ -39,7 +39,7 @@ class Vocabulary:
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     whole_pieces: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Parts of a tokenizer.json that don't affect ids (format_json.py), kept to be written back."""
+    """Parts of a tokenizer.json that don't affect ids (tokenizer_json.py), kept to be written back."""
 
     def __post_init__(self) -> None:
         """Normalise pattern and Unicode version; raise InputError for invalid special tokens."""

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from real_data import real_data
 
-from webtext.tokenizer.counts import PieceCounts
-from webtext.tokenizer.training import train_vocabulary
+from webtext.tokenizer.train.counts import PieceCounts
+from webtext.tokenizer.train.training import train_vocabulary
 
 BLOCK_BYTES = 16_000_000
 EPOCH_BYTES = 100_000_000

@@ -12,7 +12,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
 from webtext.tokenizer import Tokenizer, Vocabulary
-from webtext.tokenizer.format_gpt2 import written
+from webtext.tokenizer.formats.gpt2 import written
 
 SEPARATOR = "<|separator|>"
 """A special token of the peers: they first cut text at it, so the parts between are independent texts."""

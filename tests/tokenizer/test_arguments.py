@@ -11,7 +11,7 @@ import pytest
 
 from webtext.base.errors import WebtextError
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.counts import PieceCounts
+from webtext.tokenizer.train.counts import PieceCounts
 
 TEXTS = ["low lower lowest"] * 3
 

@@ -67,7 +67,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, verb: str) -> None:
     (tmp_path / "temporary").mkdir()
     code = """
 import signal, sys
-from webtext.tokenizer import corpus
+from webtext.tokenizer.files import corpus
 from webtext.app.main import run
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 original, blocks = corpus._Speed.__call__, []

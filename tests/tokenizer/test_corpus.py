@@ -26,8 +26,9 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Silent
 from webtext.base.run import Run
-from webtext.tokenizer import Tokenizer, corpus
-from webtext.tokenizer.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
+from webtext.tokenizer import Tokenizer
+from webtext.tokenizer.files import corpus
+from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 
 CANARY = "zyzzyva"
 SETTINGS = TokenizerSettings(vocab_size=400)
@@ -229,7 +230,7 @@ def test_damaged_compression_is_an_error_that_names_the_file(
 def test_lines_without_text_are_counted_by_reason(
     tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("webtext.tokenizer.inputs.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("webtext.tokenizer.files.inputs.MAX_LINE_BYTES", 1000)
     bad = [b"{no json\n", b"\xff\n", b"[" * 900 + b"\n", {"body": "x"}, {"text": 7}, ["text"], {"text": "y" * 5000}]
     path = tmp_path / "texts.jsonl"
     path.write_bytes(

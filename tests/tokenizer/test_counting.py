@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import _trainer
-from webtext.tokenizer.counts import PieceCounts, whole_weights
-from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.patterns.named import cut
 from webtext.tokenizer.text import Text, bytes_of_piece, readable
-from webtext.tokenizer.training import train_vocabulary
+from webtext.tokenizer.train.counts import PieceCounts, whole_weights
+from webtext.tokenizer.train.training import train_vocabulary
 
 from .conftest import CORPORA
 
@@ -114,7 +114,7 @@ def test_memory_is_bounded_by_the_setting() -> None:
     """A million distinct pieces need 100 MB of tables; with a limit of 8 MB, the process grows by less than 40 MB."""
     code = """
 import random, sys
-from webtext.tokenizer.counts import PieceCounts
+from webtext.tokenizer.train.counts import PieceCounts
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
 counts = PieceCounts(max_memory=8 << 20, threads=1)
@@ -148,7 +148,7 @@ def test_a_stream_of_blocks_is_one_text(pieces: list[bytes]) -> None:
 @pytest.mark.parametrize("unit", ["line {}、行{}。\n\n  \n next\xa0\nword ", "!", "a", "中。", "\n", "!? "])
 def test_a_file_of_megabytes_is_one_text(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if more than a block has no position to cut at."""
-    monkeypatch.setattr("webtext.tokenizer.counts._BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr("webtext.tokenizer.train.counts._BLOCK_BYTES", 1 << 12)
     text = "".join(unit.format(number, number) for number in range(9_000)).encode()
     counts = PieceCounts(threads=2)
     assert counts.add_stream(io.BytesIO(text)) == len(text)

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe
-from webtext.tokenizer.patterns import cut
+from webtext.tokenizer.patterns.named import cut
 from webtext.tokenizer.text import bytes_of_piece, readable
 
 from .conftest import CORPORA

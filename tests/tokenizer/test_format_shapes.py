@@ -47,9 +47,9 @@ def file_of(pattern: str, n_tokens: int = 340) -> Json:
 
 
 def _json_of(tokenizer: Tokenizer) -> bytes:
-    from webtext.tokenizer import format_json
+    from webtext.tokenizer.formats import tokenizer_json
 
-    return format_json.dump(tokenizer._vocabulary)
+    return tokenizer_json.dump(tokenizer._vocabulary)
 
 
 def llama3() -> Json:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from webtext.tokenizer.counts import PieceCounts
+from webtext.tokenizer.train.counts import PieceCounts
 from webtext.tokenizer.vocabulary import BYTE_ORDER, Vocabulary
 
 FIXED = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
@@ -70,7 +70,7 @@ WORK = """
 import hashlib, sys
 from pathlib import Path
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.counts import PieceCounts
+from webtext.tokenizer.train.counts import PieceCounts
 
 texts = [Path(name).read_text() for name in sys.argv[2:]]
 folder = Path(sys.argv[1])

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.app.main import run
-from webtext.tokenizer import Tokenizer, Vocabulary, measures
-from webtext.tokenizer.measures import renyi_entropy, score, words
+from webtext.tokenizer import Tokenizer, Vocabulary
+from webtext.tokenizer.measure import measures
+from webtext.tokenizer.measure.measures import renyi_entropy, score, words
 
 from .test_corpus import document, write_set
 

@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.counts import PieceCounts
-from webtext.tokenizer.pattern_limits import check_pattern
-from webtext.tokenizer.patterns import REGEXES, pattern_name
+from webtext.tokenizer.patterns.limits import check_pattern
+from webtext.tokenizer.patterns.named import REGEXES, pattern_name
+from webtext.tokenizer.train.counts import PieceCounts
 
 from .test_format_shapes import byte_level, file_of, split
 from .test_pre_tokenizers import expressions, is_accepted

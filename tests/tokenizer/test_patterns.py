@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer, _bpe
-from webtext.tokenizer.patterns import CL100K_REGEX, REGEXES, checked_version, cut, pattern_name
-from webtext.tokenizer.pinned_regex import pinned
+from webtext.tokenizer.patterns.named import CL100K_REGEX, REGEXES, checked_version, cut, pattern_name
+from webtext.tokenizer.patterns.pinned import pinned
 
 from .conftest import TIKTOKEN_GPT2_PATTERN
 

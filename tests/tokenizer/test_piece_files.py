@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.counts import PieceCounts
-from webtext.tokenizer.piece_files import path_beside
+from webtext.tokenizer.formats.piece_files import path_beside
+from webtext.tokenizer.train.counts import PieceCounts
 
 TEXTS = ["low lower lowest, the newest and the widest of 1234 boats; été, naïve, 日本語!\n\n  indented"] * 3
 LONG_WORD = " " + "antidisestablishmentarianism" * 3

@@ -13,9 +13,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import WebtextError
-from webtext.tokenizer.pattern_limits import check_pattern
-from webtext.tokenizer.patterns import cut
-from webtext.tokenizer.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
+from webtext.tokenizer.formats.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
+from webtext.tokenizer.patterns.limits import check_pattern
+from webtext.tokenizer.patterns.named import cut
 from webtext.tokenizer.vocabulary import byte_characters
 
 CL100K_OF_TIKTOKEN = (

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from webtext.tokenizer import _bpe, _trainer
-from webtext.tokenizer.patterns import GPT2, REGEXES, cut
+from webtext.tokenizer.patterns.named import GPT2, REGEXES, cut
 from webtext.tokenizer.text import readable
 
 NASTY = st.text(st.sampled_from(list("aBs1 9'/!\n\r\t。京é\u0301\xa0\u3000²Ⅷʰ")), max_size=24)

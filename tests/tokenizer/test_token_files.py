@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from webtext.app.main import run
 from webtext.base.errors import InputError
-from webtext.tokenizer import Tokenizer, token_files
-from webtext.tokenizer.token_files import decode_file, encode_file, write_npy, write_text
+from webtext.tokenizer import Tokenizer
+from webtext.tokenizer.files import token_files
+from webtext.tokenizer.files.token_files import decode_file, encode_file, write_npy, write_text
 
 from .conftest import SAMPLES
 

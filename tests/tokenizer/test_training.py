@@ -20,7 +20,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, _trainer, reference
-from webtext.tokenizer.training import tokens_of, train_vocabulary
+from webtext.tokenizer.train.training import tokens_of, train_vocabulary
 
 from .conftest import CORPORA
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from webtext.app.main import run
 from webtext.tokenizer import Tokenizer, Vocabulary
-from webtext.tokenizer.overview import overview, safe
-from webtext.tokenizer.shown import shown_bytes
-from webtext.tokenizer.view_html import MAX_IN_NOTEBOOK, page
+from webtext.tokenizer.show.overview import facts, overview, safe
+from webtext.tokenizer.show.view import MAX_IN_NOTEBOOK, page
+from webtext.tokenizer.show.visible import shown_bytes
 
 CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = (
@@ -106,7 +106,7 @@ class _Tags(HTMLParser):
 
 def test_html_contains_every_token_as_text_and_no_other_tags(tokenizer: Tokenizer) -> None:
     view = tokenizer.view(HOSTILE)
-    for html in (view._repr_html_(), page(view, tokenizer)):
+    for html in (view._repr_html_(), page(view, facts(tokenizer._vocabulary, tokenizer.hash))):
         parsed = _Tags(html)
         assert parsed.spans == [token.text for token in view]
         assert "script" not in parsed.tags
@@ -145,7 +145,7 @@ def test_the_overview_names_oddities() -> None:
     """'abc' (258) is unreachable: 'bc' merges first."""
     tokens = [*(bytes([byte]) for byte in range(256)), b"bc", b"", b"abc"]
     odd = Tokenizer(Vocabulary(tokens=tokens, merges=[(98, 99)], special_tokens={"<x>": 300}))
-    found = overview(odd)
+    found = overview(odd._vocabulary)
     assert (found["vocab_size"], found["n_text_tokens"], found["n_unused_ids"]) == (301, 258, 42)
     assert (found["rules"], found["n_merges"], found["unreachable"]) == ("merges", 1, [258])
     assert found["longest"][0] == {"id": 258, "bytes": "616263", "text": "abc"}

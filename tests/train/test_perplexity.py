@@ -14,7 +14,7 @@ import torch
 
 from webtext.base.errors import InputError
 from webtext.base.run import Run
-from webtext.tokenizer.stream import DecodeStream
+from webtext.tokenizer.encode.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
 from webtext.train.data.windows import Windows
 from webtext.train.evaluate.perplexity import (

@@ -1,0 +1,125 @@
+"""Streaming: encoding text that arrives in chunks and decoding ids that arrive one by one. Returned output is final."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer.encode.special import Finder
+from webtext.tokenizer.text import AnyText, Text, as_text, encodable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LOOK_BACK = 8  # bytes before new text that a cut in it can depend on: a blank between two characters
+
+
+IdsT = TypeVar("IdsT")
+
+
+class EncodeStream(Generic[IdsT]):
+    """Encodes text in chunks; the joined results of `push` and `finish` equal `encode` of the complete text.
+
+    Chunks are all str or all bytes and may be cut anywhere, even inside a character or a surrogate pair. Returned ids
+    are final. Text is held back until a position where every pattern cuts, such as a letter followed by a blank. With a
+    regular expression as pattern, no such position is known, so all text between special tokens waits for `finish`.
+    """
+
+    def __init__(
+        self,
+        encode: Callable[[bytes], IdsT],
+        last_cut: Callable[[bytearray, int, int, int], int] | None,
+        specials: Finder | None = None,
+    ) -> None:
+        self._encode = encode
+        self._last_cut = last_cut
+        self._specials = specials if specials is not None and specials.longest else None
+        self._buffer = bytearray()
+        self._seen = 0  # the buffer has no cut before this position, and no special token begins there
+        self._half = ""  # the first half of a surrogate pair
+        self._type: type[str] | type[bytes] | None = None
+
+    def push(self, text: AnyText) -> IdsT:
+        """Add text; return the ids that no later text can change."""
+        self._buffer += self._bytes(as_text(text))
+        cut = self._final()
+        final = bytes(memoryview(self._buffer)[:cut])
+        del self._buffer[:cut]
+        self._seen -= cut
+        return self._encode(final)
+
+    def finish(self) -> IdsT:
+        """Return the ids of the text that was held back, and reset the stream."""
+        rest = bytes(self._buffer) + (encodable(self._half) or "").encode()  # type: ignore[union-attr]
+        self._buffer.clear()
+        self._seen, self._half, self._type = 0, "", None
+        return self._encode(rest)
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of bytes that are held back."""
+        return len(self._buffer) + len(self._half)
+
+    def _bytes(self, text: Text) -> bytes:
+        """Return the UTF-8 of a chunk; the first half of a surrogate pair at its end is kept for the next chunk."""
+        type_ = str if isinstance(text, str) else bytes
+        if self._type not in (None, type_):
+            raise InputError(f"a chunk is {type_.__name__}, the one before was not", "push str only, or bytes only")
+        self._type = type_
+        if isinstance(text, bytes):
+            return text
+        text = self._half + text
+        self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        well = encodable(text[: len(text) - len(self._half)])
+        return well if isinstance(well, bytes) else well.encode()
+
+    def _final(self) -> int:
+        """Return how many bytes of the buffer can be encoded now, because later text can't change their ids."""
+        begin, end = 0, len(self._buffer)
+        if self._specials and self._specials.in_bytes:
+            # A position is decided once the longest name would fit there. Names are found from left to right.
+            decided = max(end - self._specials.longest + 1, 0)
+            for match in self._specials.in_bytes.finditer(self._buffer, self._seen):
+                if match.start() >= decided:
+                    break
+                begin = match.end()
+            end = max(begin, decided)
+        cut = begin
+        if self._last_cut and end > begin:
+            cut = self._last_cut(self._buffer, begin, max(begin, self._seen - _LOOK_BACK), end)
+        self._seen = end
+        return cut
+
+
+class DecodeStream:
+    r"""Decodes ids as they arrive; the bytes of an incomplete character wait for the next ids.
+
+    The joined results of `push` and `finish` equal `decode` of all ids.
+    """
+
+    def __init__(self, decode_bytes: Callable[[Any], bytes], errors: str = "replace") -> None:
+        try:
+            codecs.lookup_error(errors)
+        except (LookupError, TypeError):
+            raise unknown_handler(errors) from None
+        self._decode_bytes = decode_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
+
+    def push(self, ids: int | Sequence[int] | NDArray[np.integer[Any]]) -> str:
+        """Add one id, or several in a list or an array; return the characters that they complete."""
+        return self._decoder.decode(self._decode_bytes(ids if hasattr(ids, "__len__") else [ids]))
+
+    def finish(self) -> str:
+        """Return the end of the text: an incomplete character as U+FFFD, or as the chosen error handler replaces it."""
+        try:
+            return self._decoder.decode(b"", final=True)
+        finally:
+            self._decoder.reset()
+
+
+def unknown_handler(errors: str) -> ConfigError:
+    """Return the error for an error handler that `bytes.decode` doesn't know."""
+    return ConfigError(f"errors is {errors!r}", "expected 'replace', 'ignore' or 'strict'")

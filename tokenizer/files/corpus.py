@@ -1,0 +1,299 @@
+"""Training a tokenizer on a corpus, or counting a corpus for later: inputs in, one file and its manifest out.
+
+Only documents of a part set's split 'train' are read, so held-out text doesn't affect the merges. The manifest next to
+the file (`tokenizer.manifest.json`) contains the recipe, the parents and the counts of records by outcome. If recipe
+and parents haven't changed, the run is skipped. Files are written atomically, the manifest last.
+
+Inputs can have weights, which are exact: they are brought to their least common denominator, and every count is
+multiplied by an integer, as is `min_frequency`. A sum above 63 bits is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
+
+from webtext.base.config import recipe_settings, setting
+from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.recipe import Recipe
+from webtext.base.storage import Folder
+from webtext.tokenizer.arguments import split_path
+from webtext.tokenizer.files.inputs import Input, count_input, open_input
+from webtext.tokenizer.formats.files import load
+from webtext.tokenizer.formats.piece_files import MOST_PIECES
+from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
+from webtext.tokenizer.tokenizer import Tokenizer
+from webtext.tokenizer.train.counts import PieceCounts, whole_weights
+from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
+from webtext.tokenizer.vocabulary import EOT, Vocabulary
+
+if TYPE_CHECKING:
+    from webtext.base.progress import Progress
+    from webtext.base.run import Run
+
+CODE_VERSION = 1
+MANIFEST_FORMAT = 1
+_Rule = tuple[str, str]  # a pattern, and its Unicode version
+_WEIGHT = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizerSettings:
+    """Settings of `tokenizer train`."""
+
+    vocab_size: int = setting(GPT2_VOCAB_SIZE, "number of tokens: 256 bytes, the merges and the special tokens")
+    pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
+    special_tokens: tuple[str, ...] = setting((EOT,), "special tokens; they get the ids after the merges")
+    min_frequency: int = setting(1, "merge only pairs that occur this often")
+    max_token_length: int | None = setting(None, "bytes: tokens of more than two bytes are shorter than this")
+    base: str | None = setting(
+        None, "tokenizer to extend; its ids, pattern and special tokens are kept", in_recipe=False
+    )
+    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
+    weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
+    memory_mb: int = setting(512, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for values out of range."""
+        smallest = 256 + len(set(self.special_tokens))
+        if self.vocab_size < smallest:
+            raise ConfigError(
+                f"tokenizer.vocab_size is {self.vocab_size}", f"expected {smallest} or more: bytes and special tokens"
+            )
+        if self.min_frequency < 1:
+            raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
+        if self.max_token_length is not None and self.max_token_length < 2:
+            raise ConfigError(f"tokenizer.max_token_length is {self.max_token_length}", "expected 2 or more")
+        if self.memory_mb < 1:
+            raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountSettings:
+    """Settings of `tokenizer count`."""
+
+    pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
+    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
+    memory_mb: int = setting(512, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError if `memory_mb` is below 1."""
+        if self.memory_mb < 1:
+            raise ConfigError(f"tokenizer.count.memory_mb is {self.memory_mb}", "expected 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    folder: Folder
+    name: str
+    manifest: str
+    kind: str
+
+
+def train_tokenizer(
+    inputs: Sequence[str], out: str, settings: TokenizerSettings, run: Run, *, keeps: bool = False
+) -> Tokenizer:
+    """Train on the train split of part sets and on files (see `inputs.py`); write `out` and its manifest.
+
+    `out` is a path that `Tokenizer.save` accepts, normally tokenizer.json. Training is skipped if the manifest next to
+    it has the same recipe and parents. With `keeps` other parents are accepted, and a message says so. Raises
+    InputError if there is no text.
+    """
+    sources = open_inputs(inputs, settings.weight)
+    base = load(settings.base) if settings.base is not None else None
+    rule = (pattern_name(settings.pattern), settings.unicode_version)
+    if base is not None:
+        rule = rule_of_base(base, *rule, settings.special_tokens)
+    recipe = _recipe("tokenizer.train", settings, rule, {"base": base.hash()} if base is not None else {})
+    name = split_path(out)[1]
+    output = _output(out, f"{name.partition('.')[0]}.manifest.json", "tokenizer")
+    parents, made = _parents(sources), _made(output, recipe)
+    if made is not None and (keeps or made["parents"] == parents):
+        kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
+        run.console.say(f"tokenizer train: '{out}' {'is done' if made['parents'] == parents else kept}")
+        return Tokenizer(load(out))
+    if run.dry_run:
+        run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
+        raise DryRun
+    counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
+    vocabulary = _merged(counts, settings, base, rule, settings.min_frequency * scale, run)
+    output.folder.remove_leftovers(f"{name.partition('.')[0]}.")  # a user's folder may contain other .tmp files
+    output.folder.remove(output.manifest)  # until it is written again, the file doesn't count as finished
+    tokenizer = Tokenizer(vocabulary)
+    tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
+    named = {"tokenizer_hash": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
+    output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, named))
+    return tokenizer
+
+
+def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: Run) -> int:
+    """Count the pieces of inputs as `train_tokenizer` does, write the counts to `out` and return how many there are.
+
+    Training on several such files gives the same merges as training on all their texts at once. The run is skipped
+    under the same conditions as `train_tokenizer`.
+    """
+    sources = open_inputs(inputs)
+    rule = (pattern_name(settings.pattern), settings.unicode_version)
+    recipe = _recipe("tokenizer.count", settings, rule)
+    name = split_path(out)[1]
+    if not name.endswith(".counts"):
+        raise ConfigError(f"'{out}' does not end in .counts", "name the file to write, e.g. --out part-1.counts")
+    output = _output(out, f"{name}.manifest.json", "piece counts")
+    found = _made(output, recipe)
+    if found is not None and found["parents"] == _parents(sources):
+        run.console.say(f"tokenizer count: '{out}' is done")
+        return int(found["pieces"])
+    if run.dry_run:
+        run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
+        raise DryRun
+    counts, _ = _count(sources, settings, rule, run, "tokenizer count: text")
+    output.folder.remove(output.manifest)
+    counts.save(output.folder.local_path(output.name))
+    made = {"pieces": len(counts)}
+    output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, made))
+    return len(counts)
+
+
+def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Input]:
+    """Open inputs with their weights (default 1). ConfigError for an invalid weight, or one for an unknown input."""
+    named: dict[str, Fraction] = {}
+    for given in weights:
+        url, _, number = given.rpartition("=")
+        if url not in inputs:
+            raise ConfigError(f"the weight '{given}' doesn't match any input", did_you_mean(url, inputs))
+        if not _WEIGHT.fullmatch(number) or not set(number.partition("/")[2] or "1") - {"0"} or not Fraction(number):
+            raise ConfigError(
+                f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
+            )
+        named[url] = Fraction(number)
+    return [open_input(url, named.get(url, Fraction(1))) for url in inputs]
+
+
+def _count(
+    sources: Sequence[Input], settings: TokenizerSettings | CountSettings, rule: _Rule, run: Run, label: str
+) -> tuple[PieceCounts, int]:
+    """Return the counts of all inputs, and the scale by which weights were multiplied."""
+    counts = PieceCounts(*rule, threads=run.engine.workers, max_memory=settings.memory_mb << 20)
+    weights, scale = whole_weights([source.weight for source in sources])
+    with run.console.progress(None, label, "MB") as progress:
+        speed = _Speed(progress)
+        for source, weight in zip(sources, weights, strict=True):
+            count_input(source, counts, weight, settings.text_field, speed)
+    if failed := sum((source.counts for source in sources), Counts()).failed:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
+        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
+    if not len(counts):
+        raise InputError(
+            f"no text to train on in '{sources[0].url if sources else ''}'", "name a corpus with train documents"
+        )
+    return counts, scale
+
+
+def _merged(
+    counts: PieceCounts, settings: TokenizerSettings, base: Vocabulary | None, rule: _Rule, min_frequency: int, run: Run
+) -> Vocabulary:
+    """Train on counts and show progress."""
+    n_known = base.size if base is not None else 256 + len(settings.special_tokens)
+    n_merges = max(settings.vocab_size - n_known, 0)
+    with run.console.progress(n_merges, "tokenizer train: merges", "merges") as progress:
+        return train_vocabulary(
+            counts,
+            vocab_size=settings.vocab_size,
+            pattern=rule[0],
+            unicode_version=rule[1],
+            special_tokens=settings.special_tokens,
+            min_frequency=min_frequency,
+            max_token_length=settings.max_token_length,
+            base=base,
+            on_merges=lambda n_merges: progress.advance(n_merges - progress.done),
+        )
+
+
+class _Speed:
+    """Advances the progress by complete megabytes and shows MB/s."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._n_bytes = 0
+        self._start = time.monotonic()
+
+    def __call__(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        if whole := self._n_bytes // 1_000_000 - self._progress.done:
+            seconds = max(time.monotonic() - self._start, 1e-9)
+            self._progress.advance(whole, f"{self._n_bytes / 1e6 / seconds:,.0f} MB/s")
+
+
+def _recipe(
+    stage: str, settings: TokenizerSettings | CountSettings, rule: _Rule, hashes: Mapping[str, str] | None = None
+) -> Recipe:
+    return Recipe(
+        stage=stage,
+        code_version=CODE_VERSION,
+        settings=recipe_settings(settings) | dict(hashes or {}),
+        versions={"unicode": checked_version(*rule)},
+    )
+
+
+def _output(out: str, manifest: str, kind: str) -> _Output:
+    folder, name = split_path(out)
+    if not name:
+        raise ConfigError(f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json")
+    return _Output(folder, name, manifest, kind)
+
+
+def _made(output: _Output, recipe: Recipe) -> dict[str, Any] | None:
+    """Return the manifest next to the file if it matches this recipe and the file's digest, else None."""
+    if not (output.folder.exists(output.manifest) and output.folder.exists(output.name)):
+        return None
+    try:
+        found: dict[str, Any] = json.loads(output.folder.read_bytes(output.manifest))
+        wanted = {"format": MANIFEST_FORMAT, "recipe_hash": recipe.hash, "file": _file(output)}
+        return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _parents(sources: Sequence[Input]) -> list[dict[str, str]]:
+    return [source.parent() for source in sources]
+
+
+def _named(parents: Sequence[Mapping[str, str]]) -> str:
+    """Format the parents of a manifest for a message.
+
+    >>> _named([{"set": "corpus", "hash": "0123456789abcdef"}, {"file_sha256": "fedcba9876543210", "weight": "2"}])
+    'corpus 0123456789ab, file fedcba987654'
+    """
+    return ", ".join(f"{each.get('set', 'file')} {(each.get('hash') or each['file_sha256'])[:12]}" for each in parents)
+
+
+def _file(output: _Output) -> dict[str, Any]:
+    """Return the manifest's entry for the written file; a folder of two files has no digest and is always redone."""
+    if output.folder.is_local and output.folder.local_path(output.name).is_dir():
+        return {"name": output.name}
+    with output.folder.open(output.name) as file:
+        sha256 = hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+    return {"name": output.name, "bytes": output.folder.size(output.name), "sha256": sha256}
+
+
+def _manifest(output: _Output, recipe: Recipe, sources: Sequence[Input], made: dict[str, Any]) -> bytes:
+    manifest = {
+        "format": MANIFEST_FORMAT,
+        "kind": output.kind,
+        "recipe": recipe.to_json(),
+        "recipe_hash": recipe.hash,
+        "parents": _parents(sources),
+        "counts": sum((source.counts for source in sources), Counts()).to_json(),
+        "bytes": sum(source.bytes for source in sources),
+        "file": _file(output),
+    }
+    return (json.dumps(manifest | made, indent=1, sort_keys=True) + "\n").encode()

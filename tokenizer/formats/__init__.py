@@ -1,0 +1,1 @@
+"""File formats of tokenizers, and tables of known pieces next to them."""

@@ -1,0 +1,185 @@
+"""GPT-2's two files: a JSON object from token to id, and a list of merges, one per line.
+
+Tokens are written in visible characters, one per byte (`byte_characters`). tokenizer.json writes them the same way and
+uses the functions here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from webtext.base.errors import InputError
+from webtext.tokenizer.findings import unmerged
+from webtext.tokenizer.formats.bounded_json import dump_json, parse_json
+from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION
+from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
+
+_SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that need no merge
+_HEADER = "#version:"
+_SKIPPED = "#version"  # tokenizers 0.23, BPE::read_file: such a line is a header anywhere in the file
+_SAVE_AS_JSON = "save as tokenizer.json"
+
+Named = tuple[bytes, str]  # a file's bytes and its location
+Pair = tuple[str, str]
+
+
+def parse(
+    vocabulary: Named, merges: Named, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
+) -> Vocabulary:
+    """Read both files. A token without a merge is special if its name looks like it (<...>, [...]), else InputError."""
+    (vocabulary_data, place), (merges_data, merges_place) = vocabulary, merges
+    ids = checked_ids(parse_json(vocabulary_data, place), place)
+    pairs = [_pair(line, merges_place) for line in _lines(merges_data, merges_place) if line]
+    made = {left + right for left, right in pairs}
+    single = byte_characters()[0]
+    left_over = [token for token in ids if token not in made and token not in single]
+    specials = {token: ids[token] for token in left_over if _SPECIAL_NAME.fullmatch(token)}
+    specials |= named_specials(special_tokens, ids)
+    unknown = [token for token in left_over if token not in specials]
+    if unknown:
+        raise InputError(
+            f"'{merges_place}' has no merge for {len(unknown):,} tokens of '{place}', the first {unknown[0]!r}",
+            "it may be cut short: write or download both again (or name them in special_tokens)",
+        )
+    return make_vocabulary(ids, pairs, specials, pattern=pattern or GPT2, whole_pieces=False, place=merges_place)
+
+
+def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
+    """Return both files' bytes. Raises InputError if reading them back would give other ids."""
+    if vocabulary.pattern != GPT2 or not vocabulary.has_default_version:
+        raise InputError(
+            f"'{place}': vocab.json and merges.txt can't store the pattern and the Unicode version", _SAVE_AS_JSON
+        )
+    ids, merges = written(vocabulary)
+    made = {left + right for left, right in merges}
+    without = [token for token in ids if token not in made and token not in byte_characters()[0]]
+    lost = [token for token in without if token not in vocabulary.special_tokens]
+    if lost or (vocabulary.whole_pieces and unmerged(vocabulary)):
+        raise InputError(f"'{place}': merges alone don't produce every token: {lost[:1]}", _SAVE_AS_JSON)
+    hidden = [name for name in vocabulary.special_tokens if name in made or not _SPECIAL_NAME.fullmatch(name)]
+    if hidden:
+        raise InputError(
+            f"'{place}': vocab.json and merges.txt can't mark {hidden[0]!r} as a special token",
+            f"{_SAVE_AS_JSON}, or name it like <...> or [...]",
+        )
+    if any(left.startswith(_SKIPPED) for left, _ in merges):
+        raise InputError(f"'{place}': other libraries skip merges that begin with '{_SKIPPED}'", _SAVE_AS_JSON)
+    text = "".join(f"{left} {right}\n" for left, right in merges)
+    return dump_json(ids), f"{_HEADER} 0.2\n{text}".encode()
+
+
+def checked_ids(ids: Any, place: str) -> dict[str, int]:
+    """Return a vocabulary read from JSON after checking it."""
+    if not isinstance(ids, dict) or not ids:
+        raise InputError(f"'{place}' has no vocabulary", "expected a JSON object from token to id")
+    for token, id_ in ids.items():
+        if type(id_) is not int or not 0 <= id_ < MAX_ID:
+            raise InputError(f"'{place}': the id of {token!r} is {id_!r}", f"expected an integer below {MAX_ID:,}")
+    return ids
+
+
+def named_specials(names: Iterable[str] | Mapping[str, int] | None, ids: Mapping[str, int]) -> dict[str, int]:
+    """Return the caller's special tokens with their ids in the file, or else with the ids after the largest."""
+    if names is None:
+        return {}
+    if isinstance(names, Mapping):
+        for name, id_ in names.items():
+            if ids.get(name, id_) != id_:
+                raise InputError(
+                    f"the special token {name!r} has the id {ids[name]} in the file, not {id_}", "leave its id out"
+                )
+        return dict(names)
+    wanted = special_ids(names, 0)
+    new = [name for name in wanted if name not in ids]
+    return {name: ids[name] for name in wanted if name in ids} | special_ids(new, max(ids.values(), default=-1) + 1)
+
+
+def make_vocabulary(
+    ids: Mapping[str, int],
+    merges: Sequence[Pair] | None,
+    specials: Mapping[str, int],
+    *,
+    pattern: str,
+    unicode_version: str = UNICODE_VERSION,
+    whole_pieces: bool,
+    place: str,
+    extras: Mapping[str, Any] | None = None,
+) -> Vocabulary:
+    """Create a Vocabulary from tokens as they are written in a file. Raises InputError for inconsistent ids."""
+    made = {left + right for left, right in merges or ()}
+    for name, id_ in specials.items():
+        if ids.get(name) == id_ and (name in made or name in byte_characters()[0]):
+            raise InputError(
+                f"'{place}': the special token {name!r} (id {id_}) is also a token of text",
+                "give it another name",
+            )
+    texts = {token: id_ for token, id_ in ids.items() if specials.get(token) != id_}
+    tokens = [b""] * (max(texts.values(), default=-1) + 1)
+    for token, id_ in texts.items():
+        if tokens[id_]:
+            raise InputError(f"'{place}': {token!r} has the id {id_} of another token", "write or download it again")
+        tokens[id_] = _bytes(token, place)
+    pairs = None
+    if merges is not None:
+        try:
+            pairs = [(texts[left], texts[right]) for left, right in merges]
+        except KeyError as error:
+            raise InputError(
+                f"'{place}': a merge names {error.args[0]!r}, which is not a token", "write or download it again"
+            ) from None
+    return Vocabulary(
+        tokens=tokens,
+        merges=pairs,
+        pattern=pattern,
+        unicode_version=unicode_version,
+        special_tokens=specials,
+        whole_pieces=whole_pieces,
+        extras=extras or {},
+    )
+
+
+def written(vocabulary: Vocabulary) -> tuple[dict[str, int], list[Pair]]:
+    """Return tokens (special ones last) and merges as they are written in a file."""
+    characters = byte_characters()[1]
+    names = ["".join(characters[byte] for byte in token) for token in vocabulary.tokens]
+    ids = {name: id_ for id_, name in enumerate(names) if name}
+    for name, id_ in vocabulary.special_tokens.items():
+        if ids.setdefault(name, id_) != id_:
+            raise InputError(f"the special token {name!r} is also a token of text", "give it another name")
+    merges = vocabulary.merges if vocabulary.merges is not None else vocabulary.merges_by_rank()
+    return ids, [(names[left], names[right]) for left, right in merges]
+
+
+def _bytes(token: str, place: str) -> bytes:
+    try:
+        return token.translate(_to_latin1()).encode("latin-1")
+    except UnicodeEncodeError:
+        raise InputError(
+            f"'{place}': the token {token!r} is not written in GPT-2's characters for bytes",
+            "only byte-level BPE is supported",
+        ) from None
+
+
+@functools.cache
+def _to_latin1() -> dict[int, int]:
+    """Return a translation table from GPT-2's characters to Latin-1; unused characters become unencodable."""
+    unused = dict.fromkeys(range(256), 0xFFFF)
+    return unused | {ord(character): byte for character, byte in byte_characters()[0].items()}
+
+
+def _lines(data: bytes, place: str) -> list[str]:
+    try:
+        lines = data.decode("utf-8").replace("\r\n", "\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"'{place}' is not valid UTF-8: {error}", "write or download it again") from None
+    return lines[1:] if lines[0].startswith(_HEADER) else lines
+
+
+def _pair(line: str, place: str) -> Pair:
+    left, blank, right = line.partition(" ")
+    if not left or not right or " " in right:
+        raise InputError(f"'{place}' has the line {line[:60]!r}", "expected two tokens separated by a space")
+    return left, right

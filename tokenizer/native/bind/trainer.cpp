@@ -1,0 +1,306 @@
+// Bindings of the trainer: counting pieces and merging pairs.
+#include "train/trainer.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bind/texts.hpp"
+#include "encode/bpe.hpp"
+#include "scan/safe_cut.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace webtext;
+
+namespace {
+
+// Counts with a lock, so that Python threads can share them without the GIL.
+class LockedCounts {
+ public:
+  LockedCounts(std::string pattern, std::string unicode_version, std::size_t max_memory, std::string folder)
+      : counts_(std::move(pattern), std::move(unicode_version), max_memory, std::move(folder)) {}
+  LockedCounts(const LockedCounts&) = delete;
+
+  // Returns use(counts, keep_going), called without the GIL and by one thread at a time. `keep_going` returns false
+  // after a signal (Ctrl-C); the exception of its handler is then raised here.
+  template <class Use>
+  auto with(const Use& use) {
+    bool interrupted = false;
+    const auto keep_going = [&] {
+      nb::gil_scoped_acquire acquire;
+      return !(interrupted = interrupted || PyErr_CheckSignals() != 0);
+    };
+    auto result = [&] {
+      nb::gil_scoped_release release;
+      const std::lock_guard lock(mutex_);
+      return use(counts_, keep_going);
+    }();
+    if (interrupted) throw nb::python_error();
+    return result;
+  }
+
+ private:
+  PieceCounts counts_;
+  std::mutex mutex_;
+};
+
+std::vector<TextShare> shares_of(const Texts& texts) {
+  std::vector<TextShare> all;
+  for (const std::string_view text : texts.views) all.push_back({begin_of(text), end_of(text)});
+  return all;
+}
+
+// The memory of an object with the buffer protocol, locked for the lifetime of this object.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE)) throw nb::python_error();
+  }
+  Buffer(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&buffer_); }
+  TextShare share() const {
+    const auto* begin = static_cast<const Byte*>(buffer_.buf);
+    return {begin, begin + buffer_.len};
+  }
+
+ private:
+  Py_buffer buffer_;
+};
+
+std::size_t add_block(LockedCounts& counts, nb::handle block, bool is_last, std::int64_t weight, unsigned threads) {
+  const Buffer buffer(block);
+  return counts.with([&](PieceCounts& all, const auto& keep_going) {
+    if (!is_last) return all.add_start_of(buffer.share(), weight, threads, keep_going);
+    all.add_texts({buffer.share()}, weight, threads, keep_going);
+    return static_cast<std::size_t>(buffer.share().end - buffer.share().begin);
+  });
+}
+
+void add_pieces(LockedCounts& counts, nb::handle pieces, const std::vector<std::int64_t>& times) {
+  const Texts texts(pieces);
+  if (texts.views.size() != times.size()) throw std::invalid_argument("as many counts as pieces are needed");
+  counts.with([&](PieceCounts& all, const auto&) {
+    for (std::size_t index = 0; index < times.size(); ++index) {
+      all.add(begin_of(texts.views[index]), texts.views[index].size(), times[index]);
+    }
+    return true;
+  });
+}
+
+nb::list items(LockedCounts& counts) {
+  nb::list found;
+  std::string names;
+  std::vector<std::pair<std::size_t, std::int64_t>> pieces;
+  counts.with([&](PieceCounts& all, const auto&) {
+    all.settle();
+    all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+      names.append(reinterpret_cast<const char*>(bytes), n_bytes);
+      pieces.emplace_back(n_bytes, count);
+    });
+    return true;
+  });
+  const char* at = names.data();
+  for (const auto& [n_bytes, count] : pieces) {
+    found.append(nb::make_tuple(nb::bytes(at, n_bytes), count));
+    at += n_bytes;
+  }
+  return found;
+}
+
+// The pieces with the largest counts, the largest first; on ties, the smallest bytes first.
+nb::list most_common(LockedCounts& counts, std::size_t n) {
+  using Counted = std::pair<std::int64_t, std::string>;
+  const auto before = [](const Counted& left, const Counted& right) {
+    return left.first != right.first ? left.first > right.first : left.second < right.second;
+  };
+  std::vector<Counted> best;  // a heap with the last one on top
+  counts.with([&](PieceCounts& all, const auto&) {
+    all.settle();
+    all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+      if (n == 0 || (best.size() == n && count < best.front().first)) return;
+      best.emplace_back(count, std::string(reinterpret_cast<const char*>(bytes), n_bytes));
+      std::push_heap(best.begin(), best.end(), before);
+      if (best.size() <= n) return;
+      std::pop_heap(best.begin(), best.end(), before);
+      best.pop_back();
+    });
+    std::sort_heap(best.begin(), best.end(), before);
+    return true;
+  });
+  nb::list pieces;
+  for (const Counted& piece : best) pieces.append(nb::bytes(piece.second.data(), piece.second.size()));
+  return pieces;
+}
+
+// Translates system errors to OSError with their errno.
+void translate(const std::exception_ptr& exception, void*) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const std::system_error& error) {
+    const std::string message = error.code().message();
+    PyErr_SetObject(PyExc_OSError, nb::make_tuple(error.code().value(), message.c_str()).ptr());
+  }
+}
+
+using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+// The tokens of a vocabulary to extend, its merges (none for a rank vocabulary), and its `whole_pieces`.
+using Base = std::tuple<std::vector<nb::bytes>, std::optional<Pairs>, bool>;
+
+// The start of training: the initial tokens, and the function that encodes a piece with them.
+struct Start {
+  TokenTable tokens;
+  EncodePiece encode;
+};
+
+Start start_of(const std::optional<Base>& base) {
+  if (!base) return {byte_tokens(), encode_bytes()};
+  const auto& [bytes, pairs, whole_pieces] = *base;
+  const std::vector<std::string> tokens = strings_of(bytes);
+  Start start;
+  for (const std::string& token : tokens) start.tokens.add(token);
+  std::optional<std::vector<Merge>> merges;
+  if (pairs) {
+    merges.emplace();
+    for (const auto& [left, right] : *pairs) merges->push_back({left, right});
+  }
+  const Scanner unused("gpt2", kUnicodeVersion);
+  const auto bpe =
+      std::make_shared<Bpe>(unused, tokens, merges, whole_pieces, std::vector<std::pair<std::uint32_t, std::string>>());
+  start.encode = [bpe](const Byte* piece, std::size_t n_bytes, std::vector<std::uint32_t>& into) {
+    const auto end = static_cast<std::int64_t>(n_bytes);
+    const std::size_t n_before = into.size();
+    into.resize(n_before + n_bytes + Bpe::kSlack);
+    into.resize(n_before + bpe->encode_pieces(piece, &end, 1, &into[n_before]));
+  };
+  return start;
+}
+
+Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
+            std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
+            const std::optional<nb::callable>& progress) {
+  constexpr std::size_t kTableMemory = std::size_t{64} << 20;
+  Goal goal{n_tokens, min_frequency};
+  if (max_token_length) goal.max_token_length = *max_token_length;
+  Start start = start_of(base);
+  const auto report = [&](std::size_t n_merges) {
+    nb::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    if (progress) (*progress)(n_merges);
+  };
+  const auto merges = counts.with([&](PieceCounts& all, const auto&) {
+    all.shrink(kTableMemory);
+    return train_merges(all, std::move(start.tokens), start.encode, goal, report);
+  });
+  Pairs pairs;
+  for (const auto& merge : merges) pairs.emplace_back(merge.left, merge.right);
+  return pairs;
+}
+
+}  // namespace
+
+NB_MODULE(_trainer, m) {
+  m.doc() = "The C++ core of webtext.tokenizer's training.";
+
+  nb::register_exception_translator(translate);
+  nb::exception<CountFileError>(m, "CountFileError", PyExc_ValueError);
+
+  nb::class_<LockedCounts>(m, "PieceCounts", "Counts of distinct pieces: all that training needs of a corpus.")
+      .def(nb::init<std::string, std::string, std::size_t, std::string>(), "pattern"_a = "gpt2",
+           "unicode_version"_a = kUnicodeVersion, "max_memory"_a = PieceCounts::kDefaultMemory, "folder"_a = "/tmp",
+           "Tables take at most `max_memory` bytes; counts above that are spilled to nameless files in `folder`.")
+      .def("__len__",
+           [](LockedCounts& counts) {
+             return counts.with([](PieceCounts& all, const auto&) {
+               all.settle();
+               return all.size();
+             });
+           })
+      .def(
+          "add_texts",
+          [](LockedCounts& counts, nb::handle texts, std::int64_t weight, unsigned threads) {
+            const Texts all_texts(texts);
+            counts.with([&](PieceCounts& all, const auto& keep_going) {
+              all.add_texts(shares_of(all_texts), weight, threads, keep_going);
+              return true;
+            });
+          },
+          "texts"_a, "weight"_a = 1, "threads"_a = 1,
+          nb::sig("def add_texts(self, texts: Sequence[str | bytes], weight: int = 1, threads: int = 1) -> None"),
+          "Cut texts and count their pieces, `weight` times each. OverflowError if counts could exceed 63 bits.")
+      .def("add_block", &add_block, "block"_a, "is_last"_a, "weight"_a = 1, "threads"_a = 1,
+           nb::sig("def add_block(self, block: bytearray | memoryview, is_last: bool, weight: int = 1, "
+                   "threads: int = 1) -> int"),
+           "Count a block of a text, which continues unless `is_last`; return how many bytes were counted. Put the\n"
+           "remaining bytes before the next block.")
+      .def("add_pieces", &add_pieces, "pieces"_a, "counts"_a,
+           nb::sig("def add_pieces(self, pieces: Sequence[str | bytes], counts: Sequence[int]) -> None"),
+           "Add the counts of pieces that are already cut.")
+      .def(
+          "add_file",
+          [](LockedCounts& counts, const std::string& path, std::int64_t weight) {
+            const auto [pattern, version] = counts.with([&](PieceCounts& all, const auto&) {
+              const auto file = OpenFile::reading(path);
+              const CountReader reader(file);
+              all.add_file(file, weight);
+              return std::make_pair(reader.pattern(), reader.unicode_version());
+            });
+            return nb::make_tuple(nb::bytes(pattern.data(), pattern.size()), nb::bytes(version.data(), version.size()));
+          },
+          "path"_a, "weight"_a = 1, nb::sig("def add_file(self, path: str, weight: int = 1) -> tuple[bytes, bytes]"),
+          "Add a file of counts, `weight` times; return its pattern and Unicode version. The file is read when the\n"
+          "counts are next used, which raises CountFileError if it is damaged.")
+      .def(
+          "save",
+          [](LockedCounts& counts, const std::string& path) {
+            const CountTotals totals =
+                counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
+            return std::make_pair(totals.n_pieces, totals.n_bytes);
+          },
+          "path"_a, "Write a file of counts; return its number of pieces and the bytes of text that they cover.")
+      .def("most_common", &most_common, "n"_a, nb::sig("def most_common(self, n: int) -> list[bytes]"),
+           "Return the n pieces with the largest counts, largest first; on ties, the smallest bytes first.")
+      .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Return all pieces and counts.");
+
+  m.def(
+      "safe_cut",
+      [](nb::bytes text, std::size_t at, const std::string& unicode_version) {
+        const std::string_view bytes(text.c_str(), text.size());
+        if (at > bytes.size()) throw std::invalid_argument("`at` is after the end of the text");
+        const Scanner scanner("gpt2", unicode_version);
+        const Byte* begin = begin_of(bytes);
+        return safe_cut(scanner.classes(), begin, begin + at, end_of(bytes)) - begin;
+      },
+      "text"_a, "at"_a, "unicode_version"_a = kUnicodeVersion,
+      "Return the first position at or after `at` where every pattern with a scanner cuts, else the text's length.");
+
+  m.def(
+      "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a = 1, "max_token_length"_a = nb::none(),
+      "base"_a = nb::none(), "progress"_a = nb::none(),
+      nb::sig("def train(counts: PieceCounts, n_tokens: int, min_frequency: int = 1, max_token_length: int | None = "
+              "None, base: tuple[collections.abc.Sequence[bytes], collections.abc.Sequence[tuple[int, int]] | None, "
+              "bool] | None = None, "
+              "progress: collections.abc.Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
+      "Learn byte-pair merges and return them in order, each as two token ids. Bytes are tokens 0 to 255 in\n"
+      "`byte_order`; every merge creates the next token. The merges equal HF tokenizers': tokens are shorter than\n"
+      "`max_token_length` bytes, except that two bytes may always merge. `base` is a Vocabulary's tokens, merges and\n"
+      "whole_pieces: pieces are then encoded with it first, new tokens follow its own, and two tokens whose joined\n"
+      "bytes are a token already don't merge. `progress` is called with the number of merges about a hundred times\n"
+      "per second. A signal, or an exception from `progress`, ends training.");
+}

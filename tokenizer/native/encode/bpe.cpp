@@ -1,0 +1,233 @@
+#include "encode/bpe.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "base/hashing.hpp"
+
+namespace webtext {
+namespace {
+
+constexpr std::uint32_t kNone = ~0u;
+
+std::string quoted(std::size_t id) { return "token " + std::to_string(id); }
+
+}  // namespace
+
+Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
+         bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens)
+    : scanner_(scanner) {
+  build_index(tokens);
+  for (int byte = 0; byte < 256; ++byte) {
+    const Byte bytes[] = {static_cast<Byte>(byte)};
+    byte_tokens_[byte] = find(bytes, 1);
+    if (byte_tokens_[byte] == kNone) throw std::invalid_argument("no token for the byte " + std::to_string(byte));
+  }
+  is_narrow_ = tokens.size() <= std::size_t{1} << 16;
+  n_text_tokens_ = static_cast<std::uint32_t>(tokens.size());
+  for (const std::string& token : tokens) is_text_.push_back(!token.empty());
+  for (auto& [id, bytes] : special_tokens) {
+    if (id >= tokens.size()) tokens.resize(id + 1);
+    if (!tokens[id].empty()) throw std::invalid_argument("special " + quoted(id) + " has the id of another token");
+    tokens[id] = std::move(bytes);
+  }
+  bytes_.clear();
+  starts_.assign(1, 0);
+  for (const std::string& token : tokens) {
+    bytes_ += token;
+    starts_.push_back(bytes_.size());
+  }
+  bytes_.append(16, '\0');  // decoding copies 16 bytes, whatever the token's length
+  merges ? rules_from_merges(*merges) : rules_from_ranks();
+  rules_.finish(byte_tokens_);
+  if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
+  by_rank_ = !merges;
+  whole_pieces_ = whole_pieces && some_unreachable();
+}
+
+void Bpe::build_index(const std::vector<std::string>& tokens) {
+  // `find` reads token bytes through bytes_ and starts_, so text tokens are stored before special tokens are added.
+  std::size_t size = 1024;
+  while (size < 2 * tokens.size()) size *= 2;
+  index_.assign(size, {kNone, 0});
+  starts_.push_back(0);
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    const auto* bytes = reinterpret_cast<const Byte*>(tokens[id].data());
+    bytes_ += tokens[id];
+    starts_.push_back(bytes_.size());
+    if (tokens[id].empty()) continue;
+    if (const std::uint32_t twin = find(bytes, tokens[id].size()); twin != kNone) {
+      throw std::invalid_argument(quoted(twin) + " and " + quoted(id) + " have the same bytes");
+    }
+    const std::uint64_t hash = kTableHash.bytes(bytes, tokens[id].size());
+    std::size_t at = hash & (size - 1);
+    while (index_[at].token != kNone) at = (at + 1) & (size - 1);
+    index_[at] = {static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(hash >> 32)};
+  }
+}
+
+std::uint32_t Bpe::find(const Byte* bytes, std::size_t n_bytes) const {
+  const std::string_view wanted(reinterpret_cast<const char*>(bytes), n_bytes);
+  const std::uint64_t hash = kTableHash.bytes(bytes, n_bytes);
+  for (std::size_t at = hash & (index_.size() - 1);; at = (at + 1) & (index_.size() - 1)) {
+    const auto [token, tag] = index_[at];
+    if (token == kNone || (tag == hash >> 32 && bytes_of(token) == wanted)) return token;
+  }
+}
+
+void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
+  std::string joined;
+  for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
+    const auto [left, right] = merges[rank];
+    const std::string place = "merge " + std::to_string(rank);
+    if (bytes_of(left).empty() || bytes_of(right).empty()) throw std::invalid_argument(place + " names an unused id");
+    joined.assign(bytes_of(left)).append(bytes_of(right));
+    const std::uint32_t token = find(reinterpret_cast<const Byte*>(joined.data()), joined.size());
+    if (token == kNone) throw std::invalid_argument(place + " produces bytes that are not a token");
+    rules_.add(left, right, {rank, token});
+  }
+}
+
+void Bpe::rules_from_ranks() {
+  for (const auto [id, tag] : index_) {
+    if (id == kNone) continue;
+    const std::string_view token = bytes_of(id);
+    const auto* bytes = reinterpret_cast<const Byte*>(token.data());
+    for (std::size_t cut = 1; cut < token.size(); ++cut) {
+      const std::uint32_t left = find(bytes, cut);
+      const std::uint32_t right = left == kNone ? kNone : find(bytes + cut, token.size() - cut);
+      if (right != kNone) rules_.add(left, right, {id, id});
+    }
+  }
+}
+
+// Whether exactly one merge produces each token, and comes after the merges that produce its parts, as in a trained
+// vocabulary. For ranks, the equivalent condition: every token can be built using only smaller ids.
+bool Bpe::find_orderly() const {
+  if (by_rank_) return smaller_lead_to_all();
+  std::vector<std::uint32_t> ranks(n_text_tokens_, Rule::kNever);
+  bool is_orderly = true;
+  rules_.each([&](std::uint32_t, std::uint32_t, Rule rule) {
+    is_orderly = is_orderly && ranks[rule.token] == Rule::kNever;
+    ranks[rule.token] = rule.rank;
+  });
+  const auto rank_of = [&](std::uint32_t token) { return bytes_of(token).size() == 1 ? 0 : ranks[token]; };
+  rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
+    is_orderly = is_orderly && rank_of(left) <= rule.rank && rank_of(right) <= rule.rank;
+  });
+  return is_orderly;
+}
+
+// Ranks are ids here. A token can be built from smaller ids if merging its bytes ends with it and uses no higher rank.
+bool Bpe::smaller_lead_to_all() const {
+  std::vector<std::uint32_t> short_ids;
+  std::vector<ShortPiece> pieces;
+  std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];  // only their number is used
+  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+    const std::string_view token = text_bytes_of(id);
+    if (token.size() < 2) continue;
+    if (!merge_short_ || token.size() > kShortPiece) {
+      if (!merge_by_rank(id)) return false;
+      continue;
+    }
+    const auto* bytes = reinterpret_cast<const Byte*>(token.data());  // bytes_ has 16 bytes after the last token
+    short_ids.push_back(id);
+    pieces.push_back({bytes, bytes, token.size(), tokens, 0});
+  }
+  if (merge_short_) merge_short_(narrow_rules_, pieces.data(), pieces.size());
+  for (std::size_t index = 0; index < pieces.size(); ++index) {
+    if (pieces[index].n_tokens != 1 || pieces[index].highest_rank != short_ids[index]) return false;
+  }
+  return true;
+}
+
+bool Bpe::is_orderly() const {
+  if (is_orderly_ < 0) is_orderly_ = find_orderly();  // concurrent threads compute the same value
+  return is_orderly_ > 0;
+}
+
+std::vector<Merge> Bpe::merges_by_rank() const {
+  std::vector<Merge> merges;
+  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+    if (text_bytes_of(id).size() < 2) continue;
+    if (const auto merge = merge_by_rank(id)) merges.push_back(*merge);
+  }
+  return merges;
+}
+
+std::optional<Merge> Bpe::merge_by_rank(std::uint32_t id) const {
+  std::vector<std::uint32_t> tokens;
+  for (const char byte : bytes_of(id)) tokens.push_back(byte_tokens_[static_cast<Byte>(byte)]);
+  while (tokens.size() > 2) {
+    std::size_t best = 0;
+    Rule lowest;
+    for (std::size_t at = 0; at + 1 < tokens.size(); ++at) {
+      const Rule rule = rules_(tokens[at], tokens[at + 1]);
+      if (rule.rank < std::min(lowest.rank, id)) lowest = rule, best = at;
+    }
+    if (lowest.rank == Rule::kNever) return std::nullopt;
+    tokens[best] = lowest.token;
+    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+  return Merge{tokens[0], tokens[1]};
+}
+
+namespace {
+
+[[noreturn, gnu::cold, gnu::noinline]] void throw_unknown(std::uint64_t id, std::size_t place) {
+  throw std::out_of_range("unknown token id " + std::to_string(static_cast<std::int64_t>(id)) + " at position " +
+                          std::to_string(place));
+}
+
+[[noreturn, gnu::cold, gnu::noinline]] void throw_changed() {
+  throw std::invalid_argument("the ids changed while they were decoded");
+}
+
+}  // namespace
+
+// Calls use(bytes, n_bytes) for every id. Each id is read only once, because another thread could change it.
+template <class Id, class Use>
+[[gnu::always_inline]] inline void Bpe::each_token(const Id* ids, std::size_t n_ids, const Use& use) const {
+  const char* const bytes = bytes_.data();  // in registers: the compiler must assume that writes can change *this
+  const std::uint64_t *const starts = starts_.data(), n_tokens = starts_.size() - 1;
+  for (std::size_t place = 0; place < n_ids; ++place) {
+    const auto id = static_cast<std::uint64_t>(__atomic_load_n(ids + place, __ATOMIC_RELAXED));
+    if (id >= n_tokens) throw_unknown(id, place);  // a negative id is too large as well
+    const std::uint64_t start = starts[id], n_bytes = starts[id + 1] - start;
+    if (n_bytes == 0) throw_unknown(id, place);
+    use(bytes + start, n_bytes);
+  }
+}
+
+template <class Id>
+std::size_t Bpe::decoded_size(const Id* ids, std::size_t n_ids) const {
+  std::size_t total = 0;
+  each_token(ids, n_ids, [&](const char*, std::size_t n_bytes) { total += n_bytes; });
+  return total;
+}
+
+template <class Id>
+void Bpe::decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const {
+  constexpr std::size_t kCopied = 16;  // for any token up to this length, if there is room
+  each_token(ids, n_ids, [&](const char* bytes, std::size_t n_bytes) {
+    if (n_bytes <= kCopied && kCopied <= n_out) [[likely]] {
+      std::memcpy(out, bytes, kCopied);
+    } else {
+      if (n_bytes > n_out) throw_changed();
+      std::memcpy(out, bytes, n_bytes);
+    }
+    out += n_bytes;
+    n_out -= n_bytes;
+  });
+  if (n_out) throw_changed();
+}
+
+template std::size_t Bpe::decoded_size(const std::uint16_t*, std::size_t) const;
+template std::size_t Bpe::decoded_size(const std::uint32_t*, std::size_t) const;
+template std::size_t Bpe::decoded_size(const std::int64_t*, std::size_t) const;
+template void Bpe::decode(const std::uint16_t*, std::size_t, char*, std::size_t) const;
+template void Bpe::decode(const std::uint32_t*, std::size_t, char*, std::size_t) const;
+template void Bpe::decode(const std::int64_t*, std::size_t, char*, std::size_t) const;
+
+}  // namespace webtext

@@ -1,0 +1,290 @@
+// Encodes text a window of pieces at a time, in steps: cut the pieces; compute their keys and prefetch their cache
+// lines; look them up; merge the new ones together, so that their memory accesses overlap; copy all tokens, without a
+// branch on their number; insert the new pieces into the table. Encoding piece by piece took three times as long.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "encode/bpe.hpp"
+#include "encode/merging.hpp"
+
+namespace webtext {
+
+inline constexpr std::size_t kMaxKept = 128;  // bytes; longer pieces aren't inserted into the table
+// A worker whose table has this many buckets copies all pieces of the file: it will probably encode more text.
+inline constexpr std::size_t kManyBuckets = 1 << 13;
+
+class Worker {
+ public:
+  template <class Id>
+  KnownPieces<Id>& table() {
+    auto& table = std::get<std::unique_ptr<KnownPieces<Id>>>(tables_);
+    if (!table) table = std::make_unique<KnownPieces<Id>>();
+    return *table;
+  }
+
+  Merger merger;
+  std::vector<std::uint32_t> scratch, window;
+  std::vector<Byte> copy;  // a copy of a share of a text
+  bool has_file = false;   // whether the table contains the pieces of the file
+
+ private:
+  std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
+};
+
+// Borrows an idle worker for one call, or creates one.
+class Bpe::Lease {
+ public:
+  explicit Lease(const Bpe& bpe) : bpe_(bpe) {
+    for (auto& slot : bpe.idle_) {
+      if (slot.load(std::memory_order_relaxed) && (worker_ = slot.exchange(nullptr))) return;
+    }
+    worker_ = new Worker;
+  }
+  ~Lease() {
+    for (auto& slot : bpe_.idle_) {
+      Worker* empty = nullptr;
+      if (slot.compare_exchange_strong(empty, worker_)) return;
+    }
+    delete worker_;
+  }
+  Lease(const Lease&) = delete;
+  Worker& operator*() const { return *worker_; }
+
+ private:
+  const Bpe& bpe_;
+  Worker* worker_ = nullptr;
+};
+
+// Encodes with one worker. `Id` is the type in its table, `Token` the type of the output.
+template <class Id, class Token>
+class Bpe::Encoder {
+ public:
+  static constexpr std::size_t kWindow = 512;  // pieces; 128 to 256 were 5 to 20 % slower
+
+  Encoder(const Bpe& bpe, Worker& worker)
+      : bpe_(bpe), worker_(worker), table_(worker.table<Id>()), view_(table_.view()), file_(bpe.file_of<Id>()) {}
+
+  Token* encode(const Byte* begin, const Byte* end, Token* out) {
+    std::uint32_t ends[kWindow];
+    while (begin < end) {
+      const std::size_t n_pieces = bpe_.scanner_.cut(begin, end, ends, kWindow);
+      out = encode_window(begin, end, ends, n_pieces, out);
+      begin += ends[n_pieces - 1];
+    }
+    return out;
+  }
+
+  // Encodes a copy of the text.
+  Token* encode_copy(const Byte* begin, const Byte* end, Token* out) {
+    worker_.copy.assign(begin, end);
+    return encode(worker_.copy.data(), worker_.copy.data() + worker_.copy.size(), out);
+  }
+
+  // Writes the tokens of the pieces that end at begin + ends[i]; the text is readable up to `end`.
+  Token* encode_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
+                       Token* out) {
+    n_new_ = 0;
+    if (file_ && !worker_.has_file && table_.n_buckets() >= kManyBuckets) {
+      table_.adopt(*file_);
+      worker_.has_file = true;
+    }
+    table_.reserve(n_pieces);
+    view_ = table_.view();
+    make_keys(begin, end, ends, n_pieces);
+    const std::size_t n_missed = look_up(n_pieces);
+    if (n_missed) merge_missed(begin, ends, n_missed);
+    std::uint32_t start = 0;
+    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
+      const Entry& entry = *found_[index];
+      copy_all(entry.ids, out);
+      if (entry.n <= kIds) [[likely]] {
+        out += entry.n;
+      } else {
+        out = copy_many(entry, begin + start, ends[index] - start, out);
+      }
+    }
+    for (std::size_t index = 0; index < n_new_; ++index) remember(index);
+    return out;
+  }
+
+ private:
+  using Table = KnownPieces<Id>;
+  using Entry = KnownPiece<Id>;
+  static constexpr std::size_t kIds = Entry::kIds;
+
+  struct New {
+    PieceKey key;
+    const Byte* bytes;
+    std::size_t n_bytes;
+    std::size_t first, n_tokens;  // in new_tokens_
+  };
+
+  void make_keys(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces) {
+    const auto readable = static_cast<std::size_t>(end - begin);
+    std::uint32_t start = 0;
+    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
+      const std::uint32_t n_bytes = ends[index] - start;
+      keys_[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(begin + start, n_bytes)
+                                                          : PieceKey::of(begin + start, n_bytes);
+      hashes_[index] = static_cast<std::uint32_t>(view_.hash(keys_[index]));
+      view_.prefetch(hashes_[index]);
+    }
+  }
+
+  // Finds the entries of the window's pieces; lists pieces without an entry in missed_ and returns their number.
+  std::size_t look_up(std::size_t n_pieces) {
+    std::size_t n_missed = 0;
+    for (std::size_t index = 0; index < n_pieces; ++index) {
+      const PieceKey key = keys_[index];
+      const Entry* pair = view_.bucket(hashes_[index]);
+      const bool first = pair[0].key == key, second = pair[1].key == key;
+      found_[index] = pair + (first ? 0 : 1);
+      missed_[n_missed] = static_cast<std::uint32_t>(index);
+      n_missed += !(first | second);
+    }
+    return n_missed;
+  }
+
+  // Creates entries for the missed pieces in new_entries_, from the file of pieces or by merging. They must not be
+  // inserted into the table before all tokens are copied, because they could replace an entry that was found.
+  void merge_missed(const Byte* begin, const std::uint32_t* ends, std::size_t n_missed) {
+    new_tokens_.clear();
+    for (std::size_t place = 0; place < n_missed; ++place) {
+      const std::uint32_t index = missed_[place];
+      if ((found_[index] = view_.find_second(keys_[index]))) continue;
+      if (file_) file_->prefetch(file_->hash(keys_[index]));
+      const std::uint32_t start = index ? ends[index - 1] : 0;
+      new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
+      found_[index] = &new_entries_[n_new_++];
+    }
+    if (file_) {
+      for (std::size_t index = 0; index < n_new_; ++index) look_up_in_file(new_[index]);
+    }
+    if (bpe_.merge_short_ && !bpe_.whole_pieces_) merge_together();
+    for (std::size_t index = 0; index < n_new_; ++index) {
+      New& piece = new_[index];
+      if (!piece.n_tokens) merge_alone(piece);
+      Entry& entry = new_entries_[index];
+      entry.n = piece.n_tokens <= kIds ? static_cast<Id>(piece.n_tokens) : Entry::kInArena;
+      for (std::size_t id = 0; id < std::min(piece.n_tokens, kIds); ++id) {
+        entry.ids[id] = static_cast<Id>(new_tokens_[piece.first + id]);
+      }
+    }
+  }
+
+  void look_up_in_file(New& piece) {
+    const Entry* entry = file_->find(piece.key);
+    if (!entry) return;
+    if (entry->n <= kIds) return keep(piece, entry->ids, entry->n);
+    const auto tokens = file_->in_arena(*entry, piece.bytes, piece.n_bytes);
+    if (tokens.ids) keep(piece, tokens.ids, tokens.n);
+  }
+
+  template <class Number>
+  void keep(New& piece, const Number* tokens, std::size_t n_tokens) {
+    piece.first = new_tokens_.size();
+    piece.n_tokens = n_tokens;
+    new_tokens_.insert(new_tokens_.end(), tokens, tokens + n_tokens);
+  }
+
+  void merge_alone(New& piece) {
+    const auto& tokens = bpe_.merge_bytes(worker_, piece.bytes, piece.n_bytes);
+    keep(piece, tokens.data(), tokens.size());
+  }
+
+  // Merges all short new pieces.
+  void merge_together() {
+    const auto is_due = [](const New& piece) { return !piece.n_tokens && piece.n_bytes <= kShortPiece; };
+    short_.clear();
+    std::size_t n_bytes = 0;
+    for (std::size_t index = 0; index < n_new_; ++index)
+      n_bytes += is_due(new_[index]) ? new_[index].n_bytes + ShortPiece::kSlack : 0;
+    short_tokens_.resize(n_bytes);
+    std::uint16_t* room = short_tokens_.data();
+    for (std::size_t index = 0; index < n_new_; ++index) {
+      if (!is_due(new_[index])) continue;
+      short_.push_back({new_[index].bytes, new_[index].key.padded(), new_[index].n_bytes, room, 0});
+      room += new_[index].n_bytes + ShortPiece::kSlack;
+    }
+    bpe_.merge_short_(bpe_.narrow_rules_, short_.data(), short_.size());
+    std::size_t next = 0;
+    for (std::size_t index = 0; index < n_new_; ++index) {
+      if (!is_due(new_[index])) continue;
+      const ShortPiece& merged = short_[next++];
+      keep(new_[index], merged.tokens, merged.n_tokens);
+    }
+  }
+
+  void remember(std::size_t index) {
+    const New& piece = new_[index];
+    if (piece.n_bytes > kMaxKept) return;
+    table_.insert(piece.key, piece.bytes, piece.n_bytes, &new_tokens_[piece.first], piece.n_tokens);
+  }
+
+  // Copies all ids that an entry has room for, and one more (16 bytes).
+  static void copy_all(const Id* ids, Token* out) {
+    if constexpr (sizeof(Id) == sizeof(Token)) {
+      std::memcpy(out, ids, 16);
+    } else {
+      Id read[16 / sizeof(Id)];
+      std::memcpy(read, ids, 16);
+      for (std::size_t index = 0; index < 16 / sizeof(Id); ++index) out[index] = read[index];
+    }
+  }
+
+  static Token* copy(const std::uint32_t* ids, std::size_t n_ids, Token* out) {
+    for (std::size_t index = 0; index < n_ids; ++index) out[index] = static_cast<Token>(ids[index]);
+    return out + n_ids;
+  }
+
+  // Copies the tokens of a long piece, or of one with more tokens than fit in an entry.
+  [[gnu::noinline]] Token* copy_many(const Entry& entry, const Byte* bytes, std::size_t n_bytes, Token* out) {
+    if (&entry >= new_entries_ && &entry < new_entries_ + kWindow) {
+      const New& piece = new_[&entry - new_entries_];
+      return copy(&new_tokens_[piece.first], piece.n_tokens, out);
+    }
+    const auto tokens = view_.in_arena(entry, bytes, n_bytes);
+    if (tokens.ids) return copy(tokens.ids, tokens.n, out);
+    const auto& merged = bpe_.merge_bytes(worker_, bytes, n_bytes);  // another long piece with the same hash
+    return copy(merged.data(), merged.size(), out);
+  }
+
+  const Bpe& bpe_;
+  Worker& worker_;
+  Table& table_;
+  KnownPiecesView<Id> view_;         // of table_, for one window
+  const KnownPiecesView<Id>* file_;  // or null
+  PieceKey keys_[kWindow];
+  std::uint32_t hashes_[kWindow], missed_[kWindow];
+  const Entry* found_[kWindow];
+  New new_[kWindow];
+  Entry new_entries_[kWindow];
+  std::size_t n_new_ = 0;
+  std::vector<std::uint32_t> new_tokens_;
+  std::vector<ShortPiece> short_;
+  std::vector<std::uint16_t> short_tokens_;
+};
+
+// Calls use(encoder) with a worker, and with the table type that fits the vocabulary.
+template <class Token, class Use>
+void Bpe::with_encoder(const Use& use) const {
+  const Lease lease(*this);
+  if constexpr (std::is_same_v<Token, std::uint16_t>) {
+    Encoder<std::uint16_t, std::uint16_t> encoder(*this, *lease);
+    use(encoder);
+  } else if (is_narrow_) {
+    Encoder<std::uint16_t, std::uint32_t> encoder(*this, *lease);
+    use(encoder);
+  } else {
+    Encoder<std::uint32_t, std::uint32_t> encoder(*this, *lease);
+    use(encoder);
+  }
+}
+
+}  // namespace webtext

@@ -1,0 +1,131 @@
+#include "encode/merging.hpp"
+
+#include <algorithm>
+
+namespace webtext {
+namespace {
+
+constexpr std::size_t kLong = 64;  // bytes; below, scanning all pairs for the lowest rank is faster than lists
+
+}  // namespace
+
+const std::vector<std::uint32_t>& Merger::operator()(const MergeRules& rules,
+                                                     const std::array<std::uint32_t, 256>& byte_tokens,
+                                                     const Byte* bytes, std::size_t n_bytes) {
+  tokens_.resize(n_bytes);
+  ranks_.resize(n_bytes);
+  for (std::size_t at = 0; at < n_bytes; ++at) tokens_[at] = byte_tokens[bytes[at]];
+  for (std::size_t at = 0; at + 1 < n_bytes; ++at) ranks_[at] = rules.byte_rank(bytes[at], bytes[at + 1]);
+  n_bytes < kLong ? merge_by_scanning(rules) : merge_by_rank(rules);
+  return tokens_;
+}
+
+// Takes quadratic time in the piece's length, but needs no lists.
+void Merger::merge_by_scanning(const MergeRules& rules) {
+  std::uint32_t *tokens = tokens_.data(), *ranks = ranks_.data();
+  std::size_t n_tokens = tokens_.size();
+  while (n_tokens > 1) {
+    const std::size_t n_pairs = --n_tokens;
+    std::size_t best = 0;
+    for (std::size_t at = 1; at < n_pairs; ++at) best = ranks[at] < ranks[best] ? at : best;
+    if (ranks[best] == Rule::kNever) {
+      ++n_tokens;
+      break;
+    }
+    tokens[best] = rules.token(ranks[best]);
+    for (std::size_t at = best + 1; at < n_tokens; ++at) {
+      tokens[at] = tokens[at + 1];
+      ranks[at] = ranks[at + 1];  // the last rank is never read
+    }
+    if (best + 1 < n_tokens) ranks[best] = rules.rank(tokens[best], tokens[best + 1]);
+    if (best > 0) ranks[best - 1] = rules.rank(tokens[best - 1], tokens[best]);
+  }
+  tokens_.resize(n_tokens);
+}
+
+// Takes linear time in the piece's length: merges all positions of the lowest rank, from left to right, then the next
+// rank. This creates pairs of other ranks only, because a pair with the new token has more bytes. If one of those ranks
+// is lower (in some vocabularies), it is merged before the remaining positions.
+void Merger::merge_by_rank(const MergeRules& rules) {
+  const auto n_tokens = static_cast<std::uint32_t>(tokens_.size());
+  if (lists_.size() != rules.n_ranks()) {
+    lists_.assign(rules.n_ranks(), kNone);
+    filled_.assign(rules.n_ranks() / 64 + 1, 0);
+    summary_.assign(filled_.size() / 64 + 1, 0);
+  }
+  before_.resize(n_tokens);
+  after_.resize(n_tokens);
+  entries_.clear();
+  ranks_[n_tokens - 1] = Rule::kNever;
+  for (std::uint32_t at = n_tokens; at-- > 0;) {  // backwards, so that lists begin with the leftmost position
+    before_[at] = at - 1;
+    after_[at] = at + 1;
+    put(at);
+  }
+  const auto renew = [&](std::uint32_t at) {
+    ranks_[at] = after_[at] < n_tokens ? rules.rank(tokens_[at], tokens_[after_[at]]) : Rule::kNever;
+    put(at);
+  };
+  for (std::uint32_t rank; (rank = lowest_rank()) != kNone;) {
+    take(rank);
+    lowest_put_ = kNone;
+    for (std::size_t index = 0; index < places_.size(); ++index) {
+      const std::uint32_t at = places_[index];
+      if (ranks_[at] != rank) continue;  // merged away since it was listed
+      if (lowest_put_ < rank) {
+        for (std::size_t left = places_.size(); left-- > index;) {
+          if (ranks_[places_[left]] == rank) put(places_[left]);
+        }
+        break;
+      }
+      const std::uint32_t gone = after_[at];
+      tokens_[at] = rules.token(rank);
+      after_[at] = after_[gone];
+      if (after_[at] < n_tokens) before_[after_[at]] = at;
+      ranks_[gone] = Rule::kNever;
+      renew(at);
+      if (at > 0) renew(before_[at]);
+    }
+  }
+  std::uint32_t kept = 0;
+  for (std::uint32_t at = 0; at < n_tokens; at = after_[at]) tokens_[kept++] = tokens_[at];
+  tokens_.resize(kept);
+}
+
+void Merger::put(std::uint32_t at) {
+  const std::uint32_t rank = ranks_[at];
+  if (rank == Rule::kNever) return;
+  if (lists_[rank] == kNone) {
+    filled_[rank >> 6] |= std::uint64_t{1} << (rank & 63);
+    summary_[rank >> 12] |= std::uint64_t{1} << (rank >> 6 & 63);
+  }
+  lowest_put_ = std::min(lowest_put_, rank);
+  entries_.push_back({at, lists_[rank]});
+  lists_[rank] = static_cast<std::uint32_t>(entries_.size() - 1);
+}
+
+std::uint32_t Merger::lowest_rank() const {
+  for (std::size_t index = 0; index < summary_.size(); ++index) {
+    if (!summary_[index]) continue;
+    const auto word =
+        static_cast<std::uint32_t>(64 * index) + static_cast<std::uint32_t>(__builtin_ctzll(summary_[index]));
+    return 64 * word + static_cast<std::uint32_t>(__builtin_ctzll(filled_[word]));
+  }
+  return kNone;
+}
+
+// Moves a rank's list to places_, in order from left to right.
+void Merger::take(std::uint32_t rank) {
+  places_.clear();
+  for (std::uint32_t entry = lists_[rank]; entry != kNone; entry = entries_[entry].next) {
+    places_.push_back(entries_[entry].at);
+  }
+  lists_[rank] = kNone;
+  filled_[rank >> 6] &= ~(std::uint64_t{1} << (rank & 63));
+  if (!filled_[rank >> 6]) summary_[rank >> 12] &= ~(std::uint64_t{1} << (rank >> 6 & 63));
+  if (std::is_sorted(places_.begin(), places_.end())) return;
+  std::reverse(places_.begin(), places_.end());  // positions listed by merging, in reverse order
+  if (!std::is_sorted(places_.begin(), places_.end())) std::sort(places_.begin(), places_.end());
+}
+
+}  // namespace webtext

@@ -1,0 +1,167 @@
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "encode/short_merging.hpp"
+
+namespace webtext {
+namespace {
+
+// The state of one piece of at most 8 * Vectors bytes during merging. A token stays at the position of its first byte;
+// `alive_` has a bit for each remaining token. ranks_[i] is the rank of the token at i and the next one. There are
+// hardly any branches, because a misprediction costs more than all other work of a step.
+template <int Vectors>
+class Lane {
+ public:
+  static constexpr std::size_t kPlaces = 8 * Vectors;
+
+  void start(const NarrowRules& rules, ShortPiece* piece) {
+    piece_ = piece;
+    const std::size_t n_bytes = piece->n_bytes;
+    const Byte* bytes = piece->bytes;
+    Byte padded[kPlaces];
+    if constexpr (Vectors == 2) {
+      bytes = piece->padded;
+    } else {
+      std::memset(padded, 0, sizeof padded);
+      std::memcpy(padded, bytes, n_bytes);
+      bytes = padded;
+    }
+    for (std::size_t at = 0; at < kPlaces; ++at) tokens_[at] = rules.byte_token(bytes[at]);
+    ranks_[kPlaces - 1] = NarrowRules::kNever;
+    for (std::size_t at = 0; at + 1 < kPlaces; ++at) ranks_[at] = rules.byte_rank(bytes[at], bytes[at + 1]);
+    // After the last pair nothing merges.
+    const __m128i last = _mm_set1_epi16(static_cast<short>(n_bytes - 1));
+    for (int index = 0; index < Vectors; ++index) {
+      const __m128i places =
+          _mm_add_epi16(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7), _mm_set1_epi16(static_cast<short>(8 * index)));
+      _mm_store_si128(vector(index),
+                      _mm_or_si128(load(index), _mm_cmpgt_epi16(places, _mm_sub_epi16(last, _mm_set1_epi16(1)))));
+    }
+    alive_ = ~std::uint64_t{0} >> (64 - n_bytes);
+    highest_ = 0;
+    // Initial slots for the first `take_answers`, which then changes nothing.
+    at_ = left_ = right_ = kPlaces - 1;
+    no_left_ = no_right_ = NarrowRules::kNever;
+    left_slot_ = right_slot_ = rules.slot_of(0, 0);
+  }
+
+  // Stores the ranks that the last step prefetched.
+  void take_answers() {
+    const std::uint32_t right = NarrowRules::rank_at(right_slot_, tokens_[at_], tokens_[right_]);
+    const std::uint32_t left = NarrowRules::rank_at(left_slot_, tokens_[left_], tokens_[at_]);
+    ranks_[at_] = static_cast<std::uint16_t>(right | no_right_);
+    ranks_[left_] = static_cast<std::uint16_t>(left | no_left_);
+  }
+
+  // Merges the pair of lowest rank and prefetches the rules of its two neighbours; returns false if no pair is left.
+  bool step(const NarrowRules& rules) {
+    __m128i low = _mm_min_epu16(load(0), load(1));
+    for (int index = 2; index < Vectors; ++index) low = _mm_min_epu16(low, load(index));
+    const auto lowest = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(low))) & 0xFFFF;
+    if (lowest == NarrowRules::kNever) return false;
+    highest_ = std::max(highest_, lowest);
+    const __m128i wanted = _mm_set1_epi16(static_cast<short>(lowest));
+    std::uint64_t places = 0;
+    for (int index = 0; index < Vectors; index += 2) {
+      const __m128i equal =
+          _mm_packs_epi16(_mm_cmpeq_epi16(load(index), wanted), _mm_cmpeq_epi16(load(index + 1), wanted));
+      places |= static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm_movemask_epi8(equal))) << (8 * index);
+    }
+    at_ = static_cast<std::uint32_t>(_tzcnt_u64(places));
+    const std::uint64_t behind = alive_ & (~std::uint64_t{1} << at_);
+    const std::uint64_t rest = _blsr_u64(behind), before = _bzhi_u64(alive_, at_);
+    const auto gone = static_cast<std::uint32_t>(_tzcnt_u64(behind));
+    alive_ &= rest | ~behind;
+    tokens_[at_] = rules.token(static_cast<std::uint16_t>(lowest));
+    ranks_[gone] = NarrowRules::kNever;
+    // For a missing neighbour, kNever is written to a position that has no rank anyway.
+    right_ = static_cast<std::uint32_t>(_tzcnt_u64(rest | std::uint64_t{1} << 63)) % kPlaces;
+    left_ = static_cast<std::uint32_t>(before ? 63 - _lzcnt_u64(before) : gone);
+    no_right_ = 0 - static_cast<std::uint32_t>(rest == 0);
+    no_left_ = 0 - static_cast<std::uint32_t>(before == 0);
+    right_slot_ = rules.slot_of(tokens_[at_], tokens_[right_]);
+    left_slot_ = rules.slot_of(tokens_[left_], tokens_[at_]);
+    _mm_prefetch(reinterpret_cast<const char*>(right_slot_), _MM_HINT_T0);
+    _mm_prefetch(reinterpret_cast<const char*>(left_slot_), _MM_HINT_T0);
+    return true;
+  }
+
+  void finish() {
+    constexpr std::size_t kAtOnce = 4;
+    const auto n_tokens = static_cast<std::size_t>(_mm_popcnt_u64(alive_));
+    std::uint64_t alive = alive_;
+    for (std::size_t written = 0; written < n_tokens; written += kAtOnce) {
+      for (std::size_t index = 0; index < kAtOnce; ++index, alive = _blsr_u64(alive)) {
+        piece_->tokens[written + index] = tokens_[_tzcnt_u64(alive) % kPlaces];
+      }
+    }
+    piece_->n_tokens = n_tokens;
+    piece_->highest_rank = static_cast<std::uint16_t>(highest_);
+  }
+
+ private:
+  __m128i* vector(int index) { return reinterpret_cast<__m128i*>(ranks_) + index; }
+  __m128i load(int index) { return _mm_load_si128(vector(index)); }
+
+  alignas(16) std::uint16_t ranks_[kPlaces];
+  std::uint16_t tokens_[kPlaces];
+  std::uint64_t alive_;
+  ShortPiece* piece_;
+  std::uint32_t at_, left_, right_, highest_;
+  std::uint32_t no_left_, no_right_;  // kNever if the neighbour is missing, else 0
+  const NarrowRules::Slot *left_slot_, *right_slot_;
+};
+
+// Merges several pieces at once, a step of each in turn, so that memory accesses overlap with work on other pieces.
+template <int Vectors>
+void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
+  constexpr std::size_t kLanes = 8;
+  Lane<Vectors> lanes[kLanes];
+  Lane<Vectors>* active[kLanes];
+  std::size_t n_active = 0, next = 0;
+  for (; n_active < kLanes && next < n; ++n_active) {
+    active[n_active] = &lanes[n_active];
+    active[n_active]->start(rules, pieces[next++]);
+  }
+  while (n_active > 0) {
+    // Separate from the steps, so that written ranks have reached the cache when they are read as vectors.
+    for (std::size_t index = 0; index < n_active; ++index) active[index]->take_answers();
+    for (std::size_t index = 0; index < n_active;) {
+      Lane<Vectors>& lane = *active[index];
+      if (lane.step(rules)) {
+        ++index;
+        continue;
+      }
+      lane.finish();
+      if (next < n) {
+        lane.start(rules, pieces[next++]);
+        ++index;
+      } else {
+        active[index] = active[--n_active];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+// Sorts pieces by length, so that all lanes take the same number of vectors.
+void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n) {
+  constexpr std::size_t kAtOnce = 64;
+  for (std::size_t first = 0; first < n; first += kAtOnce) {
+    ShortPiece* sorted[3][kAtOnce];
+    std::size_t counts[3] = {};
+    for (std::size_t index = first; index < n && index < first + kAtOnce; ++index) {
+      const std::size_t length = pieces[index].n_bytes;
+      const std::size_t kind = (length > 15) + (length > 32);
+      sorted[kind][counts[kind]++] = &pieces[index];
+    }
+    merge<2>(rules, sorted[0], counts[0]);
+    merge<4>(rules, sorted[1], counts[1]);
+    merge<8>(rules, sorted[2], counts[2]);
+  }
+}
+
+}  // namespace webtext

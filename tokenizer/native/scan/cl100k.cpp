@@ -1,0 +1,61 @@
+//   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*
+//   |\s*[\r\n]+|\s+(?!\S)|\s+
+//
+// This is Llama 3's pattern. Qwen 2's has \p{N} instead of \p{N}{1,3}. tiktoken's cl100k ends with
+// \s++$|\s*[\r\n]|\s+(?!\S)|\s, so that white space at the end of a text is one piece, even with line ends in it.
+#include "scan/runs.hpp"
+#include "scan/scanner.hpp"
+
+namespace webtext {
+namespace {
+
+template <int max_numbers, bool joins_last_blanks>
+class Cl100kPieces {
+ public:
+  explicit Cl100kPieces(const ClassTable& classes) : classes_(classes) {}
+
+  // One past the last byte of the piece that starts at `begin` (< end).
+  const Byte* operator()(const Byte* begin, const Byte* end) const {
+    const Character first = character_at(classes_, begin, end);
+    const Byte* next = begin + first.n_bytes;
+    if (first.kind == CharClass::kLetter) return letters_end(classes_, next, end);
+    if (first.kind == CharClass::kNumber) return numbers_end(classes_, next, end, max_numbers - 1);
+    if (const int n_bytes = contraction(begin, end)) return begin + n_bytes;
+    const bool is_line_end = *begin == '\n' || *begin == '\r';
+    if (next < end && !is_line_end) {
+      const Character second = character_at(classes_, next, end);
+      if (second.kind == CharClass::kLetter) return letters_end(classes_, next + second.n_bytes, end);
+      if (*begin == ' ' && second.kind == CharClass::kOther) return signs_end(next + second.n_bytes, end);
+    }
+    return first.kind == CharClass::kOther ? signs_end(next, end) : blanks_end<joins_last_blanks>(classes_, begin, end);
+  }
+
+ private:
+  // [^\s\p{L}\p{N}]*[\r\n]*
+  const Byte* signs_end(const Byte* at, const Byte* end) const {
+    at = others_end(classes_, at, end);
+    while (at < end && (*at == '\n' || *at == '\r')) ++at;
+    return at;
+  }
+
+  const ClassTable& classes_;
+};
+
+}  // namespace
+
+std::size_t cut_cl100k(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                       std::size_t max) {
+  return cut_by_pieces(Cl100kPieces<3, true>(classes), begin, end, ends, max);
+}
+
+std::size_t cut_llama3(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                       std::size_t max) {
+  return cut_by_pieces(Cl100kPieces<3, false>(classes), begin, end, ends, max);
+}
+
+std::size_t cut_qwen2(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                      std::size_t max) {
+  return cut_by_pieces(Cl100kPieces<1, false>(classes), begin, end, ends, max);
+}
+
+}  // namespace webtext

@@ -1,0 +1,74 @@
+// Cutting text into pieces before any merge, by a named pattern and the character classes of one Unicode version.
+#pragma once
+
+#include <stdexcept>
+#include <string_view>
+
+#include "scan/characters.hpp"
+
+namespace webtext {
+
+class Scanner {
+ public:
+  // The scanner of a pattern ("gpt2") with the tables of a Unicode version ("16.0.0"). Throws std::invalid_argument if
+  // there is no such scanner or table.
+  Scanner(std::string_view pattern, std::string_view unicode_version);
+
+  // Cuts the text [begin, end), whose first byte begins a piece: writes the ends of pieces, relative to `begin`, until
+  // the text ends or `max` are written, and returns their number. The text after the last end can be cut by another
+  // call, because no piece depends on what precedes it. Throws std::length_error for a piece of 4 GiB or more.
+  std::size_t cut(const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max) const {
+    return cut_(classes_, begin, end, ends, max);
+  }
+
+  const ClassTable& classes() const { return classes_; }
+
+  // Calls use(begin, n_bytes) for every piece of a text.
+  template <class Use>
+  void each_piece(const Byte* begin, const Byte* end, const Use& use) const {
+    std::uint32_t ends[kWindow];
+    while (begin < end) {
+      std::uint32_t start = 0;
+      const std::size_t n_pieces = cut(begin, end, ends, kWindow);
+      for (std::size_t index = 0; index < n_pieces; start = ends[index++]) use(begin + start, ends[index] - start);
+      begin += start;
+    }
+  }
+
+  using Cut = std::size_t (*)(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                              std::size_t max);
+
+ private:
+  static constexpr std::size_t kWindow = 1024;
+
+  const ClassTable& classes_;
+  Cut cut_;
+};
+
+// Scanner::cut for the other named patterns: Llama 3's and Qwen 2's are variants of cl100k. GPT-2's is in gpt2.hpp.
+std::size_t cut_cl100k(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
+std::size_t cut_llama3(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
+std::size_t cut_qwen2(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
+std::size_t cut_o200k(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
+
+inline constexpr std::ptrdiff_t kFarthestEnd = ~std::uint32_t{0};
+
+// Cuts piece by piece: `piece_end(begin, end)` returns one past the last byte of the piece at `begin`.
+template <class PieceEnd>
+std::size_t cut_by_pieces(const PieceEnd& piece_end, const Byte* begin, const Byte* end, std::uint32_t* ends,
+                          std::size_t max) {
+  const Byte* at = begin;
+  std::size_t n_pieces = 0;
+  while (at < end && n_pieces < max) {
+    const Byte* after = piece_end(at, end);
+    if (after - begin > kFarthestEnd) {
+      if (n_pieces == 0) throw std::length_error("a piece of 4 GiB or more");
+      break;
+    }
+    ends[n_pieces++] = static_cast<std::uint32_t>(after - begin);
+    at = after;
+  }
+  return n_pieces;
+}
+
+}  // namespace webtext

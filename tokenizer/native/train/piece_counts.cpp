@@ -1,0 +1,185 @@
+#include "train/piece_counts.hpp"
+
+#include <atomic>
+
+#include "base/threads.hpp"
+#include "scan/safe_cut.hpp"
+
+namespace webtext {
+namespace {
+
+constexpr std::ptrdiff_t kShareBytes = 1 << 20;
+constexpr std::size_t kWindow = 1024;      // pieces cut at once
+constexpr std::size_t kSharesAtOnce = 16;  // shares that a thread takes at once, because texts can be short
+
+// Cuts long texts into shares of about a megabyte.
+std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Scanner& scanner) {
+  std::vector<TextShare> shares;
+  for (const TextShare& text : texts) {
+    for (const Byte* at = text.begin; at < text.end;) {
+      const Byte* cut = text.end;
+      if (text.end - at > kShareBytes) {
+        cut = safe_cut(scanner.classes(), at, at + kShareBytes, text.end);
+      }
+      shares.push_back({at, cut});
+      at = cut;
+    }
+  }
+  return shares;
+}
+
+// Returns a position such that the pieces before it don't depend on what follows, and don't change if the text ends
+// there: before the last three pieces, and after one that doesn't end with white space (which the end of a text would
+// join to a longer run).
+const Byte* decided_end(const Scanner& scanner, TextShare text) {
+  const Byte* ends[4] = {text.begin, text.begin, text.begin, text.begin};  // ends[0]: the fourth from the end
+  scanner.each_piece(text.begin, text.end, [&](const Byte* piece, std::size_t n_bytes) {
+    std::copy(ends + 1, ends + 4, ends);
+    const Byte* end = piece + n_bytes;
+    const bool is_blank = character_before(scanner.classes(), piece, end).kind == CharClass::kSpace;
+    ends[3] = is_blank ? ends[2] : end;
+  });
+  return ends[0];
+}
+
+}  // namespace
+
+PieceCounts::PieceCounts(std::string pattern, std::string unicode_version, std::size_t max_memory, std::string folder)
+    : pattern_(std::move(pattern)),
+      unicode_version_(std::move(unicode_version)),
+      max_memory_(max_memory),
+      folder_(std::move(folder)),
+      tables_(1) {}
+
+void PieceCounts::add(const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+  if (count <= 0 || n_bytes == 0) return;
+  count_bytes(n_bytes, count);
+  if (!tables_[0].reserve(1, n_bytes, max_memory_ / tables_.size())) {
+    spill(tables_[0]);
+    tables_[0].reserve(1, n_bytes, ~std::size_t{0});
+  }
+  tables_[0].add(bytes, n_bytes, count);
+}
+
+void PieceCounts::add_texts(const std::vector<TextShare>& texts, std::int64_t weight, std::size_t n_threads,
+                            const std::function<bool()>& keep_going) {
+  const Scanner scanner(pattern_, unicode_version_);
+  const std::vector<TextShare> shares = shares_of(texts, scanner);
+  std::uint64_t n_bytes = 0;
+  for (const TextShare& share : shares) n_bytes += static_cast<std::uint64_t>(share.end - share.begin);
+  count_bytes(n_bytes, weight);
+  n_threads = std::clamp<std::size_t>(n_bytes / (kShareBytes / 8), 1, std::max<std::size_t>(n_threads, 1));
+  if (tables_.size() < n_threads) tables_.resize(n_threads);
+  std::atomic<std::size_t> next = 0;
+  in_threads(n_threads, [&](std::size_t thread) {
+    for (std::size_t first; (first = next.fetch_add(kSharesAtOnce)) < shares.size();) {
+      for (std::size_t index = first; index < std::min(first + kSharesAtOnce, shares.size()); ++index) {
+        add_share(scanner, shares[index], weight, tables_[thread], max_memory_ / tables_.size());
+      }
+      if (thread == 0 && !keep_going()) next = shares.size();
+    }
+  });
+}
+
+void PieceCounts::add_share(const Scanner& scanner, TextShare text, std::int64_t weight, PieceTable& table,
+                            std::size_t budget) {
+  std::uint32_t ends[kWindow];
+  while (text.begin < text.end) {
+    const std::size_t n_pieces = scanner.cut(text.begin, text.end, ends, kWindow);
+    const std::uint32_t n_bytes = ends[n_pieces - 1];
+    if (!table.reserve(n_pieces, n_bytes, budget)) {
+      spill(table);
+      table.reserve(n_pieces, n_bytes, ~std::size_t{0});
+    }
+    table.add_window(text.begin, text.end, ends, n_pieces, weight);
+    text.begin += n_bytes;
+  }
+}
+
+std::size_t PieceCounts::add_start_of(TextShare text, std::int64_t weight, std::size_t n_threads,
+                                      const std::function<bool()>& keep_going) {
+  const Scanner scanner(pattern_, unicode_version_);
+  const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end);
+  if (cut == text.begin) cut = decided_end(scanner, text);
+  add_texts({{text.begin, cut}}, weight, n_threads, keep_going);
+  return static_cast<std::size_t>(cut - text.begin);
+}
+
+void PieceCounts::add_file(std::shared_ptr<OpenFile> file, std::int64_t weight) {
+  runs_.push_back({std::move(file), weight});
+  n_run_pieces_ = 0;
+  if (runs_.size() > kMostRuns) merge_runs();
+}
+
+void PieceCounts::settle() {
+  if (runs_.empty() && (tables_.size() == 1 || memory() <= max_memory_ / 2)) {
+    for (std::size_t index = 1; index < tables_.size(); ++index) {
+      tables_[index].each(
+          [&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) { tables_[0].add(bytes, n_bytes, count); });
+      tables_[index].release();
+    }
+    tables_.resize(1);
+    return;
+  }
+  for (PieceTable& table : tables_) {
+    spill(table);
+    table.release();
+  }
+  tables_.resize(1);
+  if (runs_.size() > 1 || n_run_pieces_ == 0) merge_runs();
+}
+
+std::size_t PieceCounts::memory() const {
+  std::size_t n_bytes = 0;
+  for (const PieceTable& table : tables_) n_bytes += table.memory();
+  return n_bytes;
+}
+
+std::size_t PieceCounts::size() const { return runs_.empty() ? tables_[0].size() : n_run_pieces_; }
+
+CountTotals PieceCounts::save(const std::shared_ptr<OpenFile>& file) {
+  for (PieceTable& table : tables_) spill(table);
+  return merge_into(file);
+}
+
+void PieceCounts::shrink(std::size_t n_bytes) {
+  if (memory() > n_bytes) {
+    for (PieceTable& table : tables_) spill(table);
+  }
+  settle();
+}
+
+void PieceCounts::count_bytes(std::uint64_t n_bytes, std::int64_t weight) {
+  if (__builtin_add_overflow(n_bytes_, times(static_cast<std::int64_t>(n_bytes), weight), &n_bytes_)) {
+    throw std::overflow_error("counts of more than 63 bits");
+  }
+}
+
+void PieceCounts::spill(PieceTable& table) {
+  if (table.size() == 0) return;
+  const auto file = OpenFile::temporary(folder_);
+  CountWriter writer(file, pattern_, unicode_version_);
+  table.drain_sorted([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+    writer.add({reinterpret_cast<const char*>(bytes), n_bytes}, count);
+  });
+  const CountTotals totals = writer.finish();
+  const std::lock_guard lock(*runs_mutex_);
+  runs_.push_back({file, 1});
+  n_run_pieces_ = runs_.size() == 1 ? totals.n_pieces : 0;
+  if (runs_.size() > kMostRuns) merge_runs();
+}
+
+void PieceCounts::merge_runs() {
+  const auto file = OpenFile::temporary(folder_);
+  const CountTotals totals = merge_into(file);
+  runs_ = {{file, 1}};
+  n_run_pieces_ = totals.n_pieces;
+}
+
+CountTotals PieceCounts::merge_into(const std::shared_ptr<OpenFile>& file) const {
+  CountWriter writer(file, pattern_, unicode_version_);
+  merge_counts(runs_, [&](std::string_view piece, std::int64_t count) { writer.add(piece, count); });
+  return writer.finish();
+}
+
+}  // namespace webtext

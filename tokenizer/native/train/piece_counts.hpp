@@ -1,0 +1,96 @@
+// Counting distinct pieces: the first half of training.
+//
+// Each thread counts into its own table. A table that reaches its share of memory is sorted and spilled to a nameless
+// file; the files are merged when the counts are read. The sums are exact, whatever was spilled and when, so counts and
+// merges depend only on the texts.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "train/count_file.hpp"
+#include "train/piece_table.hpp"
+
+namespace webtext {
+
+// A text, or a part of one that can be cut independently.
+struct TextShare {
+  const Byte* begin;
+  const Byte* end;
+};
+
+class PieceCounts {
+ public:
+  static constexpr std::size_t kDefaultMemory = std::size_t{512} << 20;
+
+  // All tables together take at most `max_memory` bytes, except for a piece longer than that. Spills go to `folder`.
+  explicit PieceCounts(std::string pattern = "gpt2", std::string unicode_version = kUnicodeVersion,
+                       std::size_t max_memory = kDefaultMemory, std::string folder = "/tmp");
+
+  const std::string& pattern() const { return pattern_; }
+  const std::string& unicode_version() const { return unicode_version_; }
+
+  // Adds a piece. Every `add` throws std::overflow_error if the bytes of all texts, times their weights, exceed 63
+  // bits; this guarantees that nothing else overflows.
+  void add(const Byte* bytes, std::size_t n_bytes, std::int64_t count);
+
+  // Cuts texts and counts their pieces, `weight` times each, with threads that also divide long texts. Calls
+  // `keep_going` regularly on the calling thread; after it returns false, the counts are incomplete and useless.
+  void add_texts(const std::vector<TextShare>& texts, std::int64_t weight, std::size_t n_threads,
+                 const std::function<bool()>& keep_going);
+
+  // Counts the part of a text that doesn't depend on what follows; returns its length in bytes, which may be 0.
+  std::size_t add_start_of(TextShare text, std::int64_t weight, std::size_t n_threads,
+                           const std::function<bool()>& keep_going);
+
+  // Adds a file of counts, multiplied by `weight`. Only its header is read before the counts are used.
+  void add_file(std::shared_ptr<OpenFile> file, std::int64_t weight);
+
+  // Merges the counts into one table, or into one file if any were spilled or added as files. Throws CountFileError.
+  void settle();
+
+  // The number of distinct pieces. It and `each` need settled counts.
+  std::size_t size() const;
+
+  // Calls use(bytes, n_bytes, count) for every distinct piece: in byte order for a file, in any order for a table.
+  template <class Use>
+  void each(const Use& use) const {
+    for (const PieceTable& table : tables_) table.each(use);
+    for (const WeightedCounts& run : runs_) {
+      CountReader reader(run.file);
+      while (reader.next()) {
+        use(reinterpret_cast<const Byte*>(reader.piece().data()), reader.piece().size(), reader.count());
+      }
+    }
+  }
+
+  // Writes the counts to a file (see count_file.hpp).
+  CountTotals save(const std::shared_ptr<OpenFile>& file);
+
+  // Settles the counts. If the tables take more than `n_bytes`, spills them to a file and frees their memory.
+  void shrink(std::size_t n_bytes);
+
+ private:
+  static constexpr std::size_t kMostRuns = 64;  // files merged at once, with one buffer each
+
+  void add_share(const Scanner& scanner, TextShare text, std::int64_t weight, PieceTable& table, std::size_t budget);
+  void count_bytes(std::uint64_t n_bytes, std::int64_t weight);
+  void spill(PieceTable& table);
+  void merge_runs();
+  std::size_t memory() const;
+  CountTotals merge_into(const std::shared_ptr<OpenFile>& file) const;
+
+  std::string pattern_, unicode_version_;
+  std::size_t max_memory_;
+  std::string folder_;
+  std::vector<PieceTable> tables_;  // one per thread
+  std::vector<WeightedCounts> runs_;
+  std::size_t n_run_pieces_ = 0;  // pieces of the only run of settled counts, else 0
+  std::int64_t n_bytes_ = 0;      // of the texts, times their weights
+  std::unique_ptr<std::mutex> runs_mutex_ = std::make_unique<std::mutex>();
+};
+
+}  // namespace webtext

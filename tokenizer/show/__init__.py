@@ -1,0 +1,1 @@
+"""Tokens and tokenizers for human eyes: terminal, notebook, HTML page."""

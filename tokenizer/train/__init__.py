@@ -1,0 +1,1 @@
+"""Training: counting pieces and learning merges."""

@@ -1,0 +1,216 @@
+"""Counting how often each distinct piece occurs: all that training needs of a corpus, and what machines exchange.
+
+Counting is exact. The counts, and so the merges, don't depend on the number of threads, on spilling, or on whether one
+run counts everything or many runs' files are merged.
+
+Memory is bounded. Tables take at most `max_memory` bytes; counts above that are sorted and spilled to nameless files
+(which disappear with the process), and a k-way merge sums them. One block of a text is in memory at a time. A piece
+longer than all that is stored once. Rare pieces aren't dropped: together they decide ties, and a pair of them can be
+the next merge, so dropping them would not be exact.
+
+`native/train/count_file.hpp` describes the format of `*.counts`: sorted pieces, each without the prefix that it shares with
+the previous one, a checksum, and the pattern and Unicode version that cut them.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from typing import BinaryIO
+
+from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.tokenizer import _trainer
+from webtext.tokenizer.arguments import MAX_INT, checked_int, checked_path, thread_count
+from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, cut, is_native, pattern_name
+from webtext.tokenizer.text import Text, as_text, bytes_of_piece, checked_texts, encodable, readable
+
+DEFAULT_MEMORY = 512 << 20
+_BATCH_CHARACTERS = 1 << 22
+_BLOCK_BYTES = 1 << 22
+
+
+class PieceCounts:
+    """Counts of the pieces that a pattern cuts texts into.
+
+    >>> counts = PieceCounts()
+    >>> counts.add(["low lower", "low"])
+    >>> sorted(counts.items())
+    [(b' lower', 1), (b'low', 2)]
+    """
+
+    def __init__(
+        self,
+        pattern: str = GPT2,
+        unicode_version: str = UNICODE_VERSION,
+        *,
+        threads: int | None = None,
+        max_memory: int = DEFAULT_MEMORY,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Spill counts to `folder`, by default the one for temporary files. ConfigError for an invalid pattern."""
+        checked_int("max_memory", max_memory, 1, MAX_INT, "1 byte or more")
+        self.pattern = pattern_name(pattern)
+        self.unicode_version = checked_version(self.pattern, unicode_version)
+        self.threads = thread_count(threads)
+        self._native = _trainer.PieceCounts(
+            self.pattern, self.unicode_version, max_memory, checked_path(folder) if folder is not None else _temporary()
+        )
+
+    def add(self, texts: Iterable[Text], weight: int = 1) -> None:
+        """Count the pieces of texts, `weight` times each. The texts are read once."""
+        checked_int("weight", weight, 0, MAX_INT, "0 or more")
+        for batch in batches(texts):
+            with self._errors():
+                if not is_native(self.pattern):
+                    pieces = collections.Counter(piece for text in batch for piece in self._cut(text))
+                    times = [count * weight for count in pieces.values()]
+                    self._native.add_pieces([bytes_of_piece(piece) for piece in pieces], times)
+                    continue
+                try:
+                    self._native.add_texts(batch, weight, self.threads)
+                except UnicodeEncodeError:  # raised before anything is counted
+                    self._native.add_texts([encodable(text) for text in batch], weight, self.threads)
+
+    def add_stream(
+        self, file: BinaryIO, weight: int = 1, on_block: Callable[[int], None] = lambda n_bytes: None
+    ) -> int:
+        """Count a binary file as one text, block by block; return its size in bytes.
+
+        `on_block` is called with the size of each block. If the pattern is a regular expression, the file isn't read in
+        blocks but at once.
+        """
+        if not is_native(self.pattern):
+            text = file.read()
+            self.add([text], weight)
+            on_block(len(text))
+            return len(text)
+        block = bytearray(_BLOCK_BYTES)
+        n_kept = n_bytes = 0
+        while n_read := file.readinto(memoryview(block)[n_kept:]):  # type: ignore[attr-defined]
+            n_bytes += n_read
+            n_kept += n_read
+            with self._errors():
+                n_done = self._native.add_block(memoryview(block)[:n_kept], False, weight, self.threads)
+            block[: n_kept - n_done] = block[n_done:n_kept]
+            n_kept -= n_done
+            if n_kept > len(block) // 2:  # nowhere to cut: a piece of megabytes
+                block.extend(bytes(len(block)))
+            on_block(n_read)
+        with self._errors():
+            self._native.add_block(memoryview(block)[:n_kept], True, weight, self.threads)
+        return n_bytes
+
+    def add_file(self, path: str | os.PathLike[str], weight: int = 1) -> None:
+        """Add the counts of a file that `save` wrote. Raises InputError if it was made with another pattern.
+
+        The file is read when the counts are next used, which raises InputError if it is damaged.
+        """
+        if not os.path.isfile(checked_path(path)):
+            raise InputError(f"there is no file '{os.fspath(path)}'", "check the path")
+        with self._errors():
+            found = [name.decode(errors="replace") for name in self._native.add_file(os.fspath(path), weight)]
+        if found != [self.pattern, self.unicode_version]:
+            raise InputError(
+                f"'{path}' has counts for the pattern {found[0]!r} and Unicode {found[1]}",
+                f"expected {self.pattern!r} and Unicode {self.unicode_version}",
+            )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the counts to a file that `add_file` can read on any machine. The file is written atomically."""
+        from webtext.base.storage import Folder
+
+        parent, name = os.path.split(os.fspath(path))
+        with Folder(parent or ".").scratch(name) as scratch, self._errors():
+            self._native.save(str(scratch))
+
+    def __len__(self) -> int:
+        """Return the number of distinct pieces."""
+        with self._errors():
+            return len(self._native)
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """Yield every piece with its count, in byte order."""
+        with self._errors():
+            yield from sorted(self._native.items())
+
+    def most_common(self, n: int) -> list[bytes]:
+        """Return the `n` most frequent pieces, most frequent first."""
+        checked_int("n", n, 0, MAX_INT, "0 or more")
+        with self._errors():
+            return self._native.most_common(n)
+
+    def train(
+        self,
+        n_tokens: int,
+        min_frequency: int = 1,
+        max_token_length: int | None = None,
+        base: tuple[Sequence[bytes], Sequence[tuple[int, int]] | None, bool] | None = None,
+        on_merges: Callable[[int], object] | None = None,
+    ) -> list[tuple[int, int]]:
+        """Return byte-pair merges in order (see `training.py`), of bytes or of a base's tokens; keep the counts.
+
+        `on_merges` is called often with the number of merges so far; an exception from it ends training.
+        """
+        with self._errors():
+            try:
+                return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base, on_merges)
+            except ValueError as error:  # more than 32-bit numbers can represent
+                raise InputError(f"too many distinct pieces to merge: {error}", "train on fewer texts") from None
+
+    def _cut(self, text: Text) -> Iterator[str]:
+        return cut(self.pattern, readable(text), self.unicode_version)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OverflowError:
+            raise ConfigError(
+                "the counts, multiplied by their weights, exceed 63 bits",
+                "use smaller weights, or weights with fewer digits",
+            ) from None
+        except _trainer.CountFileError as error:
+            raise InputError(str(error), "write it again: webtext tokenizer count") from None
+        except OSError as error:
+            raise MachineError(
+                f"counts cannot be read or written: {error.strerror}",
+                "check the path and the free space for temporary files",
+            ) from None
+
+
+def whole_weights(weights: Sequence[Fraction]) -> tuple[list[int], int]:
+    """Return weights scaled to integers, and the scale: their least common denominator.
+
+    Counts multiplied by the integers are exact; a threshold on counts must be multiplied by the scale.
+
+    >>> whole_weights([Fraction(1), Fraction("2.5"), Fraction(1, 3)])
+    ([6, 15, 2], 6)
+    """
+    scale = math.lcm(*(weight.denominator for weight in weights))
+    return [int(weight * scale) for weight in weights], scale
+
+
+def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Yield lists of texts, of a few megabytes and at least one text each."""
+    if isinstance(texts, str | bytes):
+        raise ConfigError("texts is one string", "pass an iterable of texts, e.g. [text]")
+    batch: list[Text] = []
+    n_characters = 0
+    for index, text in enumerate(checked_texts(texts)):
+        batch.append(text if type(text) in (str, bytes) else as_text(text, f"text {index}"))
+        n_characters += len(text)
+        if n_characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, n_characters = [], 0
+    if batch:
+        yield batch
+
+
+def _temporary() -> str:
+    import tempfile
+
+    return tempfile.gettempdir()

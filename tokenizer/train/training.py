@@ -1,0 +1,128 @@
+"""Learning merges from texts: count the pieces, then merge the most frequent pair repeatedly.
+
+The merges equal those of HF tokenizers' BpeTrainer with a ByteLevel pre-tokenizer and the complete byte alphabet.
+Counts have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memory for the distinct pieces.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+from webtext.base.errors import ConfigError
+from webtext.tokenizer.arguments import MAX_INT, checked_int
+from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, pattern_name
+from webtext.tokenizer.text import Text
+from webtext.tokenizer.train.counts import PieceCounts
+from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
+
+GPT2_VOCAB_SIZE = 50_257  # GPT-2 paper, section 2.3: 256 bytes, 50,000 merges, <|endoftext|>
+
+
+def train_vocabulary(
+    texts: Iterable[Text] | PieceCounts,
+    *,
+    vocab_size: int = GPT2_VOCAB_SIZE,
+    pattern: str = GPT2,
+    unicode_version: str = UNICODE_VERSION,
+    special_tokens: Iterable[str] | Mapping[str, int] = (EOT,),
+    min_frequency: int = 1,
+    max_token_length: int | None = None,
+    base: Vocabulary | None = None,
+    threads: int | None = None,
+    on_merges: Callable[[int], object] | None = None,
+) -> Vocabulary:
+    """Learn a vocabulary of `vocab_size` tokens: the 256 bytes, one token per merge, then the special tokens.
+
+    `texts` may also be counts of pieces made earlier with the same pattern. The vocabulary is smaller if no remaining
+    pair occurs `min_frequency` times. Special tokens inside texts are plain text. A token of more than two bytes is
+    shorter than `max_token_length` bytes, as in HF tokenizers.
+
+    With `base`, its ids, special tokens and pattern are kept, and the new tokens get the ids after them: pieces are
+    encoded by the base and then merged further. If the base is a rank vocabulary (`merges` is None), the result is one,
+    too: any two tokens whose joined bytes are a token merge, so a rare piece may be encoded differently from how it was
+    merged in training.
+
+    `on_merges` is called often with the number of merges so far; an exception from it ends training.
+    """
+    vocab_size = checked_int("vocab_size", vocab_size, 256, MAX_ID - 1, f"256 or more, and less than {MAX_ID:,}")
+    checked_int("min_frequency", min_frequency, 1, MAX_INT, "1 or more")
+    if max_token_length is not None:
+        checked_int("max_token_length", max_token_length, 2, MAX_INT, "2 bytes or more, or None for no limit")
+    if base is not None:
+        pattern, unicode_version = rule_of_base(base, pattern, unicode_version, special_tokens)
+    specials = list(special_ids(special_tokens, 0))
+    n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
+    if not least <= vocab_size < MAX_ID:
+        kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
+        raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more ({kept}), less than {MAX_ID:,}")
+    if not isinstance(texts, PieceCounts):
+        counts = PieceCounts(pattern, unicode_version, threads=threads)
+        counts.add(texts)
+    else:
+        counts = texts
+        _check_rule(counts, pattern, unicode_version)
+    if base is not None:
+        return _extended(base, counts, n_tokens, min_frequency, max_token_length, on_merges)
+    merges = counts.train(n_tokens, min_frequency, max_token_length, on_merges=on_merges)
+    tokens = tokens_of(merges)
+    return Vocabulary(
+        tokens=tokens,
+        merges=merges,
+        pattern=counts.pattern,
+        unicode_version=counts.unicode_version,
+        special_tokens=special_ids(specials, first=len(tokens)),
+    )
+
+
+def _check_rule(counts: PieceCounts, pattern: str, unicode_version: str) -> None:
+    name = pattern_name(pattern)
+    if counts.pattern != name:
+        raise ConfigError(f"the counts are for the pattern {counts.pattern!r}, not {pattern!r}", "pass their pattern")
+    if counts.unicode_version != checked_version(name, unicode_version):
+        raise ConfigError(
+            f"the counts are for Unicode {counts.unicode_version}, not {unicode_version}", "pass their unicode_version"
+        )
+
+
+def rule_of_base(
+    base: Vocabulary, pattern: str, unicode_version: str, special_tokens: Iterable[str] | Mapping[str, int]
+) -> tuple[str, str]:
+    """Return the base's pattern and Unicode version. Raises ConfigError if the arguments contradict the base."""
+    if pattern_name(pattern) not in (GPT2, base.pattern):
+        raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
+    if unicode_version not in (UNICODE_VERSION, base.unicode_version):
+        raise ConfigError(f"base uses Unicode {base.unicode_version}", "leave out unicode_version")
+    for name in special_ids(special_tokens, 0):
+        if name not in base.special_tokens and name != EOT:
+            raise ConfigError(f"base has no special token {name!r}", "leave out special_tokens: the base's are kept")
+    return base.pattern, base.unicode_version
+
+
+def _extended(
+    base: Vocabulary,
+    counts: PieceCounts,
+    n_tokens: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    on_merges: Callable[[int], object] | None,
+) -> Vocabulary:
+    tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
+    start = (tokens, base.merges, base.whole_pieces)
+    merges = counts.train(n_tokens, min_frequency, max_token_length, start, on_merges)
+    for left, right in merges:
+        tokens.append(tokens[left] + tokens[right])
+    kept = None if base.merges is None else [*base.merges, *merges]
+    return dataclasses.replace(base, tokens=tokens, merges=kept)
+
+
+def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Return the bytes of all tokens: single bytes in GPT-2's order, then each merge's result, without duplicates."""
+    tokens = [bytes([byte]) for byte in BYTE_ORDER]
+    known = set(tokens)
+    for left, right in merges:
+        token = tokens[left] + tokens[right]
+        if token not in known:
+            known.add(token)
+            tokens.append(token)
+    return tokens
