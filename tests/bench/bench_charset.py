@@ -13,12 +13,12 @@ import codecs
 import contextlib
 import re
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from arguments import data_folder
 from charset_normalizer import from_bytes
-from real_data import first_argument, real_data
+from resources import cpu_seconds
 
 from webtext.clean.extract.charset import Undecodable, codec_of, decode
 
@@ -63,9 +63,9 @@ def main(folder: Path) -> None:
     rows: dict[str, Callable[[bytes], str]] = {"webtext": ours, "charset-normalizer": charset_normalizer}
     first = 0.0
     for name, read in rows.items():
-        start = time.process_time()
-        right = sum(read(body).removeprefix("\ufeff") == text for body, text in given)
-        seconds = time.process_time() - start
+        texts: list[str] = []
+        seconds = cpu_seconds(lambda read=read, texts=texts: texts.extend(read(body) for body, _ in given))
+        right = sum(found.removeprefix("\ufeff") == text for found, (_, text) in zip(texts, given, strict=True))
         first = first or seconds
         print(
             f"{name:20} {right} of {len(given)} files right, {len(given) / seconds:6,.0f} files per CPU second, "
@@ -74,4 +74,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(real_data(first_argument()))
+    main(data_folder(__doc__))

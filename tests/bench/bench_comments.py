@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
-from collections.abc import Callable
+
+from arguments import parser
+from resources import cpu_seconds_in_turn
 
 from webtext.crawl.links.comments import RedditComments
 from webtext.crawl.links.karma import Judge
@@ -38,16 +39,8 @@ def made_comment(number: int, chance: random.Random) -> bytes:
     return json.dumps(row, separators=(",", ":")).encode()
 
 
-def best_seconds(work: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(5):
-        started = time.process_time()
-        work()
-        seconds.append(time.process_time() - started)
-    return min(seconds)
-
-
 def main() -> None:
+    parser(__doc__).parse_args()
     chance = random.Random(1)
     lines = [made_comment(number, chance) for number in range(COMMENTS)]
     megabytes = sum(map(len, lines)) / 1e6
@@ -55,10 +48,14 @@ def main() -> None:
     source = RedditComments()
     rule = Judge.of(LinkSettings()).post_rule
     assert len(source.sift(data, rule).posts) == 2 * -(-COMMENTS // EACH_WITH_LINKS)
-    ours = best_seconds(lambda: source.sift(data, rule))
-    loop = best_seconds(lambda: [URL.findall(json.loads(line)["body"]) for line in lines])
-    for name, seconds in (("links in comments", ours), ("json.loads and a pattern", loop)):
+    runs = {
+        "links in comments": lambda: source.sift(data, rule),
+        "json.loads and a pattern": lambda: [URL.findall(json.loads(line)["body"]) for line in lines],
+    }
+    best = cpu_seconds_in_turn(runs, 5, min)
+    for name, seconds in best.items():
         print(f"{name}: {seconds / COMMENTS * 1e6:.1f} µs per comment, {megabytes / seconds:.0f} MB per CPU second")
+    ours, loop = best.values()
     print(f"{ours / loop:.2f} times the loop")
 
 

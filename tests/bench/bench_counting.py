@@ -32,7 +32,7 @@ N_SHIFTS = 25
 
 def main() -> None:
     """Print a line for each step."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--gigabytes", type=float, default=0.2)
     parser.add_argument("--corpus", choices=["en", "multi", "code", "all"], default="en")

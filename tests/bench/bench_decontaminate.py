@@ -10,13 +10,12 @@ MB of the same documents.
 from __future__ import annotations
 
 import lzma
-import statistics
-import time
 from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from real_data import first_argument, real_data
+from arguments import data_folder
+from resources import cpu_seconds
 
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate import reference
@@ -28,7 +27,7 @@ RUNS, CHARACTERS, DOCUMENT, TWIN = 5, 40_000_000, 4000, 1_000_000
 
 
 def main() -> None:
-    data = real_data(first_argument())
+    data = data_folder(__doc__)
     with lzma.open(data / "corpora" / "en.txt.xz", "rt", encoding="utf-8", errors="replace") as file:
         text = file.read(CHARACTERS)
     texts = [text[start : start + DOCUMENT] for start in range(0, len(text), DOCUMENT)]
@@ -66,12 +65,7 @@ def main() -> None:
 
 
 def megabytes_per_second(work: Callable[[], object], n_bytes: int) -> float:
-    seconds = []
-    for _ in range(RUNS):
-        start = time.process_time()
-        work()
-        seconds.append(time.process_time() - start)
-    return n_bytes / 1e6 / statistics.median(seconds)
+    return n_bytes / 1e6 / cpu_seconds(work, RUNS)
 
 
 if __name__ == "__main__":

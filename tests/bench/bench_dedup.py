@@ -15,7 +15,6 @@ import argparse
 import json
 import lzma
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from datasketch import MinHash
 from real_data import real_data
-from rensa import RMinHash
+from resources import cpu_seconds
 
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
@@ -101,6 +100,8 @@ def rensa_sign(texts: list[str]) -> None:
 
 
 def rensa_matrix(shingles: list[list[str]]) -> None:
+    from rensa import RMinHash  # here, so that --help works without the extra [bench]
+
     RMinHash.digest_matrix_from_token_sets(shingles, K, 42)
 
 
@@ -116,12 +117,7 @@ def python_shingles(text: str) -> list[str]:
 
 
 def documents_per_second(work: Callable[[], object], n_documents: int) -> float:
-    seconds = []
-    for _ in range(RUNS):
-        start = time.process_time()
-        work()
-        seconds.append(time.process_time() - start)
-    return n_documents / statistics.median(seconds)
+    return n_documents / cpu_seconds(work, RUNS)
 
 
 def measure_quality(ids: list[str], texts: list[str]) -> None:

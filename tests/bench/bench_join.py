@@ -7,14 +7,14 @@ The index is generated: rows sorted by key, in row groups of 100,000; every link
 
 from __future__ import annotations
 
-import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from arguments import positional
+from resources import peak_mib
 
 from webtext.crawl.archives.captures import Preference
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, open_index
@@ -52,16 +52,12 @@ def make_index(path: Path, n_rows: int) -> None:
             writer.write_table(pa.table(arrays, schema=schema))
 
 
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main() -> None:
-    n_rows = int(float(sys.argv[1]) * 1e6) if len(sys.argv) > 1 else 3_000_000
-    n_links = int(sys.argv[2]) if len(sys.argv) > 2 else 300_000
+    millions, n_links = positional(__doc__, millions_of_rows=3.0, links=300_000)
+    n_rows = int(millions * 1e6)
     with tempfile.TemporaryDirectory() as folder:
         make_index(Path(folder) / "index.parquet", n_rows)
-        made = peak_mb()
+        made = peak_mib()
         join = LinkJoin()
         start = time.process_time()
         for i in range(n_links):
@@ -77,7 +73,7 @@ def main() -> None:
     print(f"{n_links:,} links, {n_rows:,} rows of the index: {n_placed:,} captures")
     print(f"links added: {n_links / (added - start):,.0f} per CPU second")
     print(f"join: {n_rows / (chosen - added):,.0f} rows, {n_links / (chosen - added):,.0f} links per CPU second")
-    print(f"peak memory {peak_mb():,.0f} MB ({made:,.0f} MB after the index was made)")
+    print(f"peak memory {peak_mib():,.0f} MiB ({made:,.0f} MiB after the index was made)")
 
 
 if __name__ == "__main__":

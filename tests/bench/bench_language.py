@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from arguments import data_folder
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
-from real_data import first_argument, real_data
 
 from webtext.clean.language import detect_language
 
@@ -51,4 +51,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(real_data(first_argument()))
+    main(data_folder(__doc__))

@@ -14,12 +14,11 @@ import html
 import json
 import lzma
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 
 import regex
-from icu4py.breakers import WordBreaker
+from arguments import parser
 
 SCRIPTS = ("Latin", "Han", "Hiragana", "Katakana", "Thai", "Lao", "Khmer", "Myanmar")
 LETTERS = {script: regex.compile(rf"[\p{{Script={script}}}&&\p{{L}}]", regex.V1) for script in SCRIPTS}
@@ -36,17 +35,23 @@ DECLARATIONS = {
 
 
 def main() -> None:
+    given = parser(__doc__)
+    given.add_argument("declaration", type=Path)
+    given.add_argument("data", nargs="?", type=Path)
+    arguments = given.parse_args()
     for name, locale in DECLARATIONS.items():
-        page = (Path(sys.argv[1]) / f"{name}.html").read_text("utf-8")
+        page = (arguments.declaration / f"{name}.html").read_text("utf-8")
         show(f"declaration {name}", html.unescape(re.sub(r"<[^>]+>", "\n", page)), locale)
-    if len(sys.argv) > 2:
-        with lzma.open(Path(sys.argv[2]) / "langid" / "manpages_paras.jsonl.xz", "rt", encoding="utf-8") as file:
+    if arguments.data:
+        with lzma.open(arguments.data / "langid" / "manpages_paras.jsonl.xz", "rt", encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
         for language in ("zh", "ja"):
             show(f"manual pages {language}", "\n".join(r["text"] for r in rows if r["lang"] == language), language)
 
 
 def show(name: str, text: str, locale: str) -> None:
+    from icu4py.breakers import WordBreaker  # here, so that --help works without it
+
     letters: Counter[str] = Counter()
     words: Counter[str] = Counter()
     for piece in WordBreaker(text, locale):

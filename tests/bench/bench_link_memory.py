@@ -10,7 +10,6 @@ which is also the worst case. Printed are the peaks of the worker and of the mai
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,9 @@ import time
 from pathlib import Path
 
 import zstandard
+from arguments import parser
 from bench_links import PeakMemory
+from resources import peak_mib
 
 from webtext.base.console import Console
 from webtext.base.run import Run
@@ -52,7 +53,7 @@ def measure(millions: float) -> None:
         seconds = time.perf_counter() - clock
         if links.records != n_posts:
             raise SystemExit(f"{n_posts:,} posts became {links.records:,} links")
-        main = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+        main = peak_mib() * 2**20 / 1e6
         print(
             f"{links.records:12,} links, {dump.stat().st_size / 1e6:6,.0f} MB of input, {seconds:5.0f} s wall:"
             f"  worker {peak.megabytes:5,.0f} MB, main process {main:4,.0f} MB",
@@ -61,8 +62,11 @@ def measure(millions: float) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[1] == "--one":
-        measure(float(sys.argv[2]))
+    given = parser(__doc__)
+    given.add_argument("millions", nargs="*", type=float, default=MILLIONS)
+    numbers = given.parse_args().millions
+    if len(numbers) == 1:
+        measure(numbers[0])
     else:
-        for number in [float(text) for text in sys.argv[1:]] or MILLIONS:  # a peak can't be reset
-            subprocess.run([sys.executable, __file__, "--one", str(number)], check=True)
+        for number in numbers:  # a peak can't be reset
+            subprocess.run([sys.executable, __file__, str(number)], check=True)

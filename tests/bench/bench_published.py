@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from arguments import parser
+
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.cost import Link, Machine, step_time
 from webtext.train.plan.layout import Layout
@@ -173,6 +175,7 @@ def print_weak_scaling(small: Row, times: int, machine: Machine) -> None:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     print("TFLOP/s per device")
     print_table("Narayanan et al. 2021, table 1, A100", SIZES, A100, A100_PEAK)
     print_table("Narayanan et al. 2021, table 2, 175B", STRONG_175B, A100, A100_PEAK)

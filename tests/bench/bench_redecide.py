@@ -16,22 +16,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from arguments import positional
+
 N_DOCUMENTS = 100_000
 
 
 def filter_(*arguments: str) -> float:
     """Run `webtext clean filter` once; return its seconds."""
     begun = time.perf_counter()
-    command = [
-        str(Path(sys.executable).with_name("webtext")),
-        "clean",
-        "filter",
-        *arguments,
-        "--workers",
-        "2",
-        "--quiet",
-    ]
-    subprocess.run([*command, "--language", "all"], check=True, stdout=subprocess.DEVNULL)
+    command = [str(Path(sys.executable).with_name("webtext")), "clean", "filter", *arguments, "--language", "all"]
+    subprocess.run([*command, "--workers", "2", "--quiet"], check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begun
 
 
@@ -55,4 +49,4 @@ def main(n_documents: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else N_DOCUMENTS)
+    main(*positional(__doc__, documents=N_DOCUMENTS))

@@ -16,8 +16,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from arguments import data_folder
 from protego import Protego
-from real_data import first_argument, real_data
 
 from webtext.crawl.opt_outs.robots import Robots
 
@@ -64,4 +64,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(real_data(first_argument()) / "crawl" / "robots")
+    main(data_folder(__doc__) / "crawl" / "robots")

@@ -5,13 +5,14 @@ python tests/bench/bench_sample.py
 
 from __future__ import annotations
 
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import transformers
+from arguments import parser
+from resources import cpu_seconds_in_turn
 
 from webtext.train import GPT2, GPT2Config
 from webtext.train.model.sample import sample_batch
@@ -32,6 +33,7 @@ def read_anew(model: GPT2, prompts: list[list[int]]) -> list[list[int]]:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     torch.manual_seed(0)
@@ -48,23 +50,16 @@ def main() -> None:
     def drawn_by_ours(prompts: list[list[int]]) -> list[list[int]]:
         return [list(row) for row in zip(*sample_batch(ours, prompts, GREEDY), strict=True)]  # type: ignore[arg-type]
 
-    makers: dict[str, Callable[[list[list[int]]], list[list[int]]]] = {
+    samplers: dict[str, Callable[[list[list[int]]], list[list[int]]]] = {
         "webtext": drawn_by_ours,
         "webtext without a cache": lambda prompts: read_anew(ours, prompts),
         "transformers": drawn_by_theirs,
     }
     for n_texts in (1, 8):
         prompts = [[i] for i in range(1, n_texts + 1)]
-        seconds: dict[str, list[float]] = {name: [] for name in makers}
-        for _ in range(ROUNDS):
-            for name, make in makers.items():
-                started = time.process_time()
-                make(prompts)
-                seconds[name].append(time.process_time() - started)
-        for name, times in seconds.items():
-            print(
-                f"{n_texts} texts  {name:<25}{n_texts * N_TOKENS / statistics.median(times):>9,.0f} tokens per CPU second"
-            )
+        runs = {name: partial(sample, prompts) for name, sample in samplers.items()}
+        for name, seconds in cpu_seconds_in_turn(runs, ROUNDS).items():
+            print(f"{n_texts} texts  {name:<25}{n_texts * N_TOKENS / seconds:>9,.0f} tokens per CPU second")
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ STORE_BYTES_PER_SECOND = 50e6
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
     parser.add_argument("--tokens", type=int, default=100_000_000)
     parser.add_argument("--nanogpt", type=Path)

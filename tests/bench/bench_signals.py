@@ -15,16 +15,15 @@ import argparse
 import json
 import lzma
 import re
-import statistics
 import subprocess
 import tempfile
-import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from real_data import real_data
+from resources import cpu_seconds
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
@@ -51,17 +50,17 @@ FILTERS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--datatrove", metavar="PYTHON", help="Python interpreter of an environment with datatrove")
     arguments = parser.parse_args()
     texts = read_texts(real_data(arguments.data))
     flat, offsets = texts_of(pa.array(texts, pa.large_string()))
     print(f"{len(texts):,} documents of {sum(map(len, texts)) / len(texts):,.0f} characters")
-    ours = statistics.median(cpu_seconds(lambda: _signals.measure(flat, offsets)) for _ in range(RUNS))
+    ours = cpu_seconds(lambda: _signals.measure(flat, offsets), RUNS)
     print(f"webtext, every value           {len(texts) / ours:12,.0f} documents per CPU second")
     some = texts[:TWIN_DOCUMENTS]
-    twin = statistics.median(cpu_seconds(lambda: [signals_of(text) for text in some]) for _ in range(RUNS))
+    twin = cpu_seconds(lambda: [signals_of(text) for text in some], RUNS)
     print(f"the readable twin              {len(some) / twin:12,.0f}")
     if arguments.datatrove:
         compare(texts, _signals.measure(flat, offsets), ours, arguments.datatrove)
@@ -116,12 +115,6 @@ def ask_datatrove(texts: list[str], python: str, words: str) -> dict[str, Any]:
         done = subprocess.run([python, str(child), file.name, words], stdout=subprocess.PIPE, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def cpu_seconds(work: Any) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 if __name__ == "__main__":

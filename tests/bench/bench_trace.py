@@ -7,7 +7,6 @@ The peer is the usual way: read the set as one pyarrow table and filter it. Both
 
 from __future__ import annotations
 
-import resource
 import sys
 import tempfile
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from arguments import positional
+from resources import peak_mib
 
 from webtext.app.inspect.lookup import find_rows
 from webtext.base.parts.identifiers import text_digest
@@ -52,12 +53,8 @@ def make_set(folder: Path, n: int) -> None:
     writer.seal(parts)
 
 
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def main() -> None:
-    n = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    (n,) = positional(__doc__, documents=1_000_000)
     with tempfile.TemporaryDirectory() as folder:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # keeps its memory out of ours
             pool.submit(make_set, Path(folder), n).result()

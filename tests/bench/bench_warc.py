@@ -14,15 +14,14 @@ import gzip
 import html
 import io
 import pydoc
-import statistics
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from arguments import positional
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from fastwarc.warc import WarcRecordType
+from resources import cpu_seconds_in_turn
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
@@ -92,18 +91,6 @@ def write_warc(path: Path, n_pages: int, *, codes_bodies: bool) -> None:
             writer.write_record(writer.create_warc_record(url, "response", payload=io.BytesIO(body), http_headers=head))
 
 
-def cpu_seconds(runs: dict[str, Callable[[], object]], before: Callable[[], object] = int) -> dict[str, float]:
-    """Return each run's CPU seconds, interleaved so that other load affects all; `before` is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(RUNS):
-        for name, run in runs.items():
-            before()
-            start = time.process_time()
-            run()
-            times[name].append(time.process_time() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
 def made_exchanges(n_pages: int) -> list[Exchange]:
     """Return the pages as a crawler receives them, gzipped."""
     return [
@@ -162,11 +149,9 @@ def bench_reading(folder: Path, n_pages: int) -> None:
         if not list(webtext(path)) == list(fastwarc(path)) == pages or len(pages) != n_pages:
             raise SystemExit("the readers do not agree")
         n_bytes = sum(len(body) for *_, body in pages)
-        print(
-            f"WARC read, {label}: {n_pages:,} pages, {n_bytes / 1e6:.1f} MB of bodies; must 1.5 times warcio, aim 1.9"
-        )
+        print(f"WARC read, {label}: {n_pages:,} pages, {n_bytes / 1e6:.1f} MB of bodies")
         runs = {name: functools.partial(read_through, read, path) for name, read in READERS.items()}
-        print_rates(cpu_seconds(runs), n_pages, n_bytes)
+        print_rates(cpu_seconds_in_turn(runs, RUNS), n_pages, n_bytes)
 
 
 def bench_writing(folder: Path, n_pages: int) -> None:
@@ -178,16 +163,14 @@ def bench_writing(folder: Path, n_pages: int) -> None:
         raise SystemExit("the writers do not agree")
     n_bytes = sum(len(exchange.body) for exchange in exchanges)
     sizes = f"{ours.stat().st_size / 1e6:.1f} MB by webtext, {theirs.stat().st_size / 1e6:.1f} MB by warcio"
-    print(
-        f"WARC written: {n_pages:,} pages, {n_bytes / 1e6:.1f} MB of gzipped bodies, {sizes}; must 3 times warcio, aim 10"
-    )
+    print(f"WARC written: {n_pages:,} pages, {n_bytes / 1e6:.1f} MB of gzipped bodies, {sizes}")
     runs = {"webtext": lambda: write_by_webtext(ours, exchanges), "warcio": lambda: write_by_warcio(theirs, exchanges)}
 
     def remove() -> None:  # otherwise the old file's memory is freed in the measured time
         for path in (ours, theirs):
             path.unlink(missing_ok=True)
 
-    print_rates(cpu_seconds(runs, remove), n_pages, n_bytes)
+    print_rates(cpu_seconds_in_turn(runs, RUNS, before=remove), n_pages, n_bytes)
 
 
 def print_rates(times: dict[str, float], n_pages: int, n_bytes: int) -> None:
@@ -203,4 +186,4 @@ def main(n_pages: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else N_PAGES)
+    main(*positional(__doc__, pages=N_PAGES))

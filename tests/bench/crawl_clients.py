@@ -1,6 +1,6 @@
 """Each crawler as a function from URLs to what it read. As a program, this file makes one measured run in its process.
 
-    python tests/bench/crawl_clients.py NAME URLS_FILE FOLDER CHECK [MODULES_FILE]
+    python tests/bench/crawl_clients.py NAME URLS_FILE FOLDER CHECK MODULES_FILE
 
 Prints one JSON object: CPU milliseconds per page between the first request and the last byte written, peak memory,
 bytes left on disk, and with CHECK=1 the SHA-256 of every body as the crawler decoded it. Importing isn't counted:
@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from arguments import words
+
 CONCURRENCY = 100
 MAX_BODY_BYTES = 64 << 20
 MADE_AS_IT_RUNS = {"twisted.internet.reactor"}  # importing it selects it
@@ -29,20 +31,26 @@ Take = Callable[[str, bytes], None]
 """Called with the URL and the decoded body of a page."""
 
 
-def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    from webtext.base.archives.reader import read_responses
+def write_links(folder: Path, urls: Sequence[str]) -> None:
+    """Write a links set of these URLs."""
     from webtext.base.parts.identifiers import link_id
     from webtext.base.parts.partwriter import SetWriter
     from webtext.base.parts.recipe import Recipe
-    from webtext.base.run import Run
-    from webtext.base.storage import Folder
-    from webtext.crawl.fetch.run import FetchSettings, fetch_pages
 
-    writer = SetWriter(str(folder / "links"), "links", Recipe(stage="bench", code_version=1, settings={}))
+    writer = SetWriter(str(folder), "links", Recipe(stage="bench", code_version=1, settings={}))
     base = {"domain": "bench", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}
     with writer.part(0, key="bench") as part:
         part.write([{"link_id": link_id(url), "url": url, "url_raw": url, **base} for url in urls])
         writer.seal([part.publish()])
+
+
+def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
+    from webtext.base.archives.reader import read_responses
+    from webtext.base.run import Run
+    from webtext.base.storage import Folder
+    from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+
+    write_links(folder / "links", urls)
     settings = FetchSettings(
         contact="bench@example.org",
         delay=0.0,
@@ -167,7 +175,7 @@ CLIENTS: dict[str, Callable[[Sequence[str], Path, Take | None], Callable[[], Non
 }
 
 
-def main(name: str, urls_file: str, folder: str, check: str, modules_file: str = "") -> None:
+def main(name: str, urls_file: str, folder: str, check: str, modules_file: str) -> None:
     urls = Path(urls_file).read_text().split()
     found: dict[str, str] = {}
 
@@ -175,7 +183,7 @@ def main(name: str, urls_file: str, folder: str, check: str, modules_file: str =
         found[url] = hashlib.sha256(body).hexdigest()
 
     fetch = CLIENTS[name](urls, Path(folder), take if check == "1" else None)
-    for module in Path(modules_file).read_text().split() if modules_file else ():
+    for module in Path(modules_file).read_text().split():
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     imported = set(sys.modules)
@@ -194,4 +202,4 @@ def main(name: str, urls_file: str, folder: str, check: str, modules_file: str =
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*words(__doc__, "name", "urls_file", "folder", "check", "modules_file"))

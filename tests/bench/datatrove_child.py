@@ -10,10 +10,10 @@ filter -> {"seconds": CPU seconds, "keeps": [bool, ...]}.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
+import arguments
 from datatrove.data import Document  # type: ignore[import-not-found]
 from datatrove.pipeline import filters  # type: ignore[import-not-found]
 from datatrove.pipeline.filters import (  # type: ignore[import-not-found]
@@ -56,4 +56,4 @@ def _keeps(each: Any, text: str) -> bool:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*arguments.words(__doc__, "texts_file", "words"))

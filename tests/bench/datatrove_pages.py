@@ -1,8 +1,8 @@
 """datatrove's pipeline from pages to deduplicated Parquet, in its own environment; started by `bench_pages.py`.
 
-    python tests/bench/datatrove_pages.py FOLDER OUT [WORKERS]
+    python tests/bench/datatrove_pages.py PAGES OUT [WORKERS]
 
-FOLDER contains *.warc.gz, or *.jsonl.gz whose `text` is the HTML. The blocks are those of datatrove's FineWeb example,
+PAGES contains *.warc.gz, or *.jsonl.gz whose `text` is the HTML. The blocks are those of datatrove's FineWeb example,
 with one worker by default: the reader, Trafilatura, language, Gopher repetition and quality, C4, FineWeb's filters,
 then MinHash in four stages. Left out are the URL filter, whose lists are downloaded, and the scrubbing of addresses,
 which is off in our run too. The time limit of 1 s per page is raised to 60 s, so that no page is lost on a busy
@@ -13,10 +13,10 @@ of documents that are kept.
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from arguments import positional
 from datatrove.executor import LocalPipelineExecutor  # type: ignore[import-not-found]
 from datatrove.pipeline.dedup import (  # type: ignore[import-not-found]
     MinhashDedupBuckets,
@@ -84,4 +84,4 @@ def main(pages: str, out: str, workers: str = "1") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*positional(__doc__, pages="", out="", workers="1"))

@@ -19,17 +19,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from arguments import positional
+from crawl_clients import write_links
 from crawl_server import Answers, hosts, page_number, serving
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
 from webtext.base.archives.reader import read_response_at, read_responses
-from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
 
-N_PAGES, N_HOSTS, N_KILLS = 2000, 200, 20
 PART_PAGES = 150
 MAX_BODY_BYTES = 1 << 20
 CONCURRENCY = 16
@@ -46,7 +44,7 @@ def crawl_and_kill(folder: Path, n_pages: int, n_hosts: int, n_kills: int, seed:
     with serving(answers, hosts(n_hosts), port := _free_port()) as n_asked:
         names = hosts(n_hosts)
         urls = [f"http://{names[i % n_hosts]}:{port}/page/{i}" for i in range(n_pages)]
-        _write_links(folder / "links", urls)
+        write_links(folder / "links", urls)
         n_killed = 0
         for _ in range(n_kills):
             n_killed += _run(folder, port, chance, mean_pages=n_pages // (n_kills + 1), n_asked=n_asked)
@@ -134,14 +132,6 @@ def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", "from webtext.app.main import main; main()", *command])
 
 
-def _write_links(folder: Path, urls: Sequence[str]) -> None:
-    writer = SetWriter(str(folder), "links", Recipe(stage="test", code_version=1, settings={}))
-    base = {"domain": "test", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}
-    with writer.part(0, key="test") as part:
-        part.write([{"link_id": link_id(url), "url": url, "url_raw": url, **base} for url in urls])
-        writer.seal([part.publish()])
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -149,6 +139,6 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(text) for text in sys.argv[1:]]
+    numbers = positional(__doc__, pages=2000, hosts=200, kills=20)
     with tempfile.TemporaryDirectory() as scratch:
-        print(crawl_and_kill(Path(scratch), *[*numbers, *(N_PAGES, N_HOSTS, N_KILLS)[len(numbers) :]]))
+        print(crawl_and_kill(Path(scratch), *numbers))

@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from arguments import positional
 from torch import Tensor, distributed
 
 from webtext.train import GPT2
@@ -145,7 +146,7 @@ def link_seconds(n_bytes: int) -> dict[str, float]:
 
 
 def main() -> None:
-    rank, world_size, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    rank, world_size, store = positional(__doc__, rank=0, world_size=1, store="")
     cores = sorted(os.sched_getaffinity(0))
     if world_size <= len(cores):  # gloo's threads share this core too
         os.sched_setaffinity(0, {cores[rank]})

@@ -20,8 +20,3 @@ def real_data(given: str | Path | None = None) -> Path:
     if not folder.is_dir():
         raise SystemExit(f"{Path(sys.argv[0]).name}: '{folder}' is not a folder")
     return folder
-
-
-def first_argument() -> str | None:
-    """Return the first argument, for a bench that takes only the folder."""
-    return sys.argv[1] if len(sys.argv) > 1 else None

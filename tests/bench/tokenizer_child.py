@@ -13,7 +13,6 @@ import gc
 import hashlib
 import json
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from arguments import words
 from numpy.typing import NDArray
 from tokenizer_peers import ENCODERS, TRAINERS
 from tokenizer_rows import Job, reference
@@ -32,10 +32,10 @@ LAZY = ("documents", "lists")
 
 def main() -> None:
     """Measure; the engines' own output to stdout is suppressed."""
+    given = words(__doc__, "job", "data", "folder")
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    job = Job(**json.loads(sys.argv[1]))
-    data, folder = Path(sys.argv[2]), Path(sys.argv[3])
+    job, data, folder = Job(**json.loads(given[0])), Path(given[1]), Path(given[2])
     cores = sorted(os.sched_getaffinity(0))[-job.threads :]
     os.sched_setaffinity(0, cores)
     measure = {"train": train, "hostile": hostile, "ugly": ugly}.get(job.task, encode)

@@ -1,7 +1,7 @@
-"""The jobs of the tokenizer's bench, and the rows of its table with required ("must") and target ("aim") figures.
+"""The jobs of the tokenizer's bench, and the rows of its table.
 
-A job is one measurement of one engine. A row compares our job with those of peers. The first peer is decisive, with the
-fastest of its calls. All required figures are in this file.
+A job is one measurement of one engine. A row compares our job with those of peers. The ratio is to the first peer, with
+the fastest of its calls.
 """
 
 from __future__ import annotations
@@ -32,27 +32,14 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One figure of a row, of a kind that `tokenizer_table.figure` knows, with its required and target value.
-
-    The bounds are on our ratio to the peer (`against` = "peer") or on our figure itself ("limit").
-    """
-
-    kind: str
-    must: float | None = None
-    aim: float | None = None
-    against: str = "peer"
-
-
-@dataclass(frozen=True)
 class Row:
-    """Lines of the table, one per measure."""
+    """Lines of the table, one per measure: a kind of figure that `tokenizer_table.figure` knows."""
 
     name: str
     label: str
     ours: Job
     peers: tuple[Job, ...]
-    measures: tuple[Measure, ...]
+    measures: tuple[str, ...]
 
 
 def rows(
@@ -60,34 +47,29 @@ def rows(
 ) -> list[Row]:
     """Return the rows in order, for these vocabulary sizes, length of hostile texts and number of ugly texts."""
     some = ("gigatoken", "fastokens", "tiktoken")
-    documents_en = encoding(
-        "documents-en", "4-KB documents → numpy, en", "documents", "en", (1.2, 1.5), (2, 3), (*some, "tokenizers")
-    )
-    documents_multi = encoding(
-        "documents-multi", "4-KB documents → numpy, multi", "documents", "multi", (1.5, 2.5), (2, 4), some
-    )
-    text_en = encoding("text-en", "one text → caller's u16, en", "text", "en", (1.5, 2), (2.5, 5), some)
+    documents_en = encoding("documents-en", "4-KB documents → numpy, en", "documents", "en", (*some, "tokenizers"))
+    documents_multi = encoding("documents-multi", "4-KB documents → numpy, multi", "documents", "multi", some)
+    text_en = encoding("text-en", "one text → caller's u16, en", "text", "en", some)
     compared = [documents_en, text_en, documents_multi]
     return [
-        training(vocab_sizes[0], 3, 5),
-        training(vocab_sizes[1], 4, 6),
+        *map(training, vocab_sizes),
         documents_en,
         text_en,
         documents_multi,
-        encoding("text-multi", "one text → caller's u16, multi", "text", "multi", (1.5, 2.5), (2, 4), some[:1]),
-        encoding("documents-code", "4-KB documents → numpy, code", "documents", "code", peers=some),
-        encoding("text-code", "one text → caller's u16, code", "text", "code", peers=some[:1]),
-        encoding("batch-en", "all 4-KB documents in one call, en", "batch", "en", peers=some[:2]),
-        encoding("lists-en", "4-KB documents → list[int], en", "lists", "en", (1.1, 1.4), peers=some),
-        encoding("list-batch-en", "all documents → lists in one call, en", "list batch", "en", (1.1, 1.4)),
-        encoding("decode-en", "numpy → bytes, en", "decode", "en", (2, 3), peers=("gigatoken", "tiktoken")),
-        two_threads("threads-text", "two threads, one text → u16, wall", "text", 1.7, 1.9),
-        two_threads("threads-batch", "two threads, 4-KB documents, wall", "batch", None, None),
+        encoding("text-multi", "one text → caller's u16, multi", "text", "multi", some[:1]),
+        encoding("documents-code", "4-KB documents → numpy, code", "documents", "code", some),
+        encoding("text-code", "one text → caller's u16, code", "text", "code", some[:1]),
+        encoding("batch-en", "all 4-KB documents in one call, en", "batch", "en", some[:2]),
+        encoding("lists-en", "4-KB documents → list[int], en", "lists", "en", some),
+        encoding("list-batch-en", "all documents → lists in one call, en", "list batch", "en"),
+        encoding("decode-en", "numpy → bytes, en", "decode", "en", ("gigatoken", "tiktoken")),
+        two_threads("threads-text", "two threads, one text → u16, wall", "text"),
+        two_threads("threads-batch", "two threads, 4-KB documents, wall", "batch"),
         hostile(n_characters),
         ugly("gpt2", n_texts, ("gigatoken", "fastokens", "tokenizers")),
         *(ugly(name, n_texts, ("gigatoken",)) for name in ("cl100k", "o200k", "llama3", "qwen2")),
         *(
-            encoding(f"pattern-{name}", f"4-KB documents, {name}", "documents", "en", None, None, ("gigatoken",), name)
+            encoding(f"pattern-{name}", f"4-KB documents, {name}", "documents", "en", ("gigatoken",), name)
             for name in ("cl100k", "o200k", "llama3", "qwen2")
         ),
         *(with_table(row) for row in compared),
@@ -100,8 +82,6 @@ def encoding(
     label: str,
     task: str,
     corpus: str,
-    warm: tuple[float, float] | None = None,
-    cold: tuple[float, float] | None = None,
     peers: Sequence[str] = ("gigatoken",),
     vocabulary: str = "gpt2",
 ) -> Row:
@@ -111,11 +91,9 @@ def encoding(
     ]
     if vocabulary != "gpt2":
         jobs.append(Job(engine=REFERENCE_ENCODER, task=task, corpus=corpus, vocabulary=vocabulary))
-    measures = [Measure("warm", *(warm or ())), Measure("cold", *(cold or ()))]
-    if name in ("documents-en", "text-en"):
-        measures.append(Measure("memory"))
+    measures = ("warm", "cold", "memory") if name in ("documents-en", "text-en") else ("warm", "cold")
     ours = Job(engine="webtext", task=task, corpus=corpus, vocabulary=vocabulary)
-    return Row(name, label, ours, tuple(map(briefly, jobs)), tuple(measures))
+    return Row(name, label, ours, tuple(map(briefly, jobs)), measures)
 
 
 def ways(engine: str, task: str) -> list[str]:
@@ -129,36 +107,35 @@ def briefly(job: Job) -> Job:
     return replace(job, passes=1) if job.engine in SLOW else job
 
 
-def training(vocab_size: int, must: float, aim: float) -> Row:
+def training(vocab_size: int) -> Row:
     """Return a row for training a vocabulary: CPU seconds, and memory above the documents."""
     ours = Job(engine="webtext", task="train", vocab_size=vocab_size, passes=1)
     peers = tuple(replace(ours, engine=engine) for engine in ("gigatoken", "ffbpe", "rustbpe", "tokenizers"))
-    measures = (Measure("seconds", must, aim), Measure("memory", 100, 60, "limit"))
-    return Row(f"train-{vocab_size}", f"train {vocab_size:,}, en", ours, peers, measures)
+    return Row(f"train-{vocab_size}", f"train {vocab_size:,}, en", ours, peers, ("seconds", "memory"))
 
 
 def without_simd(row: Row, level: str) -> Row:
-    """Return the row with a narrower instruction set (WEBTEXT_SIMD), which must still be as fast as the peer."""
+    """Return the row with a narrower instruction set (WEBTEXT_SIMD)."""
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
-    measures = (Measure("warm", 1), Measure("cold", 1))
-    return Row(f"{row.name}-{level}", f"{row.label}, {level}", replace(row.ours, simd=level), peers, measures)
+    ours = replace(row.ours, simd=level)
+    return Row(f"{row.name}-{level}", f"{row.label}, {level}", ours, peers, ("warm", "cold"))
 
 
 def with_table(row: Row) -> Row:
     """Return the row's cold measure with a table of frequent pieces next to the vocabulary."""
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
     ours = replace(row.ours, engine="webtext_with_table")
-    return Row(f"{row.name}-table", f"{row.label}, with a table of pieces", ours, peers, (Measure("cold"),))
+    return Row(f"{row.name}-table", f"{row.label}, with a table of pieces", ours, peers, ("cold",))
 
 
-def two_threads(name: str, label: str, task: str, must: float | None, aim: float | None) -> Row:
+def two_threads(name: str, label: str, task: str) -> Row:
     """Return a row for two threads on two cores compared with one: warm, wall time."""
     ours = Job(engine="webtext", task=task, threads=2)
     peers = (
         replace(ours, threads=1),
         *(replace(ours, engine="gigatoken", task=way) for way in ways("gigatoken", task)),
     )
-    return Row(name, label, ours, peers, (Measure("wall", must, aim),))
+    return Row(name, label, ours, peers, ("wall",))
 
 
 def hostile(n_characters: int) -> Row:
@@ -166,7 +143,7 @@ def hostile(n_characters: int) -> Row:
     ours = Job(engine="webtext", task="hostile", n_characters=n_characters)
     peers = tuple(briefly(replace(ours, engine=engine)) for engine in ("gigatoken", "fastokens", "tiktoken"))
     label = f"worst of texts of {n_characters:,} characters"
-    return Row("hostile", label, ours, peers, (Measure("worst", 0.10, 0.05, "limit"),))
+    return Row("hostile", label, ours, peers, ("worst",))
 
 
 def ugly(vocabulary: str, n_texts: int, engines: Sequence[str]) -> Row:
@@ -174,7 +151,7 @@ def ugly(vocabulary: str, n_texts: int, engines: Sequence[str]) -> Row:
     ours = Job(engine="webtext", task="ugly", vocabulary=vocabulary, n_texts=n_texts, passes=1)
     peers = tuple(replace(ours, engine=engine) for engine in engines)
     label = f"of {n_texts:,} ugly texts, {vocabulary}, other ids than tiktoken"
-    return Row(f"ugly-{vocabulary}", label, ours, peers, (Measure("different", 0, None, "limit"),))
+    return Row(f"ugly-{vocabulary}", label, ours, peers, ("different",))
 
 
 def reference(job: Job) -> Job:

@@ -1,4 +1,4 @@
-"""Figures of the tokenizer's bench from the runs of its jobs: medians, ratios, bounds reached, as table and as JSON.
+"""Figures of the tokenizer's bench from the runs of its jobs: medians and ratios, as table and as JSON.
 
 A job's runs are the output of `tokenizer_child.py`, one dictionary per run. The parent adds "right": whether ids or
 merges equal the reference's, None if unknown. A failed run has only "error".
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tokenizer_rows import Job, Measure, Row
+from tokenizer_rows import Job, Row
 
 Run = Mapping[str, Any]
 Runs = Mapping[Job, Sequence[Run]]
@@ -41,38 +41,30 @@ class Line:
     peer_name: str
     peer: float | None
     ratio: float | None
-    must: float | None
-    aim: float | None
-    against: str
-    reached: str
+    is_right: bool
     others: dict[str, float | None]
     notes: list[str]
 
 
-def line_of(row: Row, measure: Measure, runs: Runs) -> Line:
+def line_of(row: Row, kind: str, runs: Runs) -> Line:
     """Return the figures of one measure."""
-    unit = UNITS[measure.kind]
-    ours = figure(runs.get(row.ours, ()), measure.kind)
+    unit = UNITS[kind]
+    ours = figure(runs.get(row.ours, ()), kind)
     best: dict[str, float | None] = {}
     for job in row.peers:
-        value, name = figure(runs.get(job, ()), measure.kind), name_of(job, row)
+        value, name = figure(runs.get(job, ()), kind), name_of(job, row)
         best[name] = better(best.get(name), value, unit)
     peer_name = next(iter(best), "")
     peer = best.pop(peer_name, None)
-    value = ours if measure.against == "limit" else ratio(ours, peer, unit)
-    right = all(run.get("right") is not False for run in runs.get(row.ours, ()))
     return Line(
-        name=f"{row.name} {measure.kind}",
-        label=", ".join(filter(None, [row.label, LABELS.get(measure.kind, measure.kind)])),
+        name=f"{row.name} {kind}",
+        label=", ".join(filter(None, [row.label, LABELS.get(kind, kind)])),
         unit=unit,
         ours=ours,
         peer_name=peer_name,
         peer=peer,
         ratio=ratio(ours, peer, unit),
-        must=measure.must,
-        aim=measure.aim,
-        against=measure.against,
-        reached=reached(value, measure) if right else "wrong ids",
+        is_right=all(run.get("right") is not False for run in runs.get(row.ours, ())),
         others=best,
         notes=notes(row, runs),
     )
@@ -131,23 +123,6 @@ def ratio(ours: float | None, peer: float | None, unit: str) -> float | None:
     return peer / ours if unit in LESS_IS_BETTER else ours / peer
 
 
-def reached(value: float | None, measure: Measure) -> str:
-    """Return the bound that a figure reaches: "aim", "must", "no", or "" without a bound or "?" without a figure.
-
-    >>> reached(3.2, Measure("cold", 2, 3)), reached(2.0, Measure("cold", 2, 3)), reached(80, Measure("memory", 100, 60, "limit"))
-    ('aim', 'must', 'must')
-    """
-    if measure.must is None:
-        return ""
-    if value is None:
-        return "?"
-    sign = -1 if measure.against == "limit" else 1
-    for name, bound in (("aim", measure.aim), ("must", measure.must)):
-        if bound is not None and sign * value >= sign * bound:
-            return name
-    return "no"
-
-
 def notes(row: Row, runs: Runs) -> list[str]:
     """Return notes on a row's jobs: failures, wrong ids, the slowest hostile texts."""
     said = []
@@ -168,7 +143,7 @@ def notes(row: Row, runs: Runs) -> list[str]:
 def as_table(lines: Iterable[Line]) -> str:
     """Format the lines as a Markdown table with aligned columns, and the notes below it."""
     lines = list(lines)
-    head = ["", "webtext", "peer", "", "ratio", "must", "aim", "reached", "others"]
+    head = ["", "webtext", "peer", "", "ratio", "others"]
     cells = [head, [], *(_cells(line) for line in lines)]
     widths = [max(len(row[column]) for row in cells if row) for column in range(len(head))]
     cells[1] = ["-" * width for width in widths]
@@ -178,17 +153,13 @@ def as_table(lines: Iterable[Line]) -> str:
 
 
 def _cells(line: Line) -> list[str]:
-    """Return one line's cells: figures with three digits, and bounds such as "2x" and "≤ 100"."""
-    bound = "≤ {:g}".format if line.against == "limit" else "{:g}x".format
+    """Return one line's cells, figures with three digits."""
     return [
         f"{line.label}, {line.unit}",
         _shown(line.ours),
         _shown(line.peer),
         line.peer_name,
-        "" if line.ratio is None else f"{line.ratio:.2f}",
-        "" if line.must is None else bound(line.must),
-        "" if line.aim is None else bound(line.aim),
-        line.reached,
+        "wrong ids" if not line.is_right else "" if line.ratio is None else f"{line.ratio:.2f}",
         ", ".join(f"{name} {_shown(value)}" for name, value in line.others.items()),
     ]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from arguments import words
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -177,7 +178,7 @@ def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
 
 
 def main() -> None:
-    name, row, weights, threads = sys.argv[1:5]
+    name, row, weights, threads, _ = words(__doc__, "name", "row", "weights", "threads", "nanogpt")
     torch.set_num_threads(int(threads))
     step: Step | None = None
     for line in sys.stdin:

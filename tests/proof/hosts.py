@@ -7,6 +7,7 @@ windows-1252.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import hashlib
@@ -108,4 +109,6 @@ def running(out: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    asyncio.run(Site(Path(sys.argv[1])).run())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    asyncio.run(Site(parser.parse_args().out).run())

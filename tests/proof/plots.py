@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,12 @@ def funnel(stages: dict[str, list[tuple[str, int]]], path: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("folder", type=Path)
+    arguments = parser.parse_args()
     plt.switch_backend("svg")
     plt.rcParams.update(STYLE)
-    run, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    run, folder = json.loads(arguments.run.read_text()), arguments.folder
     loss(run["verdict"]["curves"], folder / "loss.svg")
     funnel(run["funnel"], folder / "funnel.svg")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
@@ -106,4 +106,6 @@ def corpora(found: Values) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(tables(json.loads(Path(sys.argv[1]).read_text())))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    print(tables(json.loads(parser.parse_args().run.read_text())))

@@ -3,9 +3,9 @@
 FOLDER gets gzip'ed JSON lines with `url` and `text`, which is the HTML, and `stats.json`, Scrapy's own counts.
 """
 
+import argparse
 import html
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,10 @@ class Pages(Spider):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    dump, folder, delay = sys.argv[1:]
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("dump", "folder", "delay"):
+        parser.add_argument(name)
+    dump, folder, delay = vars(parser.parse_args()).values()
     with zstandard.open(dump, "rt", encoding="utf-8") as file:
         posts = map(json.loads, file)
         urls = list(dict.fromkeys(html.unescape(post["url"]) for post in posts if post["score"] >= MIN_SCORE))

@@ -4,8 +4,8 @@
 val.bin and meta.pkl as nanoGPT's data/openwebtext/prepare.py does.
 """
 
+import argparse
 import pickle
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,4 +45,8 @@ def pack(corpus: str, path: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    {"train": train, "pack": pack}[sys.argv[1]](*sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=("train", "pack"))
+    parser.add_argument("paths", nargs="+")
+    arguments = parser.parse_args()
+    {"train": train, "pack": pack}[arguments.task](*arguments.paths)

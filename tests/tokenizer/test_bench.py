@@ -31,7 +31,7 @@ def run(*cpu: float, **more: Any) -> dict[str, Any]:
 
 def test_the_examples_of_the_bench_hold(bench: dict[str, Any]) -> None:
     results = [doctest.testmod(module) for module in bench.values()]
-    assert sum(result.attempted for result in results) >= 6
+    assert sum(result.attempted for result in results) >= 5
     assert not any(result.failed for result in results)
 
 
@@ -47,43 +47,43 @@ def test_a_figure_is_the_median_over_runs_of_the_first_pass_or_of_the_later_ones
     assert figure([run(1, loaded_bytes=10_000_000, peak_bytes=5_000_000)], "memory") == 15.0
 
 
-def test_a_line_counts_the_fastest_call_of_the_first_peer_and_says_what_is_reached(bench: dict[str, Any]) -> None:
+def test_a_line_counts_the_fastest_call_of_the_first_peer(bench: dict[str, Any]) -> None:
     rows, table = bench["tokenizer_rows"], bench["tokenizer_table"]
-    row = rows.encoding("text-en", "one text", "text", "en", (1.5, 2), None, ("gigatoken", "tiktoken"))
+    row = rows.encoding("text-en", "one text", "text", "en", ("gigatoken", "tiktoken"))
     slow, fast, tiktoken = row.peers
     runs = {row.ours: [run(1)], slow: [run(8)], fast: [run(2)], tiktoken: [run(20)]}
     warm, cold, _ = (table.line_of(row, measure, runs) for measure in row.measures)
     assert (warm.ours, warm.peer_name, warm.peer, warm.ratio) == (2.0, "gigatoken", 1.0, 2.0)
-    assert (warm.reached, warm.others) == ("aim", {"tiktoken": 0.1})
-    assert (cold.must, cold.reached) == (None, "")
+    assert (warm.is_right, warm.others) == (True, {"tiktoken": 0.1})
+    assert (cold.ours, cold.ratio) == (2.0, 2.0)
 
 
-def test_wrong_ids_never_reach_anything_and_missing_peers_are_no_error(bench: dict[str, Any]) -> None:
+def test_wrong_ids_have_no_ratio_in_the_table_and_missing_peers_are_no_error(bench: dict[str, Any]) -> None:
     rows, table = bench["tokenizer_rows"], bench["tokenizer_table"]
-    row = rows.encoding("x", "texts", "documents", "en", (1, 2), None, ("gigatoken",))
+    row = rows.encoding("x", "texts", "documents", "en", ("gigatoken",))
     wrong = {row.ours: [run(1, right=False)], row.peers[0]: [run(4, right=False)]}
     line = table.line_of(row, row.measures[0], wrong)
-    assert line.reached == "wrong ids"
+    assert "| wrong ids" in table.as_table([line])
     assert line.notes == [f"{name}, documents: gpt2's ids are not tiktoken's" for name in ("webtext", "gigatoken")]
     line = table.line_of(row, row.measures[0], {row.ours: [run(1)]})
-    assert (line.peer, line.ratio, line.reached) == (None, None, "?")
+    assert (line.peer, line.ratio) == (None, None)
 
 
-def test_a_bound_on_our_own_figure_is_reached_from_below(bench: dict[str, Any]) -> None:
+def test_the_slowest_hostile_text_counts(bench: dict[str, Any]) -> None:
     rows, table = bench["tokenizer_rows"], bench["tokenizer_table"]
     row = rows.hostile(1000)
     texts = {"a": {"cpu": 0.02}, "b": {"cpu": 0.07}}
     line = table.line_of(row, row.measures[0], {row.ours: [{"texts": texts}], row.peers[0]: [{"texts": texts}]})
-    assert (line.ours, line.ratio, line.reached) == (0.07, 1.0, "must")
+    assert (line.ours, line.ratio) == (0.07, 1.0)
     assert line.notes[0] == "webtext, hostile: slowest are b 0.07 s, a 0.02 s"
 
 
-def test_odd_texts_with_other_ids_are_counted_and_none_may_be_ours(bench: dict[str, Any]) -> None:
+def test_odd_texts_with_other_ids_are_counted(bench: dict[str, Any]) -> None:
     rows, table = bench["tokenizer_rows"], bench["tokenizer_table"]
     row = rows.ugly("gpt2", 10, ("gigatoken",))
     runs = {row.ours: [{"n_different": 0}], row.peers[0]: [{"n_different": 2, "shortest": ["'a'"], "right": False}]}
     line = table.line_of(row, row.measures[0], runs)
-    assert (line.ours, line.peer, line.ratio, line.reached) == (0, 2, None, "must")
+    assert (line.ours, line.peer, line.ratio, line.is_right) == (0, 2, None, True)
     assert line.notes == ["gigatoken, ugly: gpt2's ids are not tiktoken's, e.g. of 'a'"]
 
 
