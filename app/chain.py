@@ -150,16 +150,15 @@ def _check(config: BuildConfig, layout: Layout) -> None:
 
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     """Return the page sets to clean: those in the config, or the one fetched for the links."""
-    from webtext.crawl.fetch.run import fetch_pages
-    from webtext.crawl.links.collect import collect_links
+    from webtext.crawl.command import collect, crawl
 
     settings = config["build"]
     if settings.pages:
         return list(settings.pages)
     with _stage("links", layout, run):
-        check_kept(collect_links(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"]))
+        check_kept(collect(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"]))
     with _stage("pages", layout, run):
-        fetched = fetch_pages(
+        fetched = crawl(
             layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of(), smaller_sample(config)
         )
         if fetched is not None:

@@ -69,8 +69,8 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.rules.thresholds import RuleSettings
     from webtext.clean.rules.vote_settings import VoteSettings
     from webtext.crawl.apis.settings import ApiSettings
-    from webtext.crawl.fetch.settings import FetchSettings
     from webtext.crawl.links.settings import LinkSettings
+    from webtext.crawl.visits.settings import FetchSettings
     from webtext.shards.settings import PackSettings
     from webtext.tokenizer.files.corpus import TokenizerSettings
     from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings

@@ -9,15 +9,50 @@ import click
 from webtext.base.command import need_out, verb
 from webtext.crawl.apis.refresh_settings import RefreshSettings
 from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.plan.settings import PlanSettings
+from webtext.crawl.visits.settings import FetchSettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from webtext.base.parts.partset import PartSet
     from webtext.base.run import Run
+    from webtext.base.sample import Sample
 
 
 LINKS, API, REFRESH, PLAN, FETCH = "crawl.links", "crawl.api", "crawl.refresh", "crawl.plan", "crawl.fetch"
+
+
+def collect(inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, api: ApiSettings) -> PartSet:
+    """Collect links from files and APIs: `collect_links`, with inputs that name an API harvested to files."""
+    from webtext.crawl.links.collect import collect_links
+
+    def harvest(inputs: Sequence[str]) -> Sequence[str]:
+        from webtext.crawl.apis.inputs import parse_input
+
+        if not any(parse_input(text) for text in inputs):
+            return inputs
+        from webtext.crawl.apis.harvest_inputs import harvest_inputs  # network code, only needed for APIs
+
+        return harvest_inputs(inputs, out, api, run)
+
+    return collect_links(inputs, out, settings, run, harvest)
+
+
+def crawl(
+    links: str,
+    out: str,
+    settings: FetchSettings,
+    run: Run,
+    sample: Sample | None = None,
+    smaller: PartSet | None = None,
+) -> PartSet | None:
+    """Fetch pages from the web and from archives: `fetch_pages`, with all sources."""
+    from webtext.crawl.archives.sources import open_archives
+    from webtext.crawl.fetch.run import fetch_pages
+
+    return fetch_pages(links, out, settings, run, sample, smaller, open_archives)
 
 
 @click.group(name="crawl")
@@ -56,10 +91,10 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     """Collect the links that people voted for: one row per URL, with all its posts."""
     from webtext.base.console import counted, funnel_text
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
-    from webtext.crawl.links.collect import check_dumps, collect_links
+    from webtext.crawl.links.collect import check_dumps
     from webtext.crawl.links.score_ages import score_ages
 
-    found = collect_links(inputs, need_out(out), settings[LINKS], run, settings[API])
+    found = collect(inputs, need_out(out), settings[LINKS], run, settings[API])
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
     answer["fresh_months"] = score_ages(found).fresh_months()
@@ -150,9 +185,8 @@ def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> Non
     """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
-    from webtext.crawl.fetch.run import fetch_pages
 
-    pages = fetch_pages(links, need_out(out), settings, run)
+    pages = crawl(links, need_out(out), settings, run)
     if pages is None:  # a dry run
         return
     counts = pages.counts.to_json()

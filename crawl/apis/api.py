@@ -21,13 +21,14 @@ from yarl import URL
 
 from webtext.base.errors import NetworkError
 from webtext.base.web.content_coding import BodyError, decode_body
-from webtext.crawl.addresses import AddressRule, AllowedAddress
 from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.fetch.body import read_body
-from webtext.crawl.fetch.client import host_and_port, retry_after
-from webtext.crawl.fetch.failures import Failure, NotConnected, failure_of
-from webtext.crawl.fetch.session import guarded_session
-from webtext.crawl.resolver import PinnedResolver, Refused
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.exchange.body import read_body
+from webtext.crawl.exchange.client import host_and_port
+from webtext.crawl.exchange.failures import Failure, NotConnected, Refused, failure_of
+from webtext.crawl.exchange.messages import retry_after
+from webtext.crawl.exchange.resolver import PinnedResolver
+from webtext.crawl.exchange.session import guarded_session
 
 MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB, 1,000 of Algolia's one
 MAX_WAIT_SECONDS = 3600.0  # if a service asks for a longer pause, the run ends with an error

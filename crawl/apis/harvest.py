@@ -5,7 +5,7 @@
     HARVEST/00001.end.harvest.jsonl.zst      the last file
 
 Each line is `{"api": name, "retrieved": UTC seconds, "data": the object as the API returned it}`. A file is published
-by rename, so a harvest that was killed only repeats requests whose answers are in no file. `crawl/apis/harvested.py`
+by rename, so a harvest that was killed only repeats requests whose answers are in no file. `crawl/links/harvested.py`
 reads the files.
 """
 

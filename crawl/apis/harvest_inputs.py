@@ -20,15 +20,15 @@ from webtext.base.errors import ConfigError, DryRun
 from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.crawl.addresses import is_loopback_host
 from webtext.crawl.apis.api import Api
 from webtext.crawl.apis.hacker_news import ItemsByNumber, StoriesByTime, newest_item
 from webtext.crawl.apis.harvest import Asker, HarvestFiles, Step, harvest
 from webtext.crawl.apis.inputs import ApiInput, Listing, Stories, parse_input
 from webtext.crawl.apis.reddit_api import Credentials, Reddit, open_reddit
 from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.fetch.client import host_and_port
-from webtext.crawl.pages.pages_set import user_agent
+from webtext.crawl.exchange.addresses import is_loopback_host
+from webtext.crawl.exchange.client import host_and_port
+from webtext.crawl.user_agent import user_agent
 
 FOLDER = "harvest"
 

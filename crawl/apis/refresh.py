@@ -2,7 +2,7 @@
 
     LINKS ──ask──► OUT/answers/ ──judge──► OUT/links/ + OUT/removals/
 
-Reddit is asked for each of its posts once (`crawl/apis/standing.py`). The rest is a function of LINKS and the files of
+Reddit is asked for each of its posts once (`crawl/apis/post_states.py`). The rest is a function of LINKS and the files of
 answers. Posts get today's score and `retrieved`; posts that now fail the rule and posts that are gone are dropped by
 reason. Links that lost posts to removal are listed for `webtext clean run --remove`. Posts from other sources stay as
 they are.
@@ -26,9 +26,9 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
 from webtext.crawl.apis.harvest import HarvestFiles
+from webtext.crawl.apis.post_states import MISSING, Reading, answers_of, ask_all, full_name, read_answers
 from webtext.crawl.apis.refresh_settings import RefreshSettings
 from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.apis.standing import MISSING, Reading, answers_of, ask_all, full_name, read_answers
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.link_rows import link_row
 from webtext.crawl.links.score_ages import SUFFIX, ScoreAges

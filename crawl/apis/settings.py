@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError
-from webtext.crawl.addresses import AllowedAddress, is_loopback_host
-from webtext.crawl.fetch.settings import check_contact
+from webtext.crawl.exchange.addresses import AllowedAddress, is_loopback_host
+from webtext.crawl.user_agent import check_contact
 
 _REDDIT_USER = re.compile(r"(?:/?u/)?([A-Za-z0-9_-]{3,20})")
 

@@ -20,8 +20,8 @@ from webtext.base.web.content_coding import dechunk
 from webtext.base.web.http_head import Headers, split_http
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Capture, not_archived
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.reasons import ARCHIVE_DAMAGED
 
 MAX_HEAD_BYTES = 1 << 20  # a record's WARC head and HTTP head together
 _GZIP_START = b"\x1f\x8b"

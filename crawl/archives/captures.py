@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from webtext.base.web.opt_outs import header_opt_outs
-from webtext.crawl.fetch.client import lower_headers
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.reasons import NOT_ARCHIVED
-from webtext.crawl.fetch.redirects import is_redirect
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, lower_headers
 from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.pages.warc_writer import Exchange, Headers
-from webtext.crawl.resolver import Refused
+from webtext.crawl.reasons import NOT_ARCHIVED
+from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.visits.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,12 +24,12 @@ from webtext.base.errors import InputError
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord
 from webtext.crawl.archives.captures import Preference, Rank
-from webtext.crawl.archives.surt import surt
-from webtext.crawl.fetch.redirects import REDIRECT_STATUSES, is_redirect
-from webtext.crawl.fetch.sniff import TEXT_TYPES
-from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit
+from webtext.crawl.exchange.messages import REDIRECT_STATUSES, is_redirect
 from webtext.crawl.pages.cdxj import REVISIT_TYPE
 from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.surt import surt
+from webtext.crawl.visits.sniff import TEXT_TYPES
+from webtext.crawl.visits.visit import PAGE_STATUSES, Visit
 
 LINKS_AT_A_TIME = 100_000
 BATCH_ROWS = 32_768

@@ -21,13 +21,12 @@ from webtext.crawl.archives.archived_record import read_record
 from webtext.crawl.archives.captures import Judge, Preference, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.archives.settings import COMMON_CRAWL
-from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.exchange.failures import Failure
 from webtext.crawl.fetch.page_source import Answer
-from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.visits.settings import COMMON_CRAWL, FetchSettings
+from webtext.crawl.visits.visit import Visit
 
 MAX_RANGE_BYTES = 4 << 20  # one request for several records
 GROUPS_AT_A_TIME = 16  # groups of neighbouring records whose sites' opt-outs are checked at the same time

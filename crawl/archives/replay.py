@@ -18,11 +18,11 @@ from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Capture, Preference, not_archived
-from webtext.crawl.archives.settings import WARC
-from webtext.crawl.archives.surt import surt
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.redirects import is_redirect
-from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit
+from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import is_redirect
+from webtext.crawl.surt import surt
+from webtext.crawl.visits.settings import WARC
+from webtext.crawl.visits.visit import PAGE_STATUSES, Visit
 
 SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
 _TABLE = """

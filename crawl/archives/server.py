@@ -14,12 +14,12 @@ import time
 from collections.abc import Collection, Sequence
 
 from webtext.base.errors import NetworkError
-from webtext.crawl.fetch.client import Client, Limits, Reply, WantsBody, retry_after
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.hosts import Hosts
-from webtext.crawl.fetch.reasons import ARCHIVE_UNAVAILABLE
-from webtext.crawl.fetch.visit import Visit
-from webtext.crawl.resolver import Refused
+from webtext.crawl.exchange.client import Client, Limits, Reply, WantsBody
+from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.hosts import Hosts
+from webtext.crawl.exchange.messages import retry_after
+from webtext.crawl.reasons import ARCHIVE_UNAVAILABLE
+from webtext.crawl.visits.visit import Visit
 
 RETRY_SECONDS = 1.0  # the shortest pause before a retry; it doubles with each
 MAX_RETRY_SECONDS = 300.0

@@ -5,29 +5,32 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from webtext.crawl.addresses import AddressRule
 from webtext.crawl.archives.captures import Archive, Judge, Preference
 from webtext.crawl.archives.server import BUSY_STATUSES, MAX_RETRY_SECONDS, ArchiveServer
-from webtext.crawl.archives.settings import COMMON_CRAWL, WARC, WAYBACK
 from webtext.crawl.archives.wayback import Wayback
-from webtext.crawl.fetch.client import Client, Limits
+from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.client import Client
+from webtext.crawl.exchange.hosts import Hosts, Pace
 from webtext.crawl.fetch.host_queues import HostQueues
-from webtext.crawl.fetch.hosts import Hosts, Pace
 from webtext.crawl.fetch.page_source import PageSource
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.pages.pages_set import user_agent
+from webtext.crawl.opt_outs.check import OptOutCheck
+from webtext.crawl.user_agent import user_agent
+from webtext.crawl.visits.settings import COMMON_CRAWL, WARC, WAYBACK, FetchSettings
+from webtext.crawl.visits.visit import Known, limits_of
 
 
 async def open_archives(
-    settings: FetchSettings, judge: Judge, rule: AddressRule, hosts: Hosts, stack: contextlib.AsyncExitStack
+    settings: FetchSettings,
+    opt_outs: OptOutCheck,
+    known: Known,
+    rule: AddressRule,
+    hosts: Hosts,
+    stack: contextlib.AsyncExitStack,
 ) -> dict[str, PageSource]:
     """Open the archives that `settings.sources` name. `hosts` keeps their clocks across runs; `stack` closes them."""
+    judge = Judge(opt_outs, settings, known)
     preference = Preference(settings.before)
-    limits = Limits(
-        max_bytes=settings.max_bytes,
-        total_seconds=settings.total_seconds,
-        connect_seconds=settings.connect_seconds,
-    )
+    limits = limits_of(settings)
     found: dict[str, PageSource] = {}
     if COMMON_CRAWL in settings.sources:
         from webtext.crawl.archives.common_crawl import CommonCrawl  # imports pyarrow.dataset, 25 MiB

@@ -22,16 +22,15 @@ from webtext.base.web.content_coding import BodyError, decode_body
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Capture, Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.archives.settings import WAYBACK
-from webtext.crawl.archives.surt import surt
-from webtext.crawl.fetch.client import Reply
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.fetch.redirects import is_redirect, redirect_target
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.sniff import TEXT_TYPES, media_type
-from webtext.crawl.fetch.visit import PAGE_STATUSES, Visit, objection
-from webtext.crawl.pages.warc_writer import Headers, warc_date
+from webtext.crawl.exchange.client import Reply
+from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import Headers, is_redirect, redirect_target
+from webtext.crawl.pages.warc_writer import warc_date
+from webtext.crawl.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.surt import surt
+from webtext.crawl.visits.settings import WAYBACK, FetchSettings
+from webtext.crawl.visits.sniff import TEXT_TYPES, media_type
+from webtext.crawl.visits.visit import PAGE_STATUSES, Visit, objection
 
 CDX_LIMIT = 25  # captures to request from the CDX server, nearest first
 MAX_CDX_BYTES = 1 << 20

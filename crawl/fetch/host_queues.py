@@ -15,11 +15,11 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from webtext.base.errors import WebtextError
-from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.exchange.failures import Failure
 from webtext.crawl.fetch.page_source import Answer
-from webtext.crawl.fetch.settings import MAX_JITTER, MIN_JITTER, FetchSettings
-from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, FetchSettings
+from webtext.crawl.visits.visit import Visit
 
 HOSTS_AT_ONCE = 2048  # at a second or two between requests, enough for over 1,000 pages per second
 MOST_WAITING = 1000  # links per host that may wait for a retry; beyond that, the host takes no new links

@@ -13,9 +13,9 @@ from typing import Protocol
 
 import msgspec
 
-from webtext.crawl.fetch.reasons import FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
-from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.reasons import FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
+from webtext.crawl.visits.visit import Visit
 
 Answer = Callable[[Link, Visit], None]
 

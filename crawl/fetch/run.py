@@ -14,7 +14,7 @@ import gc
 import math
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import uvloop
@@ -32,30 +32,37 @@ from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
 from webtext.base.web.urls import is_fetchable
-from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
-from webtext.crawl.archives.captures import Judge
-from webtext.crawl.archives.settings import WEB
-from webtext.crawl.archives.sources import open_archives
 from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.fetch.client import Client, host_and_port
-from webtext.crawl.fetch.exclusions import Exclusions, unnamed_lists
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
+from webtext.crawl.exchange.client import Client, host_and_port
+from webtext.crawl.exchange.clock_journal import ClockJournal
+from webtext.crawl.exchange.hosts import Hosts, Pace
+from webtext.crawl.excluded_sites import Exclusions, unnamed_lists
 from webtext.crawl.fetch.frontier import Frontier, in_share
 from webtext.crawl.fetch.host_queues import HostQueues
-from webtext.crawl.fetch.hosts import Hosts, Pace
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
-from webtext.crawl.fetch.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
-from webtext.crawl.fetch.settings import WHOLE, FetchSettings
 from webtext.crawl.fetch.tally import Tally
-from webtext.crawl.fetch.visit import Known, Visit, Visitor
+from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
+from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
+from webtext.crawl.opt_outs.silent_sites import SilentSites
+from webtext.crawl.pages.link_hosts import over_host_cap
 from webtext.crawl.pages.link_table import LinkTable
-from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun, user_agent
+from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun
 from webtext.crawl.pages.take_over import take_over
-from webtext.crawl.plan.link_hosts import over_host_cap
-
-__all__ = ["FetchSettings", "fetch_pages"]
+from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
+from webtext.crawl.user_agent import user_agent
+from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings
+from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
+
+
+OpenArchives = Callable[
+    [FetchSettings, OptOutCheck, Known, AddressRule, Hosts, contextlib.AsyncExitStack],
+    Awaitable[Mapping[str, PageSource]],
+]
+"""Opens the archives among the sources in the settings (`crawl/archives/sources.py`)."""
 
 
 def fetch_pages(
@@ -65,12 +72,13 @@ def fetch_pages(
     run: Run,
     sample: Sample | None = None,
     smaller: PartSet | None = None,
+    open_archives: OpenArchives | None = None,
 ) -> PartSet | None:
     """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
 
     With a `sample`, only the sampled links get rows. They are the rows that a crawl of all links would write: a
     redirect to any link of the set is `redirects_to_link`. So if `out` is empty, the pages of a `smaller` sample are
-    taken over.
+    taken over. `open_archives` is needed if the settings name a source other than the web.
 
     Rows of links that have left the set are kept; their number is printed and written to `run.json`.
 
@@ -104,7 +112,7 @@ def fetch_pages(
     if n_missing or pages.is_under_way:
         exclusions = _exclusions(parent, domains, run)
         missing = (link for link in _links(parent, settings, sample) if link.link_id not in pages.done)
-        n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, n_missing, run)
+        n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
@@ -154,6 +162,7 @@ def _crawl(
     pages: PagesSet,
     settings: FetchSettings,
     exclusions: Exclusions,
+    open_archives: OpenArchives | None,
     n_missing: int,
     run: Run,
 ) -> int:
@@ -161,7 +170,7 @@ def _crawl(
     with pages.writing(), run.console.progress(n_missing, "crawl.fetch", "links") as progress, _rare_collection():
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
-            crawl = _Crawl(table, pages, settings, exclusions, over_cap, progress)
+            crawl = _Crawl(table, pages, settings, exclusions, open_archives, over_cap, progress)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(crawl.run(missing))
         except KeyboardInterrupt:
@@ -193,6 +202,7 @@ class _Crawl:
         pages: PagesSet,
         settings: FetchSettings,
         exclusions: Exclusions,
+        open_archives: OpenArchives | None,
         over_cap: LinkTable,
         progress: Progress,
     ) -> None:
@@ -200,6 +210,7 @@ class _Crawl:
         self._pages = pages
         self._settings = settings
         self._exclusions = exclusions
+        self._open_archives = open_archives
         self._over_cap = over_cap
         self._progress = progress
         self._tally = Tally()
@@ -215,7 +226,8 @@ class _Crawl:
             max_host_failures=settings.max_host_failures,
             concurrency=settings.concurrency,
         )
-        with contextlib.closing(Hosts(pace, self._pages.clock_journal())) as hosts:
+        folder = self._pages.local_folder
+        with contextlib.closing(Hosts(pace, ClockJournal(folder) if folder else None)) as hosts:
             async with contextlib.AsyncExitStack() as stack:
                 for source in await self._sources(hosts, stack):
                     left = stack.enter_context(Leftovers(self._pages.scratch_path("leftovers")))
@@ -229,13 +241,21 @@ class _Crawl:
         allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
         rule = AddressRule(allowed, has_contact=settings.contact is not None)
         client = await stack.enter_async_context(Client(user_agent(settings.contact), rule, hosts))
-        self._opt_outs = opt_outs = OptOutCheck(client, settings, self._pages.silent_sites())
+        self._opt_outs = opt_outs = OptOutCheck(client, settings, self._silent_sites())
         known = Known(self._table.has_url, self._pages.held.has_url, self._exclusions.excludes)
-        found = await open_archives(settings, Judge(opt_outs, settings, known), rule, hosts, stack)
+        found: dict[str, PageSource] = {}
+        if self._open_archives is not None:
+            found |= await self._open_archives(settings, opt_outs, known, rule, hosts, stack)
         if WEB in settings.sources:
             visitor = Visitor(client, opt_outs, settings, known)
             found[WEB] = HostQueues(WEB, lambda link, earlier: visitor.visit(link.url, earlier), settings)
         return [found[name] for name in settings.sources]
+
+    def _silent_sites(self) -> SilentSites:
+        """Return the sites that have not answered so far, from the set's folder. In a remote folder nothing is kept."""
+        folder, settings = self._pages.local_folder, self._settings
+        path = folder / SILENT_SITES if folder and settings.take_gone_sites else None
+        return SilentSites(path, settings.gone_runs, settings.gone_days)
 
     def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
         """Write the link's row, or leave the link to the next source or to a later run."""

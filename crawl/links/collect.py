@@ -13,7 +13,7 @@ counts them for all files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import RunFailed
@@ -25,8 +25,6 @@ from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
-from webtext.crawl.apis.inputs import parse_input
-from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.merging import MergePayload, merge_part
@@ -44,20 +42,23 @@ WORK = "_work"
 MONTHS_NAMED = 6
 
 
+Harvest = Callable[[Sequence[str]], Sequence[str]]
+
+
 def collect_links(
-    inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, api: ApiSettings | None = None
+    inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, harvest: Harvest | None = None
 ) -> PartSet:
     """Collect the links of all inputs into the part set `out` and open it.
 
-    `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs, or name an API, which is
-    queried with the settings `api` (`crawl/apis/harvest_inputs.py`). Neither their order nor the number of workers
+    `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs. `harvest` replaces those that
+    name an API by files of its answers. Neither their order nor the number of workers
     changes a byte. A dump that breaks off contributes everything before the break, and one failure with the reason
     `truncated_stream` or `damaged_stream`: see `broken_dumps`.
     """
     rule = recipe_settings(settings) | Judge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
     SetWriter(out, "links", recipe).check_place()
-    files = find_files(_with_answers(inputs, out, api or ApiSettings(), run), settings.source)
+    files = find_files(inputs if harvest is None else harvest(inputs), settings.source)
     n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)
     outputs = {"links": (out, "links")}
@@ -88,14 +89,6 @@ def _with_warning(links: PartSet, run: Run) -> PartSet:
             f"  --min-score-age {DAY} drops posts that were read too soon; crawl refresh asks Reddit for today's scores"
         )
     return links
-
-
-def _with_answers(inputs: Sequence[str], out: str, api: ApiSettings, run: Run) -> Sequence[str]:
-    if not any(parse_input(text) for text in inputs):
-        return inputs
-    from webtext.crawl.apis.harvest_inputs import harvest_inputs  # network code, only needed for APIs
-
-    return harvest_inputs(inputs, out, api, run)
 
 
 def parts_for(n_bytes: int) -> int:

@@ -16,8 +16,8 @@ import msgspec
 from webtext.crawl.links.markdown import links_in
 from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
 from webtext.crawl.links.settings import PostRule
-from webtext.crawl.links.submission import NO_LINK, Sifted, Submission, Unreadable
-from webtext.crawl.streams.lines import read_lines
+from webtext.crawl.links.submission import NO_LINK, Sifted, Submission
+from webtext.crawl.streams.lines import Unreadable, read_lines
 
 SOURCE = "reddit-comment"
 MAX_BODY_CHARACTERS = 1 << 16

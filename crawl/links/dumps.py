@@ -20,8 +20,8 @@ import msgspec
 from webtext.crawl import _sift
 from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
 from webtext.crawl.links.settings import PostRule
-from webtext.crawl.links.submission import Sifted, Submission, Unreadable
-from webtext.crawl.streams.lines import read_lines
+from webtext.crawl.links.submission import Sifted, Submission
+from webtext.crawl.streams.lines import Unreadable, read_lines
 
 SOURCE = "reddit"
 

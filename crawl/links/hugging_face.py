@@ -12,7 +12,7 @@ from typing import BinaryIO
 from webtext.base.hugging_face import Reference, column_names, open_dataset
 from webtext.base.parts.untrusted_parquet import BATCH_ROWS, rows_of
 from webtext.crawl.links.lists import Defaults, Row, RowSource, find_columns, named_row
-from webtext.crawl.links.submission import Unreadable
+from webtext.crawl.streams.lines import Unreadable
 
 
 class HuggingFaceColumn(RowSource):

@@ -16,8 +16,8 @@ from webtext.base.web.urls import registrable_domain
 from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.spill import Vote
-from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission, Unreadable
-from webtext.crawl.streams.lines import Batch, lines_of
+from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission
+from webtext.crawl.streams.lines import Batch, Unreadable, lines_of
 
 MAX_NAMED_FAILURES = 100
 """Failed records that are listed per file; all are counted."""

@@ -29,19 +29,12 @@ from typing import Any
 
 from webtext.base.web.urls import canonical_url, host_of, path_of, registrable_domain
 from webtext.crawl.blocklists import DomainBlocklists, SubredditBlocklists
+from webtext.crawl.excluded_sites import REDDIT_DOMAINS, WIKIMEDIA_DOMAIN, WIKIPEDIA_DOMAINS, is_wikipedia
 from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
 from webtext.crawl.links.submission import Submission
 from webtext.crawl.tracking import without_tracking
 
-REDDIT_DOMAINS = frozenset({"reddit.com", "redd.it", "redditmedia.com", "reddituploads.com", "redditstatic.com"})
-WIKIPEDIA_DOMAINS = frozenset(
-    # Wikipedia's own domains, then sites that show little but its articles. Wikia and Wiktionary are not mirrors.
-    {"wikipedia.org", "wikipedia.com", "enwp.org"}
-    | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
-)
-WIKIMEDIA_DOMAIN = "wikimedia.org"
 _MAY_BE_WIKIPEDIA = WIKIPEDIA_DOMAINS | {WIKIMEDIA_DOMAIN}
-WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011; its paths are /wikipedia/LANGUAGE/wiki/ARTICLE
 IMAGES = "bmp|gif|gifv|ico|jpeg|jpg|png|svg|tif|tiff|webp"
 AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
 VIDEO = "3gp|avi|flv|m4v|mkv|mov|mp4|mpeg|mpg|ogv|webm|wmv"
@@ -145,18 +138,6 @@ def link_url(raw: str) -> str | None:
     """
     url = canonical_url(raw)
     return None if url is None else without_tracking(url)
-
-
-def is_wikipedia(url: str) -> bool:
-    """Whether a canonical URL leads to Wikipedia in any language, to a mirror, or to its old HTTPS address.
-
-    >>> is_wikipedia("https://de.m.wikipedia.org/wiki/A"), is_wikipedia("http://en.wiktionary.org/wiki/a")
-    (True, False)
-    """
-    domain = registrable_domain(url)
-    if domain == WIKIMEDIA_DOMAIN:
-        return host_of(url) == WIKIPEDIA_OVER_TLS and path_of(url).startswith("/wikipedia/")
-    return domain in WIKIPEDIA_DOMAINS
 
 
 def is_media(url: str) -> bool:

@@ -28,8 +28,8 @@ from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_
 from webtext.crawl.links.comments import SOURCE as REDDIT_COMMENT
 from webtext.crawl.links.dumps import SOURCE as REDDIT
 from webtext.crawl.links.reddit_rows import unescaped, whole_number
-from webtext.crawl.links.submission import Submission, Unreadable
-from webtext.crawl.streams.lines import read_lines
+from webtext.crawl.links.submission import Submission
+from webtext.crawl.streams.lines import Unreadable, read_lines
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "url": ("url",),

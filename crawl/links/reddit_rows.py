@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from webtext.crawl.links.submission import Unreadable
+from webtext.crawl.streams.lines import Unreadable
 
 SITE = "https://www.reddit.com"
 

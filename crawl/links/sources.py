@@ -84,7 +84,7 @@ def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> 
 
         return RedditComments()
     if source == HARVEST:
-        from webtext.crawl.apis.harvested import Harvested
+        from webtext.crawl.links.harvested import Harvested
 
         return Harvested()
     from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList

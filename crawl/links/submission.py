@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from webtext.crawl.links.settings import PostRule
+from webtext.crawl.streams.lines import Unreadable
 
 
 class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
@@ -29,14 +30,6 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
     retrieved: int | None  # UTC seconds when the score was read, if known
     is_self: bool
     over_18: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """A record that could not be read: `reason` is the counted key, `cause` the explanation for people."""
-
-    reason: str
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from webtext.base.web.opt_outs import obeyed
+from webtext.base.web.opt_outs import AI_TRAINING_TOKENS, PRODUCT_TOKEN, obeyed
 from webtext.base.web.urls import target_of
-from webtext.crawl.fetch.client import Client, Limits, host_and_port
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.reasons import HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.silent_sites import SilentSites
+from webtext.crawl.exchange.client import Client, host_and_port
+from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.opt_outs.robots import Robots
 from webtext.crawl.opt_outs.robots_cache import RobotsCache, origin_of
-from webtext.crawl.opt_outs.robots_opt_outs import robots_opt_outs
-from webtext.crawl.resolver import Refused
-
-if TYPE_CHECKING:
-    from webtext.crawl.fetch.visit import Visit
-
+from webtext.crawl.opt_outs.silent_sites import SilentSites
+from webtext.crawl.reasons import HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
+from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.visits.visit import Visit, limits_of
 
 _NOBODY_ANSWERED = frozenset({ROBOTS_UNREACHABLE, HOST_KEPT_FAILING, "dns_unanswered"})
 
@@ -29,12 +23,7 @@ class OptOutCheck:
         self._client = client
         self._silent = silent
         self._settings = settings
-        limits = Limits(
-            max_bytes=settings.max_bytes,
-            total_seconds=settings.total_seconds,
-            connect_seconds=settings.connect_seconds,
-        )
-        self._robots = RobotsCache(client, limits, silent, settings.retry_seconds)
+        self._robots = RobotsCache(client, limits_of(settings), silent, settings.retry_seconds)
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
     async def ask(self, visit: Visit, url: str) -> None:
@@ -69,17 +58,17 @@ class OptOutCheck:
 
     async def _ask(self, visit: Visit, url: str, *, once: bool) -> None:
         visit.asked = url
-        standing = self._client.hosts.refusal(host_and_port(url)[0])
-        if standing is not None and not once:
-            raise Refused(standing)
+        refusal = self._client.hosts.refusal(host_and_port(url)[0])
+        if refusal is not None and not once:
+            raise Refused(refusal)
         try:
             await self._client.address(url, once=once)
         except Failure as failure:
             if failure.reason == "dns_unanswered":
                 self._silent.did_not_answer(origin_of(url))
             raise
-        if standing is not None:  # only after the look-up, so that a host without an address counts as gone
-            raise Refused(standing)
+        if refusal is not None:  # only after the look-up, so that a host without an address counts as gone
+            raise Refused(refusal)
         robots = await self._robots.get(url)
         if not isinstance(robots, str):
             found = robots_opt_outs(robots, target_of(url))
@@ -89,3 +78,18 @@ class OptOutCheck:
                 raise Refused(reason)
         elif self._obeys_robots:
             raise Refused(ROBOTS_UNREACHABLE, robots)
+
+
+def robots_opt_outs(robots: Robots, path: str) -> list[str]:
+    """Return the opt-outs of robots.txt for `path` (with query), in the table's order, whether obeyed or not."""
+    if robots.is_silent:
+        return []
+    own = robots.group(PRODUCT_TOKEN)
+    found = []
+    if not own.allows(path):
+        found.append("robots_disallowed")
+    if not all(group.allows(path) for group in robots.own_groups(AI_TRAINING_TOKENS)):
+        found.append("robots_disallowed_ai_training")
+    if own.content_signal.get("ai-train") == "no":
+        found.append("content_signal_no_training")
+    return found

@@ -13,13 +13,12 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
-from webtext.crawl.fetch.client import NO_ANSWER, Client, Limits, Reply, host_and_port
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.redirects import is_redirect, redirect_target
-from webtext.crawl.fetch.settings import MIN_JITTER, RETRY_SECONDS
-from webtext.crawl.fetch.silent_sites import SilentSites
+from webtext.crawl.exchange.client import NO_ANSWER, Client, Limits, Reply, host_and_port
+from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.messages import is_redirect, redirect_target
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
-from webtext.crawl.resolver import Refused
+from webtext.crawl.opt_outs.silent_sites import SilentSites
+from webtext.crawl.visits.settings import MIN_JITTER, RETRY_SECONDS
 
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from webtext.crawl.archives.surt import surt
+from webtext.crawl.surt import surt
 
 REVISIT_TYPE = "warc/revisit"  # replaces the media type if the record only refers to the body of another one
 

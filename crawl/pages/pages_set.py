@@ -21,14 +21,12 @@ from webtext.base.parts.partset import ENTRIES, MANIFEST, Part, PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.crawl.fetch.clock_journal import ClockJournal
-from webtext.crawl.fetch.reasons import FETCHED, outcome_of
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.silent_sites import NAME as SILENT_SITES
-from webtext.crawl.fetch.silent_sites import SilentSites
-from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
+from webtext.crawl.reasons import FETCHED, outcome_of
+from webtext.crawl.user_agent import user_agent
+from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.visits.visit import Visit
 
 KIND = "pages"
 RECIPE = "recipe.json"  # the settings that a crawl was started with, written before its first manifest
@@ -119,17 +117,11 @@ class PagesSet:
             self._generation += 1
             self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
 
-    def clock_journal(self) -> ClockJournal | None:
-        """Return the journal of hosts' clocks in the set's folder, or None for a remote folder."""
+    @property
+    def local_folder(self) -> Path | None:
+        """The set's folder, for files that later runs need; None for a remote folder."""
         folder = self._writer.folder
-        return ClockJournal(folder.local_path()) if folder.is_local else None
-
-    def silent_sites(self) -> SilentSites:
-        """Return the sites that have not answered so far, from the set's folder. In a remote folder nothing is kept."""
-        folder = self._writer.folder
-        is_kept = folder.is_local and self._settings.take_gone_sites
-        path = folder.local_path() / SILENT_SITES if is_kept else None
-        return SilentSites(path, self._settings.gone_runs, self._settings.gone_days)
+        return folder.local_path() if folder.is_local else None
 
     def scratch_path(self, name: str) -> Path:
         """Return a path for a scratch file of this run, on the folder's disk."""
@@ -226,13 +218,6 @@ def _about(recipe: Recipe) -> dict[str, str]:
         "http-header-user-agent": user_agent(settings["contact"]),
         "robots": "obey" if settings["obey_robots"] else "ignore",
     }
-
-
-def user_agent(contact: str | None) -> str:
-    """Return an honest User-Agent: our name, our version, and the contact if there is one."""
-    from webtext import __version__
-
-    return f"webtext/{__version__} (+{contact})" if contact else f"webtext/{__version__}"
 
 
 def _differences(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

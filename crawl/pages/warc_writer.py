@@ -15,16 +15,16 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from webtext.crawl.fetch.sniff import media_type
+from webtext.crawl.exchange.messages import Exchange, Headers
 from webtext.crawl.pages.cdxj import REVISIT_TYPE, index_line, read_index_line
 from webtext.crawl.pages.stored_member import stored_member
+from webtext.crawl.visits.sniff import media_type
 
-Headers = Sequence[tuple[bytes, bytes]]
 Pieces = list[bytes | memoryview]
 
 RENAMED_TRANSFER_ENCODING = b"X-Crawler-Transfer-Encoding"
@@ -40,27 +40,6 @@ _NO_BODY = _SHA1 + "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"  # digest of an empty body
 _BASE32_PAIRS = [a + b for a, b in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
 _PIECES_AT_A_TIME = 1000  # IOV_MAX is 1024
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f]")
-
-
-@dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs
-class Exchange:
-    """One request and its response, as bytes. The body has no chunks but is otherwise as it came.
-
-    An exchange from an archive has no request and no address. If the archive returned a WARC record, `head` is the
-    record's HTTP head and `body` is the rest of the record, and both are stored unchanged.
-    """
-
-    url: str
-    captured: int  # UTC seconds
-    address: str | None = None
-    request: bytes | None = None  # its head: b"GET / HTTP/1.1\r\nHost: ...\r\n\r\n"
-    status: int
-    status_line: bytes  # b"HTTP/1.1 200 OK"
-    headers: Headers
-    body: bytes
-    identified_type: str | None  # media type by the body's first bytes
-    head: bytes | None = None
-    origin: Sequence[tuple[str, str]] = ()  # further fields of the response record, which name the archive
 
 
 @dataclass(slots=True)

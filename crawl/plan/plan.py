@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.plan.link_hosts import count_hosts
+from webtext.crawl.pages.link_hosts import count_hosts
 from webtext.crawl.plan.settings import PlanSettings
+from webtext.crawl.visits.settings import FetchSettings
 
 DAY = 86_400
 CAPS = (10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)

@@ -9,13 +9,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from webtext.crawl.links.submission import Unreadable
 from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
 
 MAX_LINE_BYTES = 16 << 20
 STRETCH_BYTES = 8 << 20
 LOOK_BYTES = 16 << 10  # copied at a time to find a newline
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A record that could not be read: `reason` is the counted key, `cause` the explanation for people."""
+
+    reason: str
+    cause: str
+
 
 Batch = tuple[int, bytes | memoryview | Unreadable]
 """The byte position of the first line in the decompressed file, and complete lines, without the last newline."""

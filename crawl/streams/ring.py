@@ -44,7 +44,7 @@ class RingWriter:
         self._n_free = SLOTS
         self._slot = self._filled = 0
         self._n_full = 0  # slots that the reader has not been sent yet
-        self._standing = (0, 0)  # (slot, bytes in it) after the last final byte
+        self._final = (0, 0)  # (slot, bytes in it) after the last final byte
 
     def write(self, data: bytes, *, is_final: bool = True) -> None:
         """Add bytes. Unless they are final (`is_final`), they are sent to the reader only after later ones that are.
@@ -68,11 +68,11 @@ class RingWriter:
                     self._send_full()
         if is_final:
             self._send_full()
-            self._standing = (self._slot, self._filled)
+            self._final = (self._slot, self._filled)
 
     def take_back(self) -> None:
         """Discard the bytes that are not final."""
-        self._slot, self._filled = self._standing
+        self._slot, self._filled = self._final
         self._n_free += self._n_full
         self._n_full = 0
 
@@ -82,7 +82,7 @@ class RingWriter:
         if self._filled:
             self._send(self._filled)
             self._next_slot()
-        self._standing = (self._slot, self._filled)
+        self._final = (self._slot, self._filled)
 
     def say(self, word: int, about: bytes = b"") -> None:
         """Send a word of at least FIRST_WORD after all that was written; a word with `about` must be the last."""

@@ -31,7 +31,7 @@ from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.links.submission import Unreadable
+from webtext.crawl.streams.lines import Unreadable
 
 MODULES = ("argparse", "json", "logging", "os", "pathlib", "queue", "random", "unittest.mock")
 PAGE = "<html><body><p>{} is the page, and the words of the page are the text.</p></body></html>"

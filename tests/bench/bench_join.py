@@ -18,8 +18,8 @@ from resources import peak_mib
 
 from webtext.crawl.archives.captures import Preference
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, open_index
-from webtext.crawl.fetch.visit import Visit
 from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.visits.visit import Visit
 
 ROW_GROUP = 100_000
 

@@ -28,7 +28,8 @@ from warcio.warcwriter import WARCWriter
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
-from webtext.crawl.pages.warc_writer import Exchange, WarcWriter
+from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.pages.warc_writer import WarcWriter
 
 ASKED = [(b"Host", b"docs.example.org"), (b"User-Agent", b"bench"), (b"Accept-Encoding", b"gzip")]
 MODULES = """

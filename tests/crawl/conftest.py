@@ -21,7 +21,8 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.web.urls import registrable_domain
-from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+from webtext.crawl import command
+from webtext.crawl.visits.settings import FetchSettings
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HOSTS = [f"127.0.0.{i}" for i in range(1, 9)]
@@ -175,7 +176,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
             raise socket.gaierror(socket.EAI_NONAME, "unknown")
         return known[host]
 
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
     return known
 
 
@@ -250,7 +251,7 @@ def crawl(settings_for: Callable[..., FetchSettings]) -> Callable[..., Rows]:
     """Fetch a links set into a folder, and return the rows by URL."""
 
     def fetch(links: str, out: Path, **changes: Any) -> Rows:
-        pages = fetch_pages(links, str(out), settings_for(**changes), Run.quiet())
+        pages = command.crawl(links, str(out), settings_for(**changes), Run.quiet())
         assert pages is not None
         return _rows_of(pages)
 

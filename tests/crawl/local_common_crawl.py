@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from webtext.crawl.archives.surt import surt
-from webtext.crawl.pages.warc_writer import Exchange, WarcWriter
+from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.pages.warc_writer import WarcWriter
+from webtext.crawl.surt import surt
 
 FILE = "crawl-data/CC-MAIN-2017-51/segments/1/warc/CC-MAIN-00000.warc.gz"
 ARCHIVE = 8  # the host of the file server; the others are living sites

@@ -10,8 +10,9 @@ import threading
 import pytest
 
 from webtext.base.errors import ConfigError
-from webtext.crawl.addresses import AddressRule, AllowedAddress, is_loopback_host
-from webtext.crawl.resolver import PinnedResolver, Refused, guarded_socket, system_lookup
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
+from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.exchange.resolver import PinnedResolver, guarded_socket, system_lookup
 
 # fmt: off
 FORBIDDEN = [
@@ -166,7 +167,7 @@ def test_text_that_is_not_a_host_name_raises_os_error(host: str) -> None:
 
 
 def test_a_look_up_that_hangs_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.crawl.resolver.LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.LOOKUP_SECONDS", 0.05)
     done = threading.Event()
 
     async def ask() -> None:

@@ -13,7 +13,8 @@ from webtext.crawl.links import comments
 from webtext.crawl.links.comments import RedditComments
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.links.submission import Sifted, Submission, Unreadable
+from webtext.crawl.links.submission import Sifted, Submission
+from webtext.crawl.streams.lines import Unreadable
 
 ROW = {"id": "dkabc", "body": "http://a.com/", "score": 8, "created_utc": 1500000000, "subreddit": "books"}
 

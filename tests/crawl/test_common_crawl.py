@@ -27,8 +27,8 @@ from webtext.crawl.archives import server as archive_server
 from webtext.crawl.archives.archived_record import read_record
 from webtext.crawl.archives.cc_index import Place
 from webtext.crawl.archives.common_crawl import neighbours
-from webtext.crawl.archives.surt import surt
-from webtext.crawl.fetch.failures import Failure
+from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.surt import surt
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -399,7 +399,7 @@ def test_a_crawl_from_archives_resumes(
 SCRATCH = """
 import os, sys
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup
-from webtext.crawl.fetch.visit import Visit
+from webtext.crawl.visits.visit import Visit
 from webtext.crawl.pages.pages_set import Link
 with LinkJoin() as join:
     for i in range(20_000):

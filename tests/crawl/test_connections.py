@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
-from webtext.crawl.addresses import AddressRule, AllowedAddress
-from webtext.crawl.fetch.connections import Connections
-from webtext.crawl.resolver import PinnedResolver
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.exchange.connections import Connections
+from webtext.crawl.exchange.resolver import PinnedResolver
 
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
 MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.crawl.links.dumps import RedditDump
-from webtext.crawl.links.submission import Submission, Unreadable
+from webtext.crawl.links.submission import Submission
 from webtext.crawl.streams import lines as streams
-from webtext.crawl.streams.lines import read_lines
+from webtext.crawl.streams.lines import Unreadable, read_lines
 
 
 def lines_of(data: bytes) -> list[bytes | Unreadable]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.fetch.exclusions import Exclusions, unnamed_lists
+from webtext.crawl.excluded_sites import Exclusions, unnamed_lists
 
 
 @pytest.mark.parametrize(

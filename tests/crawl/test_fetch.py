@@ -21,8 +21,8 @@ from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
-from webtext.crawl.fetch.reasons import REASONS
-from webtext.crawl.fetch.run import FetchSettings
+from webtext.crawl.reasons import REASONS
+from webtext.crawl.visits.settings import FetchSettings
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -16,9 +16,9 @@ from local_apis import LocalApis  # noqa: E402
 from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
 from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
+from webtext.crawl import command  # noqa: E402
 from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
 from webtext.crawl.apis.inputs import Items, Listing, Stories, parse_input  # noqa: E402
-from webtext.crawl.links.collect import collect_links  # noqa: E402
 from webtext.crawl.links.settings import LinkSettings  # noqa: E402
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
@@ -47,7 +47,7 @@ def story(number: int, created: int, **fields: Any) -> dict[str, Any]:
 
 
 def collect(given: str, apis: LocalApis, tmp_path: Path) -> PartSet:
-    return collect_links([given], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    return command.collect([given], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
 
 
 def links_of(links: PartSet) -> dict[str, dict[str, Any]]:

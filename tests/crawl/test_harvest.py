@@ -31,7 +31,7 @@ from webtext.crawl.apis import reddit_api  # noqa: E402
 from webtext.crawl.apis.api import Api, Pace  # noqa: E402
 from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
 from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
-from webtext.crawl.links.collect import collect_links  # noqa: E402
+from webtext.crawl.command import collect  # noqa: E402
 from webtext.crawl.links.settings import LinkSettings  # noqa: E402
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
@@ -61,7 +61,7 @@ def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -
     apis.listings["r/books/top"] = [post(number) for number in range(250)]
     started = int(time.time())
     out = str(tmp_path / "build" / "links")
-    links = collect_links([LISTING], out, LinkSettings(), RUN, apis.settings())
+    links = collect([LISTING], out, LinkSettings(), RUN, apis.settings())
     assert apis.paths() == ["/r/books/top"] * 3
     assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99", "t3_p199"]
     assert all(asked.query | {"after": ""} == {"limit": "100", "t": "year", "raw_json": "1", "after": ""}
@@ -74,10 +74,10 @@ def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -
 
 def test_answers_are_read_from_files_and_not_requested_again(apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    first = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    first = collect([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     n_asked = len(apis.requests)
     apis.listings.clear()
-    again = collect_links([LISTING], str(tmp_path / "other"), LinkSettings(), RUN, ApiSettings())
+    again = collect([LISTING], str(tmp_path / "other"), LinkSettings(), RUN, ApiSettings())
     assert len(apis.requests) == n_asked
     assert [part.record_digest for part in again.parts] == [part.record_digest for part in first.parts]
 
@@ -121,7 +121,7 @@ def test_credentials_may_be_in_a_file_and_appear_nowhere(
     file.write_text(f'client_id = "{CLIENT_ID}"\nclient_secret = "{SECRET}"\n')
     apis.listings["r/books/top"] = [post(1)]
     settings = apis.settings(reddit_credentials=str(file))
-    collect_links([LISTING], str(tmp_path / "build" / "links"), LinkSettings(), RUN, settings)
+    collect([LISTING], str(tmp_path / "build" / "links"), LinkSettings(), RUN, settings)
     files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
     plain = [
         zstandard.ZstdDecompressor().decompress(p.read_bytes()) if p.suffix == ".zst" else p.read_bytes() for p in files
@@ -162,7 +162,7 @@ def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(apis: Local
     dump = tmp_path / "RS_2015-12"
     dump.write_text(json.dumps({**post(1), "retrieved_on": 1_450_000_100}))
     apis.listings["r/books/top"] = [post(1, score=500)]
-    links = collect_links([str(dump), LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    links = collect([str(dump), LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     (row,) = links_of(links).values()
     assert (row["karma"], len(row["posts"]), links.counts.dropped) == (500, 1, {"duplicate_post": 1})
 
@@ -228,7 +228,7 @@ def test_nothing_is_sent_to_an_address_that_is_not_open(apis: LocalApis, tmp_pat
 def test_urls_are_not_unescaped_a_second_time(apis: LocalApis, tmp_path: Path) -> None:
     """With raw_json=1 Reddit escapes nothing: `&amp;` in a URL is the URL's own."""
     apis.listings["r/books/top"] = [post(1, url="https://example.org/?a=1&amp;b=2&lt;")]
-    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    links = collect([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     ((_, row),) = links_of(links).items()
     assert row["url_raw"] == "https://example.org/?a=1&amp;b=2&lt;"
 
@@ -246,7 +246,7 @@ def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path
         post(9, url="/r/books/comments/p9/"),
         post(10, score={"n": 3}),
     ]
-    links = collect_links([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    links = collect([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     counts = links.counts
     assert counts.kept == 1
     assert counts.dropped == {
@@ -263,7 +263,7 @@ def test_a_recorded_listing_gives_its_posts(apis: LocalApis, tmp_path: Path, sha
     apis.listings["domain/youtube.com/top"] = posts
     settings = LinkSettings(min_karma=3)
     given = ["reddit:domain/youtube.com/top?t=all"]
-    links = collect_links(given, str(tmp_path / "links"), settings, RUN, apis.settings())
+    links = collect(given, str(tmp_path / "links"), settings, RUN, apis.settings())
     assert links.counts.records_in == len(posts) == 100
     kept = [each for each in posts if not each["over_18"] and each["author"] != "[deleted]"]
     assert links.counts.kept == len(kept)
@@ -326,7 +326,7 @@ def test_a_dry_run_prints_the_requests_and_sends_nothing(
     apis: LocalApis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
-        collect_links(
+        collect(
             [LISTING], str(tmp_path / "links"), LinkSettings(), Run(engine, Console("human"), True), apis.settings()
         )
     assert f"{LISTING}: to be harvested into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))  # recorded answers
 from local_apis import post, recorded  # noqa: E402
 
-from webtext.crawl.apis.harvested import Harvested, reddit_removal  # noqa: E402
-from webtext.crawl.links.submission import Dropped, Unreadable  # noqa: E402
+from webtext.crawl.links.harvested import Harvested, reddit_removal  # noqa: E402
+from webtext.crawl.links.submission import Dropped  # noqa: E402
+from webtext.crawl.streams.lines import Unreadable
 
 RECORDINGS = [
     "TestDomainListing.test_top",

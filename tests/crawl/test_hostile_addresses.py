@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.addresses import AddressRule, is_own_address
+from webtext.crawl.exchange.addresses import AddressRule, is_own_address
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -75,7 +75,7 @@ def test_nothing_is_sent_to_an_address_of_this_machine(
     assert is_own_address(ipaddress.ip_address("127.0.0.1"))
     assert not is_own_address(ipaddress.ip_address("192.0.2.7"))
     own = ipaddress.ip_address("8.8.4.4")  # as if a public address were ours
-    monkeypatch.setattr("webtext.crawl.addresses.is_own_address", lambda address: address == own)
+    monkeypatch.setattr("webtext.crawl.exchange.addresses.is_own_address", lambda address: address == own)
     assert AddressRule().refusal("8.8.4.4", 443) == "address_not_public"
     assert AddressRule().refusal("8.8.8.8", 443) is None
     names["ours.example"] = ["8.8.4.4"]

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.addresses import AddressRule
-from webtext.crawl.resolver import PinnedResolver, Refused, system_lookup
+from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.exchange.resolver import PinnedResolver, system_lookup
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -39,7 +40,7 @@ def test_a_name_that_changes_its_address_is_connected_to_at_the_checked_one(
     outcomes: Any, web: Any, wire: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = itertools.chain([["127.0.0.5"]], itertools.repeat(["10.0.0.1"]))
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", lambda _: next(answers))
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lambda _: next(answers))
     web.page("/a", host=5)
     web.page("/b", host=5)
     url = f"http://rebinding.example:{web.port}"
@@ -81,8 +82,8 @@ def test_names_that_are_unknown_or_whose_servers_fail_or_hang_are_counted(
         done.wait(5)
         return []
 
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
-    monkeypatch.setattr("webtext.crawl.resolver.LOOKUP_SECONDS", 0.1)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.LOOKUP_SECONDS", 0.1)
     try:
         rows = outcomes({host: f"http://{host}/" for host in (*errors, "hanging.example")}, **CONTACT)
     finally:

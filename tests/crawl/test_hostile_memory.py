@@ -25,7 +25,8 @@ PATIENCE = 100 * DEADLINE  # allows for a busy machine; without deadlines it wou
 CHILD = """
 import json, resource, sys
 from webtext.base.run import Run
-from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.visits.settings import FetchSettings
 links, out, port, seconds = sys.argv[1:]
 settings = FetchSettings(
     delay=0.0, max_delay=0.0, retries=0, total_seconds=float(seconds), allow_address=(f"127.0.0.0/8:{port}",)

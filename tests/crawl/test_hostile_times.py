@@ -40,7 +40,7 @@ def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, m
             writer.write(b"x" * 1000)
             await writer.drain()
 
-    monkeypatch.setattr("webtext.crawl.fetch.body.RATE_SECONDS", 0.4)
+    monkeypatch.setattr("webtext.crawl.exchange.body.RATE_SECONDS", 0.4)
     plan = {"drips": hostile.body_drip, "stalls": stalls, "slow but steady": slow_but_steady}
     rows = outcomes(plan, min_rate=100.0)
     assert [row["reason"] for row in rows.values()] == ["too_slow", "too_slow", None]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.fetch.hosts import Hosts, Pace
+from webtext.crawl.exchange.hosts import Hosts, Pace
 
 MakeLinks = Callable[..., str]
 
@@ -229,7 +229,7 @@ def test_an_exception_in_the_fetcher_costs_one_page(
             raise RuntimeError("a bug")
         return "text/html"
 
-    monkeypatch.setattr("webtext.crawl.fetch.visit.media_type", broken)
+    monkeypatch.setattr("webtext.crawl.visits.visit.media_type", broken)
     bad, good = web.page("/bad", "x", "Content-Type: text/plain"), web.page("/good")
     rows = crawl(make_links([bad, good]), tmp_path / "pages")
     assert (rows[bad]["reason"], rows[good]["reason"]) == ("fetcher_raised", None)

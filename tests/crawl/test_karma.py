@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from webtext.base.config import recipe_settings, timestamp
 from webtext.base.errors import ConfigError
 from webtext.base.parts.identifiers import VALIDATION_RATIO
-from webtext.crawl.links.karma import Judge, is_media, is_wikipedia, link_url
+from webtext.crawl.excluded_sites import is_wikipedia
+from webtext.crawl.links.karma import Judge, is_media, link_url
 from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings
 from webtext.crawl.links.submission import Submission
 

@@ -16,7 +16,7 @@ import pytest
 from webtext.base.archives.reader import read_response_at
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
-from webtext.crawl.fetch.clock_journal import NAME
+from webtext.crawl.exchange.clock_journal import NAME
 
 sys.path.insert(0, str(Path(__file__).parent))
 

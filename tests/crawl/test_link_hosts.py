@@ -16,9 +16,9 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.crawl.fetch.frontier import in_share
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.plan import link_hosts
-from webtext.crawl.plan.link_hosts import count_hosts, over_host_cap
+from webtext.crawl.pages import link_hosts
+from webtext.crawl.pages.link_hosts import count_hosts, over_host_cap
+from webtext.crawl.visits.settings import FetchSettings
 
 MakeLinks = Callable[..., str]
 

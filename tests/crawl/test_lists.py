@@ -27,7 +27,8 @@ from webtext.crawl.links.lists import (
     check_csv,
     check_parquet,
 )
-from webtext.crawl.links.submission import LinkSource, Submission, Unreadable
+from webtext.crawl.links.submission import LinkSource, Submission
+from webtext.crawl.streams.lines import Unreadable
 
 HERE = Defaults(file="links")
 

@@ -19,8 +19,9 @@ from webtext.base.console import Console
 from webtext.base.errors import InputError, MachineError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.visits.settings import FetchSettings
 
 MakeLinks = Callable[..., str]
 
@@ -161,7 +162,8 @@ def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_p
 CHILD = """
 import sys
 from webtext.base.run import Run
-from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.visits.settings import FetchSettings
 links, out, port = sys.argv[1:]
 settings = FetchSettings(delay=0.02, part_pages=4, allow_address=(f"127.0.0.0/8:{port}",))
 fetch_pages(links, out, settings, Run.quiet())

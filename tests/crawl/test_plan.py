@@ -15,9 +15,9 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.plan.plan import DAY, Pace, make_plan, measured, plan_text
 from webtext.crawl.plan.settings import PlanSettings
+from webtext.crawl.visits.settings import FetchSettings
 
 MakeLinks = Callable[..., str]
 HOSTS = {"a.example.com": 20, "b.example.com": 5, "c.example.org": 12}

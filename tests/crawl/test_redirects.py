@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.fetch.redirects import redirect_target
+from webtext.crawl.exchange.messages import redirect_target
 
 MakeLinks = Callable[..., str]
 

@@ -24,11 +24,14 @@ from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.base.storage import Folder  # noqa: E402
 from webtext.base.workers.engine import LocalEngine  # noqa: E402
+from webtext.crawl.apis.post_states import answers_of  # noqa: E402
 from webtext.crawl.apis.refresh import Refreshed, refresh_links  # noqa: E402
 from webtext.crawl.apis.refresh_settings import RefreshSettings  # noqa: E402
 from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
-from webtext.crawl.apis.standing import answers_of  # noqa: E402
-from webtext.crawl.command import group  # noqa: E402
+from webtext.crawl.command import (
+    collect,  # noqa: E402
+    group,  # noqa: E402
+)
 from webtext.crawl.links.collect import collect_links  # noqa: E402
 from webtext.crawl.links.settings import LinkSettings  # noqa: E402
 
@@ -181,7 +184,7 @@ def test_posts_from_other_sources_do_not_change(apis: LocalApis, tmp_path: Path)
     apis.listings["r/books/top"] = [post(2)]
     answer_for(apis, post(2, score=77))
     given = ["hackernews:2016-01-01..2016-01-02", "reddit:r/books/top"]
-    links = collect_links(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    links = collect(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     asked = len(apis.requests)
     result = refreshed(links.folder.url, apis, tmp_path / "out")
     assert [request.query["id"] for request in apis.requests[asked:]] == ["t3_p2"]
@@ -193,7 +196,7 @@ def test_posts_from_other_sources_do_not_change(apis: LocalApis, tmp_path: Path)
 def test_links_without_posts_of_reddit_need_no_request(apis: LocalApis, tmp_path: Path) -> None:
     apis.stories = [{"objectID": "1", "url": url(1), "points": 9, "created_at_i": 1_451_606_400}]
     given = ["hackernews:2016-01-01..2016-01-02"]
-    links = collect_links(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    links = collect(given, str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
     result = refresh_links(links.folder.url, str(tmp_path / "out"), RefreshSettings(), ApiSettings(), RUN)
     assert rows_of(result.links) == rows_of(links)
 

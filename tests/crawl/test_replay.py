@@ -217,7 +217,7 @@ def test_a_gone_site_is_taken_only_with_the_setting(
     def lookup(host: str) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", lookup)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lookup)
     url = "http://gone.example/"
     (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
@@ -233,7 +233,7 @@ NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal
 def test_real_archives_are_replayed(
     shared_data: Path, crawl: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", lambda host: ["127.0.0.1"])
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lambda host: ["127.0.0.1"])
     names = ["fastwarc_warcfile.warc.gz", "fastwarc_warcfile.warc.lz4", "warcio_example.warc", "warcio_example.warc.gz"]
     for name in names:
         shutil.copy(shared_data / "crawl/warc" / name, tmp_path / name)

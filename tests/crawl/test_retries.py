@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.fetch.client import retry_after
-from webtext.crawl.fetch.clock_journal import NAME, ClockJournal, NotedClock
-from webtext.crawl.fetch.hosts import Hosts, Pace
-from webtext.crawl.resolver import Refused
+from webtext.crawl.exchange.clock_journal import NAME, ClockJournal, NotedClock
+from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.exchange.hosts import Hosts, Pace
+from webtext.crawl.exchange.messages import retry_after
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -76,7 +76,7 @@ def test_an_unanswered_look_up_is_retried_and_an_unknown_name_is_not(
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
     web.page("/page")
     names = ("later", "never", "unknown")
     plan = {name: f"http://{name}.example:{web.port}/page" for name in names}
@@ -221,8 +221,8 @@ def recalled(folder: Path, pace: Pace) -> Hosts:
 
 def stop_clocks(monkeypatch: pytest.MonkeyPatch, now: float = 1e9) -> None:
     """Stop the clocks, so that no time passes between writing and reading the journal, even on a busy machine."""
-    monkeypatch.setattr("webtext.crawl.fetch.hosts.time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr("webtext.crawl.fetch.clock_journal.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("webtext.crawl.exchange.hosts.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("webtext.crawl.exchange.clock_journal.time", SimpleNamespace(time=lambda: now))
 
 
 def test_clocks_are_recalled_by_a_new_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_invalid_lines_of_a_journal_are_skipped(tmp_path: Path) -> None:
 
 def test_a_long_journal_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_clocks(monkeypatch)
-    monkeypatch.setattr("webtext.crawl.fetch.clock_journal.MAX_LINES", 10)
+    monkeypatch.setattr("webtext.crawl.exchange.clock_journal.MAX_LINES", 10)
     hosts = recalled(tmp_path, Pace(delay=1.0))
     for i in range(100):
         hosts.pause("a.example", 50.0 + i)
@@ -299,7 +299,8 @@ def test_a_host_given_up_refuses_waiting_requests() -> None:
 CHILD = """
 import sys
 from webtext.base.run import Run
-from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.visits.settings import FetchSettings
 links, out, port = sys.argv[1:]
 settings = FetchSettings(delay=1.0, retries=0, allow_address=(f"127.0.0.0/8:{port}",))
 fetch_pages(links, out, settings, Run.quiet())

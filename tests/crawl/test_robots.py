@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.web.opt_outs import OPT_OUTS, header_opt_outs, obeyed, robots_tag_rules
-from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.opt_outs.check import robots_opt_outs
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
-from webtext.crawl.opt_outs.robots_opt_outs import robots_opt_outs
+from webtext.crawl.visits.settings import FetchSettings
 
 RFC_9309_EXAMPLE = b"""User-Agent: *
 Disallow: *.gif$

@@ -17,8 +17,8 @@ from webtext.base.errors import RunFailed
 from webtext.base.parts.outcomes import check_settled
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.crawl.fetch.run import fetch_pages
-from webtext.crawl.fetch.silent_sites import DAY, NAME, SilentSites
+from webtext.crawl import command
+from webtext.crawl.opt_outs.silent_sites import DAY, NAME, SilentSites
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -88,8 +88,8 @@ def run_at(
 
     def fetch(day: float, links: str, **changes: Any) -> tuple[PartSet, Any]:
         clock = SimpleNamespace(time=lambda: 1.5e9 + day * DAY)
-        monkeypatch.setattr("webtext.crawl.fetch.silent_sites.time", clock)
-        pages = fetch_pages(links, str(tmp_path / "pages"), settings_for(**changes), Run.quiet())
+        monkeypatch.setattr("webtext.crawl.opt_outs.silent_sites.time", clock)
+        pages = command.crawl(links, str(tmp_path / "pages"), settings_for(**changes), Run.quiet())
         assert pages is not None
         return pages, rows_of(pages)
 
@@ -229,8 +229,8 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return ["127.0.0.5"]
 
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
-    monkeypatch.setattr("webtext.crawl.resolver.RETRY_WAITS", (0.01, 0.01))
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = [f"http://{host}.example:{web.port}/{i}" for host in ("gone", "there") for i in range(20)]
     if kind == "warc":
         members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
@@ -254,8 +254,8 @@ def test_an_unanswered_name_is_not_gone(
     def look_up(host: str) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN if host == "a.example" else socket.EAI_FAIL, "no answer")
 
-    monkeypatch.setattr("webtext.crawl.resolver.system_lookup", look_up)
-    monkeypatch.setattr("webtext.crawl.resolver.RETRY_WAITS", (0.01, 0.01))
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = ["http://a.example/", "http://b.example/"]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(record(url, "2001-01-01T00:00:00Z", page(b"<html>")) for url in urls))
     given = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}

@@ -17,10 +17,10 @@ import pytest
 import uvloop
 from aiohttp.http_exceptions import HttpProcessingError
 
-from webtext.crawl.addresses import AddressRule, AllowedAddress
-from webtext.crawl.fetch.connections import Connections
-from webtext.crawl.fetch.session import guarded_session
-from webtext.crawl.resolver import PinnedResolver
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.exchange.connections import Connections
+from webtext.crawl.exchange.resolver import PinnedResolver
+from webtext.crawl.exchange.session import guarded_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.crawl.fetch.sniff import identified_type, media_type
+from webtext.crawl.exchange.messages import Exchange
 from webtext.crawl.pages.cdxj import read_index_line
-from webtext.crawl.pages.warc_writer import Exchange
+from webtext.crawl.visits.sniff import identified_type, media_type
 
 sys.path.insert(0, str(Path(__file__).parent))
 

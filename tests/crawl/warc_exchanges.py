@@ -8,8 +8,9 @@ from fastwarc.warc import ArchiveIterator as FastIterator
 from fastwarc.warc import WarcRecordType
 from warcio.archiveiterator import ArchiveIterator
 
+from webtext.crawl.exchange.messages import Exchange
 from webtext.crawl.pages.cdxj import index_bytes
-from webtext.crawl.pages.warc_writer import Exchange, Stored, WarcWriter
+from webtext.crawl.pages.warc_writer import Stored, WarcWriter
 
 BODY = b"<html><p>Hello</p></html>"
 

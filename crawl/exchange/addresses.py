@@ -61,7 +61,7 @@ SERVICE_PORTS = frozenset(
     + [1433, 1521, 2375, 2379, 3306, 3389, 5432, 5672, 5900, 5984, 6379, 9042, 9200, 9300, 11211, 27017]
 )
 
-# Reasons for refusing a connection, as counted in the fetch log (`crawl/fetch/reasons.py`).
+# Reasons for refusing a connection, as counted in the fetch log (`crawl/reasons.py`).
 ADDRESS_NOT_PUBLIC = "address_not_public"
 PORT_NOT_WEB = "port_not_web"
 CONTACT_MISSING = "contact_missing"

@@ -1,21 +1,28 @@
-"""Failed exchanges, each with its reason for the fetch log."""
+"""Exchanges that failed or were refused, each with its reason for the fetch log."""
 
 from __future__ import annotations
 
+import socket
 import ssl
 
 import aiohttp
 
-from webtext.crawl.resolver import is_unanswered
 
-
-class Failure(Exception):
-    """A failed exchange. `reason` is one of the fetch log's, and `cause` explains it to people."""
+class _NoPage(Exception):
+    """`reason` is one of the fetch log's, and `cause` explains it to people."""
 
     def __init__(self, reason: str, cause: str = "") -> None:
         super().__init__(f"{reason}: {cause}" if cause else reason)
         self.reason = reason
         self.cause = cause or None
+
+
+class Failure(_NoPage):
+    """A failed exchange."""
+
+
+class Refused(_NoPage):
+    """A refused connection, or an answer that is not kept."""
 
 
 class NotConnected(Failure):
@@ -30,6 +37,11 @@ def dns_failure(error: OSError) -> Failure:
     """
     reason = "dns_unanswered" if is_unanswered(error) else "dns_failed"
     return Failure(reason, str(error) or type(error).__name__)
+
+
+def is_unanswered(error: OSError) -> bool:
+    """Whether the look-up itself failed (no answer, server failure), so that the name may still have an address."""
+    return error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 def failure_of(error: Exception) -> Failure:

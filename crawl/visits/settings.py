@@ -5,25 +5,51 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from webtext.base.config import setting
-from webtext.base.errors import ConfigError
-from webtext.crawl.addresses import AllowedAddress
-from webtext.crawl.archives.settings import ArchiveSettings
+from webtext.base.config import setting, timestamp
+from webtext.base.errors import ConfigError, did_you_mean
+from webtext.crawl.exchange.addresses import AllowedAddress
+from webtext.crawl.user_agent import check_contact
+
+WEB, COMMON_CRAWL, WAYBACK, WARC = SOURCES = ("web", "common-crawl", "wayback", "warc")
 
 RETRY_SECONDS = 30.0
 MIN_JITTER, MAX_JITTER = 0.5, 1.5  # random factor of the wait before a retry, to spread out links that failed together
-
-_CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII allowed in a header's comment
-
 
 WHOLE = (1, 1)  # the share that has all links
 _SHARE = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSettings(ArchiveSettings):
-    """How pages are fetched. Pace and part sizes are not in the recipe, so they may change during a crawl."""
+class FetchSettings:
+    """How pages are fetched. Pace, part sizes and the location of archives are not in the recipe: they may change."""
 
+    sources: tuple[str, ...] = setting(
+        (WEB,), f"sources of pages in the order to try: {', '.join(SOURCES)}; separated by commas", flag="--from"
+    )
+    archive_before: str | None = setting(
+        None, "take an archive's newest capture before this moment; off: the capture nearest to the vote"
+    )
+    take_gone_sites: bool = setting(
+        False, "take archived pages of sites that are gone: the host name doesn't exist, or the site never answered"
+    )
+    gone_runs: int = setting(3, "runs in which a site was asked and didn't answer, before it counts as gone")
+    gone_days: float = setting(30.0, "days from the first of these runs to the latest; 30 is RFC 9309's example")
+    archive_delay: float = setting(1.0, "seconds between two requests to an archive, per connection", in_recipe=False)
+    wayback_cdx: str = setting("https://web.archive.org/cdx/search/cdx", "URL of the CDX server that lists captures")
+    wayback_replay: str = setting("https://web.archive.org/web", "URL of the replay; /TIMESTAMPid_/URL is appended")
+    cc_index: tuple[str, ...] = setting(
+        (), "Common Crawl's columnar index: Parquet files or folders, local or fsspec; repeatable", in_recipe=False
+    )
+    cc_data: str = setting(
+        "https://data.commoncrawl.org", "URL or folder of Common Crawl's WARC files", in_recipe=False
+    )
+    cc_connections: int = setting(4, "connections to Common Crawl's file server", in_recipe=False)
+    cc_max_gap: int = setting(
+        128 * 1024, "largest gap, in bytes, between records that one request fetches", in_recipe=False
+    )
+    warc: tuple[str, ...] = setting(
+        (), "WARC files to take pages from: files, folders, patterns; repeatable", in_recipe=False
+    )
     contact: str | None = setting(
         None, "e-mail or URL for the User-Agent, so that sites can reach you; required outside loopback"
     )
@@ -73,7 +99,7 @@ class FetchSettings(ArchiveSettings):
     part_seconds: float = setting(300.0, "seconds after which a part is published", in_recipe=False)
 
     def __post_init__(self) -> None:
-        ArchiveSettings.__post_init__(self)  # a dataclass with slots has no super()
+        self._check_archives()
         for name in ("concurrency", "max_bytes", "max_host_failures", "max_pages_per_host", "part_pages", "part_bytes"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ConfigError(f"[crawl.fetch] {name} = {value}: expected at least 1")
@@ -88,6 +114,36 @@ class FetchSettings(ArchiveSettings):
             AllowedAddress.parse(address)
         self.share_of()
 
+    def _check_archives(self) -> None:
+        sources = tuple(name.strip() for text in self.sources for name in text.split(","))
+        object.__setattr__(self, "sources", sources)
+        _check_sources(sources)
+        for source, option, given in ((COMMON_CRAWL, "cc-index", self.cc_index), (WARC, "warc", self.warc)):
+            if bool(given) != (source in sources):
+                raise ConfigError(f"--from {source} and --{option} go together", f"give both, e.g. --{option} FOLDER")
+        if self.cc_connections < 1 or self.cc_max_gap < 0 or not self.archive_delay >= 0:
+            raise ConfigError(
+                f"[crawl.fetch] cc_connections = {self.cc_connections}, cc_max_gap = {self.cc_max_gap}, "
+                f"archive_delay = {self.archive_delay}: expected at least 1, 0 and 0"
+            )
+        if self.gone_runs < 1 or not self.gone_days >= 0:
+            raise ConfigError(
+                f"[crawl.fetch] gone_runs = {self.gone_runs}, gone_days = {self.gone_days}: expected at least 1 and 0"
+            )
+        for name in ("wayback_cdx", "wayback_replay"):
+            if not getattr(self, name).startswith(("http://", "https://")):
+                raise ConfigError(f"[crawl.fetch] {name} = {getattr(self, name)!r}: expected an http(s) URL")
+        for path in self.cc_index:
+            if path.startswith(("http://", "https://")):
+                raise ConfigError(f"--cc-index '{path}' is an HTTP URL", "name a folder, or s3://commoncrawl/...")
+        _ = self.before
+
+    @property
+    def before(self) -> int | None:
+        """`archive_before` in UTC seconds."""
+        moment = self.archive_before
+        return None if moment is None else timestamp(moment, "[crawl.fetch] archive_before")
+
     def share_of(self) -> tuple[int, int]:
         """`share` as (k, n).
 
@@ -101,10 +157,9 @@ class FetchSettings(ArchiveSettings):
         return part, n_parts
 
 
-def check_contact(contact: str | None, name: str) -> None:
-    """Raise ConfigError if a contact is not allowed in a User-Agent."""
-    if contact is not None and not _CONTACT.fullmatch(contact):
-        raise ConfigError(
-            f"{name} = {contact!r}: not allowed in a User-Agent",
-            "use an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
-        )
+def _check_sources(sources: tuple[str, ...]) -> None:
+    for name in sources:
+        if name not in SOURCES:
+            raise ConfigError(f"--from: unknown source '{name}'", did_you_mean(name, SOURCES))
+    if len(set(sources)) < len(sources) or not sources:
+        raise ConfigError(f"--from '{','.join(sources)}': expected one or more sources, each once")

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from webtext.crawl.fetch.clock_journal import FORGOTTEN_SECONDS, ClockJournal, NotedClock
-from webtext.crawl.fetch.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
-from webtext.crawl.resolver import Refused
+from webtext.crawl.exchange.clock_journal import FORGOTTEN_SECONDS, ClockJournal, NotedClock
+from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 
 MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey, as in Nutch and StormCrawler
 FIRST_BACKOFF = 1.0  # the shortest delay, in seconds, after a host's first failure

@@ -15,8 +15,8 @@ from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
 
-from webtext.crawl.addresses import AddressRule
-from webtext.crawl.resolver import PinnedResolver, guarded_socket
+from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.resolver import PinnedResolver, guarded_socket
 
 if TYPE_CHECKING:
     from aiohttp.client_reqrep import ConnectionKey

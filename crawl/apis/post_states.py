@@ -21,9 +21,9 @@ from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.crawl.apis.harvest import HarvestFiles, Step, harvest
-from webtext.crawl.apis.harvested import reddit_removal
 from webtext.crawl.apis.reddit_api import NAMES_AT_A_TIME, Reddit, open_reddit
 from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.links.harvested import reddit_removal
 from webtext.crawl.streams.lines import read_lines
 
 KINDS = {"reddit": "t3_", "reddit-comment": "t1_"}
@@ -33,7 +33,7 @@ _ID = re.compile("[0-9a-z]{1,13}")
 _REMEDY = "remove that folder to request its posts again"
 
 
-class Standing(msgspec.Struct, frozen=True):
+class PostState(msgspec.Struct, frozen=True):
     """A post today; `removed` is the reason if it is gone, `score` is None if Reddit gave none."""
 
     name: str
@@ -46,7 +46,7 @@ class Reading(msgspec.Struct, frozen=True):
     """One line of the files: the post, and the UTC second of the answer."""
 
     retrieved: int
-    data: Standing
+    data: PostState
 
 
 def full_name(source: str, post_id: str) -> str | None:
@@ -140,13 +140,13 @@ class _Posts:
         if not names:
             return Step([], int(time.time()), None)
         found, read = await self._reddit.info(names)
-        standing = [msgspec.to_builtins(_standing(name, found.get(name))) for name in names]
-        return Step(standing, read, str(self._position) if len(names) == NAMES_AT_A_TIME else None)
+        states = [msgspec.to_builtins(_state(name, found.get(name))) for name in names]
+        return Step(states, read, str(self._position) if len(names) == NAMES_AT_A_TIME else None)
 
 
-def _standing(name: str, data: Mapping[str, Any] | None) -> Standing:
+def _state(name: str, data: Mapping[str, Any] | None) -> PostState:
     if data is None:
-        return Standing(name, None, False, MISSING)
+        return PostState(name, None, False, MISSING)
     author, category, text = (
         value if isinstance(value, str) else None
         for value in (data.get("author"), data.get("removed_by_category"), data.get("selftext") or data.get("body"))
@@ -154,7 +154,7 @@ def _standing(name: str, data: Mapping[str, Any] | None) -> Standing:
     score = data.get("score")
     is_score = isinstance(score, int) and not isinstance(score, bool) and -(2**63) <= score < 2**63
     removed = reddit_removal(author, text, category)
-    return Standing(name, score if is_score else None, data.get("over_18") is True, removed)
+    return PostState(name, score if is_score else None, data.get("over_18") is True, removed)
 
 
 def _names(links: PartSet, part: Part) -> Iterator[str]:

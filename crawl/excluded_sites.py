@@ -1,13 +1,21 @@
-"""Sites that a redirect may not lead to: those that the links' recipe excludes, and domains on user blocklists."""
+"""Sites that are neither collected nor reached by a redirect: Reddit, Wikipedia, and domains on users' blocklists."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from webtext.base.web.urls import host_of, registrable_domain
+from webtext.base.web.urls import host_of, path_of, registrable_domain
 from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.links.karma import REDDIT_DOMAINS, is_wikipedia
+
+REDDIT_DOMAINS = frozenset({"reddit.com", "redd.it", "redditmedia.com", "reddituploads.com", "redditstatic.com"})
+WIKIPEDIA_DOMAINS = frozenset(
+    # Wikipedia's own domains, then sites that show little but its articles. Wikia and Wiktionary are not mirrors.
+    {"wikipedia.org", "wikipedia.com", "enwp.org"}
+    | {"wikiwand.com", "wikivisually.com", "wikimili.com", "wiki2.org", "wikizero.com", "thefullwiki.org"}
+)
+WIKIMEDIA_DOMAIN = "wikimedia.org"
+WIKIPEDIA_OVER_TLS = "secure.wikimedia.org"  # until 2011; its paths are /wikipedia/LANGUAGE/wiki/ARTICLE
 
 
 class Exclusions:
@@ -30,6 +38,18 @@ class Exclusions:
         if not self._keeps_wikipedia and is_wikipedia(url):
             return True
         return self._domains.blocks(host_of(url))
+
+
+def is_wikipedia(url: str) -> bool:
+    """Whether a canonical URL leads to Wikipedia in any language, to a mirror, or to its old HTTPS address.
+
+    >>> is_wikipedia("https://de.m.wikipedia.org/wiki/A"), is_wikipedia("http://en.wiktionary.org/wiki/a")
+    (True, False)
+    """
+    domain = registrable_domain(url)
+    if domain == WIKIMEDIA_DOMAIN:
+        return host_of(url) == WIKIPEDIA_OVER_TLS and path_of(url).startswith("/wikipedia/")
+    return domain in WIKIPEDIA_DOMAINS
 
 
 def unnamed_lists(link_settings: Mapping[str, Any], domains: DomainBlocklists) -> list[str]:

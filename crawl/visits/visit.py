@@ -1,9 +1,4 @@
-"""Visits one link: follows its URL, by the rules, to a page or to the reason why it has none.
-
-Each hop checks, in this order: whether the host was given up, address, robots.txt, request, redirect, status, opt-outs
-in headers, content type, opt-outs in meta tags. After a failure that may pass, the next try resumes at the hop that
-failed.
-"""
+"""The visit of one link, on the web or in an archive: what is recorded of it, and the rules for every answer."""
 
 from __future__ import annotations
 
@@ -11,23 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
-from webtext.crawl.fetch.client import Client, Limits, Reply, lower_headers, retry_after
-from webtext.crawl.fetch.failures import Failure
-from webtext.crawl.fetch.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
-from webtext.crawl.fetch.redirects import is_redirect, redirect_target
-from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.fetch.sniff import TEXT_TYPES, identified_type, media_type
-from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.pages.warc_writer import Exchange, Headers
-from webtext.crawl.resolver import Refused
+from webtext.crawl.exchange.client import Limits
+from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.messages import Exchange, Headers, lower_headers, redirect_target
+from webtext.crawl.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
 from webtext.crawl.tracking import without_tracking
+from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.visits.sniff import TEXT_TYPES, identified_type, media_type
 
 PAGE_STATUSES = frozenset({200, 203})
 MAX_CAUSE = 200  # characters
-HEADERS = {
-    "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
-    "Accept-Encoding": "gzip",  # bodies are stored as they come, so ask only for what every WARC reader decodes
-}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,66 +79,14 @@ class Known:
             raise Failure(REDIRECTS_TO_LINK)
 
 
-class Visitor:
-    """Visits links on the web."""
-
-    def __init__(
-        self,
-        client: Client,
-        opt_outs: OptOutCheck,
-        settings: FetchSettings,
-        known: Known,
-    ) -> None:
-        self._client = client
-        self._opt_outs = opt_outs
-        self._settings = settings
-        self._limits = Limits(
-            max_bytes=settings.max_bytes,
-            total_seconds=settings.total_seconds,
-            connect_seconds=settings.connect_seconds,
-            min_rate=settings.min_rate,
-        )
-        self._known = known
-
-    async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
-        """Follow `url` to its page, or resume an earlier try. Never raises because of what the web does."""
-        visit = earlier or Visit(url=url, at=url)
-        visit.n_tries += 1
-        visit.reason = visit.cause = None
-        visit.retry_after = 0.0
-        try:
-            await self._follow(visit)
-        except (Failure, Refused) as error:
-            visit.fail(error)
-        return visit
-
-    async def _follow(self, visit: Visit) -> None:
-        while True:
-            reply = await self._request(visit, visit.at)
-            visit.final_url, visit.status = visit.at, reply.status
-            visit.seconds = (visit.seconds or 0.0) + reply.seconds
-            visit.retry_after = retry_after(reply.header("retry-after"), reply.header("date"))
-            if not is_redirect(reply.status):
-                break
-            visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
-            self._known.check(visit, visit.at)
-        visit.note(header_opt_outs(lower_headers(reply.headers)))
-        reason = objection(reply.status, reply.headers, self._settings) if reply.body is None else None
-        if reason is not None:
-            raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
-        exchange = _exchange(reply)
-        refuse_marked_page(visit, reply.body or b"", reply.headers, self._settings)
-        if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
-            raise Failure(REDIRECTS_TO_LINK)
-        visit.exchange = exchange
-
-    async def _request(self, visit: Visit, url: str) -> Reply:
-        await self._opt_outs.ask(visit, url)
-        visit.requests += 1
-        return await self._client.get(url, HEADERS, self._limits, self._wants_body)
-
-    def _wants_body(self, status: int, headers: Headers) -> bool:
-        return objection(status, headers, self._settings) is None
+def limits_of(settings: FetchSettings, *, min_rate: float = 0.0) -> Limits:
+    """Return the limits of one exchange in these settings."""
+    return Limits(
+        max_bytes=settings.max_bytes,
+        total_seconds=settings.total_seconds,
+        connect_seconds=settings.connect_seconds,
+        min_rate=min_rate,
+    )
 
 
 def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> str:
@@ -194,20 +130,3 @@ def text_type(body: bytes, content_encoding: str) -> str | None:
     if identified is not None and identified not in TEXT_TYPES:
         raise Refused("not_text", f"begins as {identified}")
     return identified
-
-
-def _exchange(reply: Reply) -> Exchange:
-    """Convert the reply to the exchange to store. Raises Refused if its first bytes are not text."""
-    body = reply.body or b""
-    identified = text_type(body, reply.header("content-encoding") or "")
-    return Exchange(
-        url=reply.url,
-        captured=reply.captured,
-        address=reply.address,
-        request=reply.request,
-        status=reply.status,
-        status_line=reply.status_line,
-        headers=reply.headers,
-        body=body,
-        identified_type=identified,
-    )

@@ -19,7 +19,8 @@ from typing import Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from webtext.crawl.addresses import AddressRule
+from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.failures import Refused, is_unanswered
 
 LOOKUP_SECONDS = 20.0
 LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool can have only five threads
@@ -30,15 +31,6 @@ RETRY_WAITS = (1.0, 2.0)  # seconds before retrying a look-up that no name serve
 RECEIVE_BYTES = 96 * 1024  # a socket's receive buffer, which the kernel doubles: the most that one read returns
 
 Lookup = Callable[[str], list[str]]
-
-
-class Refused(Exception):
-    """A refused connection, or an answer that is not kept; `reason` is the fetch log's, `cause` for people."""
-
-    def __init__(self, reason: str, cause: str = "") -> None:
-        super().__init__(f"{reason}: {cause}" if cause else reason)
-        self.reason = reason
-        self.cause = cause or None
 
 
 class PinnedResolver(AbstractResolver):
@@ -142,11 +134,6 @@ def system_lookup(host: str) -> list[str]:
     if not answers:
         raise socket.gaierror(socket.EAI_NONAME, "no address")
     return answers
-
-
-def is_unanswered(error: OSError) -> bool:
-    """Whether the look-up itself failed (no answer, server failure), so that the name may still have an address."""
-    return error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:

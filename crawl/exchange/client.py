@@ -12,21 +12,19 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from types import TracebackType
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
 
 from webtext.base.web.urls import host_of, port_of
-from webtext.crawl.addresses import AddressRule
-from webtext.crawl.fetch.body import MinimumRate, read_body
-from webtext.crawl.fetch.connections import Connections
-from webtext.crawl.fetch.failures import Failure, NotConnected, dns_failure, failure_of
-from webtext.crawl.fetch.hosts import Hosts
-from webtext.crawl.fetch.spool import SpoolMemory
-from webtext.crawl.pages.warc_writer import Headers
-from webtext.crawl.resolver import PinnedResolver
+from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.body import MinimumRate, SpoolMemory, read_body
+from webtext.crawl.exchange.connections import Connections
+from webtext.crawl.exchange.failures import Failure, NotConnected, dns_failure, failure_of
+from webtext.crawl.exchange.hosts import Hosts
+from webtext.crawl.exchange.messages import Headers, retry_after
+from webtext.crawl.exchange.resolver import PinnedResolver
 
 MAX_TRIED_ADDRESSES = 3
 KEEP_ALIVE_MARGIN = 2.0  # seconds beyond the delay: most hosts get two requests, and idle TLS connections are large
@@ -199,35 +197,3 @@ def host_and_port(url: str) -> tuple[str, int]:
     (('::1', 8080), ('example.com', 443))
     """
     return host_of(url).strip("[]"), port_of(url)
-
-
-def lower_headers(headers: Headers) -> list[tuple[str, str]]:
-    """Return the headers as text, with names in lower case."""
-    return [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in headers]
-
-
-def retry_after(value: str | None, date: str | None = None) -> float:
-    """Return the seconds that a Retry-After header asks for (RFC 9110 section 10.2.3), 0 if it is invalid or missing.
-
-    A date is compared with the answer's own Date header if there is one, because clocks differ.
-
-    >>> retry_after("120"), retry_after("Fri, 31 Dec 1999 23:59:59 GMT", "Fri, 31 Dec 1999 23:58:59 GMT")
-    (120.0, 60.0)
-    >>> retry_after("NaN"), retry_after("-5"), retry_after(None)
-    (0.0, 0.0, 0.0)
-    """
-    text = (value or "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:12])
-    until = _http_date(text)
-    if until is None:
-        return 0.0
-    now = _http_date(date or "")
-    return max(0.0, until - (time.time() if now is None else now))
-
-
-def _http_date(text: str) -> float | None:
-    try:
-        return parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None

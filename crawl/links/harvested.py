@@ -13,8 +13,8 @@ from typing import BinaryIO
 import msgspec
 
 from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, whole_number
-from webtext.crawl.links.submission import Dropped, Submission, Unreadable
-from webtext.crawl.streams.lines import read_lines
+from webtext.crawl.links.submission import Dropped, Submission
+from webtext.crawl.streams.lines import Unreadable, read_lines
 
 DELETED_BY_USER = "deleted_by_user"
 REMOVED_BY_MODERATOR = "removed_by_moderator"

@@ -22,9 +22,9 @@ from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
-from webtext.crawl.addresses import AddressRule
-from webtext.crawl.fetch.session import MAX_HEADER_BYTES, MAX_HEADERS, READ_BYTES, guarded_connector, n_unread
-from webtext.crawl.resolver import PinnedResolver
+from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.resolver import PinnedResolver
+from webtext.crawl.exchange.session import MAX_HEADER_BYTES, MAX_HEADERS, READ_BYTES, guarded_connector, n_unread
 
 ORIGINS_KNOWN = 4096
 

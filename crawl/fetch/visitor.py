@@ -1,0 +1,96 @@
+"""Visits one link: follows its URL, by the rules, to a page or to the reason why it has none.
+
+Each hop checks, in this order: whether the host was given up, address, robots.txt, request, redirect, status, opt-outs
+in headers, content type, opt-outs in meta tags. After a failure that may pass, the next try resumes at the hop that
+failed.
+"""
+
+from __future__ import annotations
+
+from webtext.base.web.opt_outs import header_opt_outs
+from webtext.crawl.exchange.client import Client, Reply
+from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, lower_headers, retry_after
+from webtext.crawl.opt_outs.check import OptOutCheck
+from webtext.crawl.reasons import REDIRECTS_TO_LINK
+from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.visits.visit import Known, Visit, limits_of, next_hop, objection, refuse_marked_page, text_type
+
+HEADERS = {
+    "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
+    "Accept-Encoding": "gzip",  # bodies are stored as they come, so ask only for what every WARC reader decodes
+}
+
+
+class Visitor:
+    """Visits links on the web."""
+
+    def __init__(
+        self,
+        client: Client,
+        opt_outs: OptOutCheck,
+        settings: FetchSettings,
+        known: Known,
+    ) -> None:
+        self._client = client
+        self._opt_outs = opt_outs
+        self._settings = settings
+        self._limits = limits_of(settings, min_rate=settings.min_rate)
+        self._known = known
+
+    async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
+        """Follow `url` to its page, or resume an earlier try. Never raises because of what the web does."""
+        visit = earlier or Visit(url=url, at=url)
+        visit.n_tries += 1
+        visit.reason = visit.cause = None
+        visit.retry_after = 0.0
+        try:
+            await self._follow(visit)
+        except (Failure, Refused) as error:
+            visit.fail(error)
+        return visit
+
+    async def _follow(self, visit: Visit) -> None:
+        while True:
+            reply = await self._request(visit, visit.at)
+            visit.final_url, visit.status = visit.at, reply.status
+            visit.seconds = (visit.seconds or 0.0) + reply.seconds
+            visit.retry_after = retry_after(reply.header("retry-after"), reply.header("date"))
+            if not is_redirect(reply.status):
+                break
+            visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
+            self._known.check(visit, visit.at)
+        visit.note(header_opt_outs(lower_headers(reply.headers)))
+        reason = objection(reply.status, reply.headers, self._settings) if reply.body is None else None
+        if reason is not None:
+            raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
+        exchange = _exchange(reply)
+        refuse_marked_page(visit, reply.body or b"", reply.headers, self._settings)
+        if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
+            raise Failure(REDIRECTS_TO_LINK)
+        visit.exchange = exchange
+
+    async def _request(self, visit: Visit, url: str) -> Reply:
+        await self._opt_outs.ask(visit, url)
+        visit.requests += 1
+        return await self._client.get(url, HEADERS, self._limits, self._wants_body)
+
+    def _wants_body(self, status: int, headers: Headers) -> bool:
+        return objection(status, headers, self._settings) is None
+
+
+def _exchange(reply: Reply) -> Exchange:
+    """Convert the reply to the exchange to store. Raises Refused if its first bytes are not text."""
+    body = reply.body or b""
+    identified = text_type(body, reply.header("content-encoding") or "")
+    return Exchange(
+        url=reply.url,
+        captured=reply.captured,
+        address=reply.address,
+        request=reply.request,
+        status=reply.status,
+        status_line=reply.status_line,
+        headers=reply.headers,
+        body=body,
+        identified_type=identified,
+    )
