@@ -24,7 +24,7 @@ _SAMPLE = click.option(
 )
 
 
-@verb(_commands, "build", config_argument=True)
+@verb(_commands, "build", workers=True, config_argument=True)
 @_SAMPLE
 def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | None) -> None:
     """Build from links to tokens: run every stage that CONFIG asks for, and skip what is done.
@@ -73,7 +73,7 @@ def _estimate(config: BuildConfig, layout: Layout) -> tuple[dict[str, Any], list
     return {"estimate": estimate}, [estimate_text(estimate), ""]
 
 
-@verb(_commands, "pretrain", config_argument=True)
+@verb(_commands, "pretrain", workers=True, config_argument=True)
 @_SAMPLE
 def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | None) -> None:
     """Build, then train a GPT-2 on the tokens, evaluate and export it.
@@ -136,7 +136,7 @@ Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in D
 """
 
 
-@verb(_commands, "demo", epilog=DEMO_EXAMPLES)
+@verb(_commands, "demo", workers=True, epilog=DEMO_EXAMPLES)
 @click.option("--out", default=DEMO_FOLDER, show_default=True, help="Folder for everything the demo writes.")
 def demo(run: Run, out: str) -> None:
     """Run the whole pipeline on a small web served by this machine: links, pages, corpus, tokens, a trained GPT-2, a report.

@@ -17,25 +17,30 @@ import click
 from webtext.base.config import check_section_names, choices, field_types, from_table, load_config, section_of
 from webtext.base.errors import ConfigError, did_you_mean
 
+DEFAULT_MEMORY_MIB = 2048
 CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for each stage.")
-GLOBAL_OPTIONS = [
-    click.option(
-        "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
-    ),
+SET_OPTION = click.option(
+    "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
+)
+WORKER_OPTIONS = [
     click.option("--engine", type=click.Choice(["local"]), default="local", help="Engine that runs the tasks."),
     click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one per core]"),
     click.option(
         "--worker-memory",
         metavar="MIB",
         type=click.IntRange(128),
-        default=2048,
+        default=DEFAULT_MEMORY_MIB,
         show_default=True,
         help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
+]
+OUTPUT_OPTIONS = [
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."),
     click.option("--quiet", is_flag=True, help="Print errors and warnings only."),
     click.option("--dry-run", is_flag=True, help="Print what the command would do, and write nothing."),
 ]
+_HELP = ("help", "_click_default_help")  # names that versions of click give the option --help
+MAX_UNGROUPED = 15  # a longer list of options is printed in groups
 
 
 def verb(
@@ -46,6 +51,7 @@ def verb(
     section: str = "",
     also_read: Mapping[str, type] | None = None,
     config_argument: bool = False,
+    workers: bool = False,
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
@@ -54,7 +60,8 @@ def verb(
     If `settings` is a class, the function receives an instance of it; if it is a mapping section -> class, a dict
     section -> instance. `also_read` adds sections of other verbs to that dict. They have no options: their values come
     from the file and `--set`. With `config_argument` the verb works on an entire config file: CONFIG is its argument,
-    and the function receives `config_path` and `overrides` unresolved.
+    and the function receives `config_path` and `overrides` unresolved. Only with `workers` does it have options for the
+    engine, for verbs that make parts.
     """
     classes = _by_section(settings, section)
     read = {**classes, **(also_read or {})}
@@ -65,12 +72,12 @@ def verb(
             *,
             config_path: str | None,
             overrides: tuple[str, ...],
-            engine: str,
-            workers: int | None,
-            worker_memory: int,
             as_json: bool,
             quiet: bool,
             dry_run: bool,
+            engine: str = "local",
+            workers: int | None = None,
+            worker_memory: int = DEFAULT_MEMORY_MIB,
             **arguments: Any,
         ) -> Any:
             from webtext.base.console import Console
@@ -88,16 +95,39 @@ def verb(
             with LocalEngine(workers=workers, limits=limits, quiet=mode != "human") as local:
                 return function(run=Run(local, Console(mode), dry_run), **arguments)
 
-        make_command: Callable[..., click.Command] = click.command(name, **kwargs)
-        command = make_command(callback)
+        command = click.command(name, cls=_Command, **kwargs)(callback)
+        for title, cls in classes.items():
+            for field in dataclasses.fields(cls):
+                _option(cls, field)(command)
+                command.titles[field.name] = f"Settings [{title}]"
+        n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
-        options = [_option(cls, field) for cls in classes.values() for field in dataclasses.fields(cls)]
-        for decorate in (*options, config, *GLOBAL_OPTIONS):
+        for decorate in (config, SET_OPTION, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
             decorate(command)
+        command.titles |= dict.fromkeys([*(str(each.name) for each in command.params[n_own:]), *_HELP], "Common options")
         group.add_command(command)
         return command
 
     return register
+
+
+class _Command(click.Command):
+    """A verb whose help prints many options in groups: its own, those of each section of settings, the common ones."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.titles: dict[str, str] = {}  # name of an option -> title of its group
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {}
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        for option in options:
+            title = self.titles.get(str(option.name), "Options") if len(options) > MAX_UNGROUPED else "Options"
+            if record := option.get_help_record(ctx):
+                groups.setdefault(title, []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def resolve(

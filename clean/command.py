@@ -58,6 +58,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
 @verb(
     group,
     "run",
+    workers=True,
     settings={
         EXTRACT: ExtractSettings,
         REMOVE: RemovalSettings,
@@ -104,7 +105,7 @@ Writes: DIR, a part set of documents in every language
 """
 
 
-@verb(group, "extract", settings=ExtractSettings, section=EXTRACT, epilog=EXTRACT_EXAMPLES)
+@verb(group, "extract", workers=True, settings=ExtractSettings, section=EXTRACT, epilog=EXTRACT_EXAMPLES)
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
@@ -136,6 +137,7 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 @verb(
     group,
     "filter",
+    workers=True,
     settings={REMOVE: RemovalSettings, VOTES: VoteSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings},
     epilog=FILTER_EXAMPLES,
 )
@@ -170,7 +172,7 @@ Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 """
 
 
-@verb(group, "dedup", settings={REMOVE: RemovalSettings, DEDUP: DedupSettings}, epilog=DEDUP_EXAMPLES)
+@verb(group, "dedup", workers=True, settings={REMOVE: RemovalSettings, DEDUP: DedupSettings}, epilog=DEDUP_EXAMPLES)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
@@ -194,7 +196,14 @@ Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files);
 """
 
 
-@verb(group, "decontaminate", settings=DecontaminationSettings, section=DECONTAMINATE, epilog=DECONTAMINATE_EXAMPLES)
+@verb(
+    group,
+    "decontaminate",
+    workers=True,
+    settings=DecontaminationSettings,
+    section=DECONTAMINATE,
+    epilog=DECONTAMINATE_EXAMPLES,
+)
 @click.argument("documents", nargs=-1, metavar="[DOCUMENTS...]")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 @click.option("--keep-filter", metavar="FILE", help="Write only a Bloom filter of the documents' n-grams.")
@@ -243,7 +252,7 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 """
 
 
-@verb(group, "release", epilog=RELEASE_EXAMPLES)
+@verb(group, "release", workers=True, epilog=RELEASE_EXAMPLES)
 @click.argument("build", metavar="BUILD")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 @click.option("--check", metavar="RELEASE", help="Print how many texts of this release BUILD also has; write nothing.")

@@ -84,7 +84,7 @@ Writes: DIR, a part set of links
 """
 
 
-@verb(group, "links", settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
+@verb(group, "links", workers=True, settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER|API...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
@@ -143,7 +143,7 @@ Writes: DIR/links, the links that still count, and DIR/removals, those that lost
 """
 
 
-@verb(group, "refresh", settings={REFRESH: RefreshSettings, API: ApiSettings}, epilog=REFRESH_EXAMPLES)
+@verb(group, "refresh", workers=True, settings={REFRESH: RefreshSettings, API: ApiSettings}, epilog=REFRESH_EXAMPLES)
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> None:

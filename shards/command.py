@@ -26,7 +26,7 @@ Writes: DIR, a part set of tokens: .tok files, and a row for every document
 """
 
 
-@verb(group, "pack", settings=PackSettings, section="shards", epilog=PACK_EXAMPLES)
+@verb(group, "pack", workers=True, settings=PackSettings, section="shards", epilog=PACK_EXAMPLES)
 @click.argument("documents", metavar="DOCUMENTS")
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer: tokenizer.json, or another known format.")
 @click.option("--out", metavar="DIR", help="Folder for the token set.")
@@ -151,7 +151,7 @@ Writes: DIR, a part set of tokens; or files of another trainer
 _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove", "parquet"])
 
 
-@verb(group, "convert", settings=PackSettings, section="shards", epilog=CONVERT_EXAMPLES)
+@verb(group, "convert", workers=True, settings=PackSettings, section="shards", epilog=CONVERT_EXAMPLES)
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--from", "source_format", type=_FORMAT, help="Make a token set from files in this format.")
 @click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")

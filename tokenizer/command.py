@@ -63,7 +63,7 @@ Writes: FILE, and its manifest next to it
 """
 
 
-@verb(group, "train", settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES)
+@verb(group, "train", workers=True, settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
 @click.option("--out", metavar="FILE", help="tokenizer.json, a name ending in .tiktoken, or a folder.")
 def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: str | None) -> None:
@@ -107,7 +107,7 @@ Writes: FILE (with --lines and .npy also FILE.offsets.npy), or standard output
 """
 
 
-@verb(group, "encode", epilog=ENCODE_EXAMPLES)
+@verb(group, "encode", workers=True, epilog=ENCODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE]")
 @_TOKENIZER
 @_ALLOW
@@ -264,7 +264,7 @@ Writes: nothing
 """
 
 
-@verb(group, "score", epilog=SCORE_EXAMPLES)
+@verb(group, "score", workers=True, epilog=SCORE_EXAMPLES)
 @click.argument("paths", nargs=-1, required=True, metavar="TOKENIZER...")
 @click.option("--on", "inputs", multiple=True, required=True, metavar="SET|FILE|LANG=FILE", help="Texts to measure on.")
 @click.option("--reference", metavar="LANG", help="Language that parity compares with.  [default: en, or the first]")

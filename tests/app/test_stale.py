@@ -55,7 +55,7 @@ def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_a
         return capsys.readouterr().out
 
     built("")
-    assert run(["train", "run", tokens, "--out", str(build / "model"), "--config", str(config), "--workers", "1"]) == 0
+    assert run(["train", "run", tokens, "--out", str(build / "model"), "--config", str(config)]) == 0
     capsys.readouterr()
     assert stale_in(Layout(str(build))) == make_report(str(build))["stale"] == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from webtext.base import command
 from webtext.base.command import need_out, verb
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, InputError
@@ -52,7 +54,7 @@ def call(seen: dict[str, Any]) -> Call:
     """Runs `webtext ARGUMENTS` over three verbs that record what they receive."""
     group = click.Group("webtext")
 
-    @verb(group, "links", settings=Settings, section="crawl.links")
+    @verb(group, "links", settings=Settings, section="crawl.links", workers=True)
     @click.argument("inputs", nargs=-1)
     @click.option("--out")
     def links(run: Run, settings: Settings, inputs: tuple[str, ...], out: str | None) -> None:
@@ -209,6 +211,20 @@ def test_the_help_lists_each_setting_with_its_default(call: Call) -> None:
         "--config FILE",
     ):
         assert line in text
+
+
+def test_many_options_are_listed_in_groups(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Settings [" not in call("clean", "--help").output
+    monkeypatch.setattr(command, "MAX_UNGROUPED", 3)
+    titles = re.findall(r"^(\S.*):$", call("clean", "--help").output, re.MULTILINE)
+    assert titles == ["Settings [clean.rules]", "Settings [clean.dedup]", "Common options"]
+    assert re.search(r"^Options:\n  --out TEXT$", call("links", "--help").output, re.MULTILINE)
+
+
+def test_only_a_verb_that_makes_parts_has_options_for_workers(call: Call) -> None:
+    assert "--workers" in call("links", "--help").output
+    assert "--workers" not in call("clean", "--help").output
+    assert call("clean", "--workers", "2").exit_code == 2
 
 
 def test_a_missing_out_is_an_error_that_says_what_to_add() -> None:
