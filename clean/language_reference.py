@@ -1,4 +1,4 @@
-"""Language identification: the readable twin of `native/language.cpp`, which adds equal numbers in equal order."""
+"""Language identification: the readable twin of `native/language/`, which adds equal numbers in equal order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The n-gram table and the Bloom filter: the readable twins of `clean/native/ngrams.cpp` and `bloom.cpp`.
+"""The n-gram table and the Bloom filter: the readable twins of `clean/native/ngrams/`.
 
 Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), section 4, search for 8-grams of
 lower-cased alphanumeric words with a single space as delimiter. To cover any script, we take the words of the dedup key

@@ -65,7 +65,7 @@ class Columns:
     flags: npt.NDArray[np.uint8]
 
     best: Numbers  # the document with the highest priority among those with the same text
-    stays: Numbers  # if this document is a best one: the document kept in its place, or itself
+    kept: Numbers  # if this document is a best one: the document kept in its place, or itself
     similarity: npt.NDArray[np.float64]  # exact Jaccard with that document
     parents: Numbers  # union-find forest over best documents, joined by candidate pairs
     failed: dict[int, str] = field(default_factory=dict)  # documents that could not be compared, and why
@@ -75,7 +75,7 @@ class Columns:
 
     def release(self) -> None:
         """Release the memory of the mapped pages; called after every few thousand documents."""
-        release(self.id_ends, self.karma, self.date, self.flags, self.best, self.stays, self.similarity, self.parents)
+        release(self.id_ends, self.karma, self.date, self.flags, self.best, self.kept, self.similarity, self.parents)
 
     def fail(self, document: int, reason: str) -> None:
         """Exclude a document from the comparison; it is listed in `failed` unless its text is too long."""
@@ -160,13 +160,13 @@ def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> 
         date=column("date", np.int64),
         flags=column("flags", np.uint8),
         best=column("best", np.uint32),
-        stays=column("stays", np.uint32),
+        kept=column("kept", np.uint32),
         similarity=column("similarity", np.float64),
         parents=column("parents", np.uint32),
     )
     for places in blocks(0, size):
         numbers = np.arange(places.start, places.stop, dtype=np.uint32)
-        columns.best[places] = columns.stays[places] = columns.parents[places] = numbers
+        columns.best[places] = columns.kept[places] = columns.parents[places] = numbers
         columns.similarity[places] = 1.0
         columns.release()
     digests = Spill(folder / "digests", size, DIGESTS)

@@ -4,12 +4,13 @@
     2 order     write the facts about all documents to mapped files; find equal texts       columns.py
     3 join      join texts that share a bucket and have similar signatures                  candidates.py
     4 verify    compute the shingle sets of joined texts; in priority order, drop a text
-                if and only if its exact Jaccard with one that stays reaches the threshold  sets.py, settle.py
+                if and only if its exact Jaccard with one that is kept reaches the threshold  sets.py, settle.py
     5 publish   write the rows to drop of each part, and the clusters                       publish.py
 
-A text is compared only with texts that stay, so no removal rests on a chain: if A ~ B ~ C, A is unlike C and A has
-priority, A and C stay. If a cluster (texts joined by such edges) has members in both splits, it loses its validation
-members, even those joined through a chain, because held-out text must not leak. Documents of an index all stay.
+A text is compared only with texts that are kept, so no removal rests on a chain: if A ~ B ~ C, A is unlike C and A has
+priority, A and C are kept. If a cluster (texts joined by such edges) has members in both splits, it loses its
+validation members, even those joined through a chain, because held-out text must not leak. Documents of an index are
+all kept.
 
 The result doesn't depend on the number of workers, on the order in which parts finish, or on how documents are
 distributed over parts.

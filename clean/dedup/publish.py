@@ -32,14 +32,14 @@ ROWS = pa.schema(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """Summary for the report. A cluster is a document that stays and all documents that were dropped for it."""
+    """Summary for the report. A cluster is a document that is kept and all documents that were dropped for it."""
 
     documents: int  # compared documents, without those of indexes
     dropped: dict[str, int]  # by reason
     of_index: int  # documents dropped for a document of an index
     clusters: int
     sizes: dict[str, int]  # cluster size -> number of clusters
-    largest: list[tuple[str, int]]  # (id of the document that stays, size), largest first
+    largest: list[tuple[str, int]]  # (id of the document that is kept, size), largest first
     counted: dict[str, int]  # see Counted
 
 
@@ -60,15 +60,15 @@ def publish_rows(
         if source.indexed:
             continue
         start, stop = int(columns.starts[number]), int(columns.starts[number + 1])
-        table, stays = _rows(columns, start, stop)
+        table, kept = _rows(columns, start, stop)
         dropped.update(table["reason"].to_pylist())
         table = _with_failed(table, columns, start, stop)
         with work.scratch(rows_name(source.part)) as path, pa.ipc.new_file(str(path), ROWS) as writer:
             writer.write_table(table)
         digests.append(_digest(table))
-        np.add.at(sizes, stays, np.uint32(1))
+        np.add.at(sizes, kept, np.uint32(1))
         n_documents += int((columns.flags[start:stop] & PASSED != 0).sum())
-        of_index += int(columns.having(stays, INDEXED).sum())
+        of_index += int(columns.having(kept, INDEXED).sum())
         columns.release()
         release(sizes)
     clusters = _clusters(columns, sizes)
@@ -88,23 +88,23 @@ def publish_rows(
 
 
 def _rows(columns: Columns, start: int, stop: int) -> tuple[pa.Table, Numbers]:
-    """Return the rows of a part to drop, and the document that stays in place of each."""
+    """Return the rows of a part to drop, and the document that is kept in place of each."""
     documents = np.arange(start, stop, dtype=np.uint32)
     best = columns.best[start:stop]
-    stays = columns.stays[best]
-    goes = (stays != documents) & columns.having(documents, PASSED)
-    documents, best, stays = documents[goes], best[goes], stays[goes]
-    leaks = columns.having(documents, HELD_OUT) & ~columns.having(stays, HELD_OUT)
+    kept = columns.kept[best]
+    dropped = (kept != documents) & columns.having(documents, PASSED)
+    documents, best, kept = documents[dropped], best[dropped], kept[dropped]
+    leaks = columns.having(documents, HELD_OUT) & ~columns.having(kept, HELD_OUT)
     table = pa.table(
         {
             "row": documents.astype(np.int64) - start,
-            "reason": np.where(leaks, NEAR_TRAIN, np.where(best == stays, EXACT, NEAR)),
-            "duplicate_of": columns.ids_of(stays),
+            "reason": np.where(leaks, NEAR_TRAIN, np.where(best == kept, EXACT, NEAR)),
+            "duplicate_of": columns.ids_of(kept),
             "similarity": columns.similarity[best],
         },
         schema=ROWS,
     )
-    return table.combine_chunks(), stays
+    return table.combine_chunks(), kept
 
 
 def _with_failed(table: pa.Table, columns: Columns, start: int, stop: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""MinHash and the rule of which documents stay: the readable twin of `clean/native`, with equal results.
+"""MinHash and the rule of which documents are kept: the readable twin of `clean/native`, with equal results.
 
     text --dedup_key--> words --hash_word--> 64-bit words --roll--> shingles --permute, take minima--> signature
 
@@ -116,10 +116,10 @@ def jaccard(left: npt.NDArray[np.uint64], right: npt.NDArray[np.uint64]) -> floa
 
 @dataclass(slots=True)
 class Verdicts:
-    """For each node: the decision, the node that stays in its place (-1: itself), exact Jaccard with that node."""
+    """For each node: the decision, the node that is kept in its place (-1: itself), exact Jaccard with that node."""
 
     decision: list[int]
-    stays: list[int]
+    kept: list[int]
     similarity: list[float]
 
 
@@ -132,20 +132,21 @@ def settle(
     min_agreement: int,
     fixed: Sequence[bool] = (),
 ) -> Verdicts:
-    """Decide which nodes stay, from all edges (the native twin computes only the edges that it needs).
+    """Decide which nodes are kept, from all edges (the native twin computes only the edges that it needs).
 
     Nodes are in priority order: first `n_train` train nodes, then the validation nodes. Two nodes have an edge if they
     share a bucket, their signatures agree in `min_agreement` places, and their Jaccard is at least `threshold` (two
     empty sets have 0). Here buckets remember all their nodes; a full native bucket (`bucket_limit`) ignores later
     nodes, so their edges in that bucket are missing.
 
-    A train node is dropped if and only if it has an edge to a train node that stays, or to a fixed validation node. A
-    validation node is dropped if a path of edges through validation leads to a train node that stays or was dropped for
-    a train node. The other validation nodes are then decided like train nodes. `fixed` nodes are in an index and stay.
+    A train node is dropped if and only if it has an edge to a train node that is kept, or to a fixed validation node. A
+    validation node is dropped if a path of edges through validation leads to a train node that is kept or was dropped
+    for a train node. The other validation nodes are then decided like train nodes. `fixed` nodes are in an index and
+    are kept.
 
-    Each dropped node names a node that stays. Ties go to the first in priority:
+    Each dropped node names a node that is kept. Ties go to the first in priority:
 
-    1. A node with edges to nodes that stay names the most similar one (a validation node: the most similar of train).
+    1. A node with edges to kept nodes names the most similar one (a validation node: the most similar of train).
     2. A validation node whose edges to train lead only to dropped nodes takes the name that the first of these has.
     3. A validation node that is joined to train only through other validation nodes takes the first of the names that
        its component has by 1 and 2. In 2 and 3 there need be no edge to the named node, so its similarity may be low.
@@ -155,7 +156,7 @@ def settle(
     indexed = {node for node, is_fixed in enumerate(fixed) if is_fixed}
 
     def visit(nodes: Sequence[int]) -> None:
-        """Visit nodes in priority order; drop a node if and only if it has an edge to one that stays."""
+        """Visit nodes in priority order; drop a node if and only if it has an edge to one that is kept."""
         kept = set(indexed)
         for node in nodes:
             if node in indexed:
@@ -163,24 +164,24 @@ def settle(
             near = [(-similarity, other) for other, similarity in edges[node].items() if other in kept]
             if near:
                 similarity, other = min(near)
-                verdicts.decision[node], verdicts.stays[node], verdicts.similarity[node] = DUPLICATE, other, -similarity
+                verdicts.decision[node], verdicts.kept[node], verdicts.similarity[node] = DUPLICATE, other, -similarity
             else:
                 kept.add(node)
 
     def train_near(node: int) -> int | None:
         """Return the train node that a validation node names because of its own edges to train, by rules 1 and 2."""
-        train = sorted(other for other in edges[node] if other < n_train and verdicts.stays[other] < n_train)
+        train = sorted(other for other in edges[node] if other < n_train and verdicts.kept[other] < n_train)
         kept = [other for other in train if verdicts.decision[other] == KEPT]
         if kept:
             return min(kept, key=lambda other: (-edges[node][other], other))
-        return verdicts.stays[train[0]] if train else None
+        return verdicts.kept[train[0]] if train else None
 
     visit(range(n_train))
     for component in _components(edges, [node for node in range(n_train, len(sets)) if node not in indexed]):
         named = {node: train for node in component if (train := train_near(node)) is not None}
         for node in component if named else ():
             other = named.get(node, min(named.values()))
-            verdicts.decision[node], verdicts.stays[node] = DUPLICATE_OF_TRAIN, other
+            verdicts.decision[node], verdicts.kept[node] = DUPLICATE_OF_TRAIN, other
             verdicts.similarity[node] = jaccard(sets[node], sets[other])
     visit([node for node in range(n_train, len(sets)) if verdicts.decision[node] == KEPT])
     return verdicts

@@ -1,4 +1,4 @@
-"""Decide which documents stay, a batch of components at a time, with the native rule (`native/settle.cpp`)."""
+"""Decide which documents are kept, a batch of components at a time, by the rule in `native/minhash/settle.cpp`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.spill import release
 
 BUCKET_LIMIT = 4096
-"""Texts that a bucket remembers to compare with; further ones are only counted (`Counted.beyond_limit`)."""
+"""Texts that a bucket remembers to compare with, which keeps time linear; further ones are only counted."""
 SHINGLES_AT_A_TIME = 1 << 21
 DOCUMENTS_AT_A_TIME = 1 << 14
 """Components are settled in batches up to this many shingles or documents; a larger component is settled alone."""
@@ -36,7 +36,7 @@ class Counted:
 
 
 def settle_near(columns: Columns, settings: DedupSettings, scratch: Folder, run: Run) -> Counted:
-    """Find near duplicates among the distinct texts; writes `columns.stays` and `columns.similarity`."""
+    """Find near duplicates among the distinct texts; writes `columns.kept` and `columns.similarity`."""
     least = min_agreement(settings.threshold, settings.permutations)
     met = join_candidates(columns, settings, least, scratch.local_path("bands"))
     found = components(columns, scratch.local_path("components"))
@@ -77,11 +77,11 @@ def _settle(
     counted: Counted,
 ) -> None:
     members = columns.in_priority(members, columns.having(members, HELD_OUT))
-    by_number = np.argsort(members)
+    by_number = np.argsort(members)  # signatures are read from files, fastest in the order of their documents
     signatures = np.empty((len(members), columns.permutations), np.uint8)
     signatures[by_number] = columns.signatures_of(members[by_number])
     values, begins, ends = sets.gather(members, scratch.local_path("batch"))
-    decision, stays, similarity, verified, beyond_limit = _minhash.settle(
+    decision, kept, similarity, verified, beyond_limit = _minhash.settle(
         signatures,
         bucket_table(signatures, settings.bands, settings.rows),
         values,
@@ -94,7 +94,7 @@ def _settle(
         bucket_limit=BUCKET_LIMIT,
     )
     dropped = decision > 0
-    columns.stays[members[dropped]] = members[stays[dropped]]
+    columns.kept[members[dropped]] = members[kept[dropped]]
     columns.similarity[members[dropped]] = similarity[dropped]
     counted.verified += verified
     counted.beyond_limit += beyond_limit

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <string_view>
 #include <vector>
 
 namespace webtext::bind {
@@ -56,12 +57,28 @@ OutRows<T> give_rows(std::vector<T> values, size_t columns) {
   return OutRows<T>(data, {rows, columns}, keep(std::move(owned)));
 }
 
+// Texts in one buffer: text i is bytes[offsets[i]] up to bytes[offsets[i + 1]].
+struct Texts {
+  const char* bytes;
+  std::span<const int64_t> offsets;
+
+  size_t size() const { return offsets.size() - 1; }
+  std::string_view operator[](size_t i) const {
+    return {bytes + offsets[i], static_cast<size_t>(offsets[i + 1] - offsets[i])};
+  }
+};
+
 // Throws (ValueError in Python) unless the values from offsets[i] to offsets[i + 1] can be text i.
 inline void check_offsets(std::span<const int64_t> offsets, size_t size) {
   if (offsets.empty() || offsets.front() < 0 || !std::ranges::is_sorted(offsets) ||
       static_cast<size_t>(offsets.back()) > size) {
     throw std::invalid_argument("offsets must rise from 0 or more to at most the number of values");
   }
+}
+
+inline Texts texts_of(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
+  check_offsets(span(offsets), bytes.shape(0));
+  return {reinterpret_cast<const char*>(bytes.data()), span(offsets)};
 }
 
 }  // namespace webtext::bind

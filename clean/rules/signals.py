@@ -1,5 +1,5 @@
 """Every rule's value for one text, without early exit: one row of `signals/`. This is the readable twin of
-`clean/native/signals.cpp`; the two return equal values for every text, to the last bit.
+`clean/native/signals/`; the two return equal values for every text, to the last bit.
 
 The rules are those of Gopher (Rae et al. 2021, Tables A1 and A2), C4 (Raffel et al. 2020, §2.2) and FineWeb (Penedo et
 al. 2024, §3.6). They count as FineWeb's code does, so decisions are equal if words and sentences are split equally.

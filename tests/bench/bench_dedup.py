@@ -123,28 +123,28 @@ def documents_per_second(work: Callable[[], object], n_documents: int) -> float:
 def measure_quality(ids: list[str], texts: list[str]) -> None:
     """Print recall by true Jaccard (a pair is found if not both texts stay), and precision over all removals."""
     start = time.perf_counter()
-    said, stays = removals(ids, texts)
+    said, kept = removals(ids, texts)
     seconds = time.perf_counter() - start
     print(f"find_duplicates, one worker: {seconds:.1f} s wall, {len(ids) / seconds:,.0f} documents/s; {said}")
-    met, total, right = judged(stays, true_pairs(ids, texts))
+    met, total, right = judged(kept, true_pairs(ids, texts))
     for cell in sorted(total, reverse=True):
         print(f"true Jaccard from {cell}: {met[cell]:,} of {total[cell]:,} pairs found ({met[cell] / total[cell]:.4f})")
-    print(f"precision: {right:,} of {len(stays):,} removals have true Jaccard >= 0.8 with the document that stays")
+    print(f"precision: {right:,} of {len(kept):,} removals have true Jaccard >= 0.8 with the document that is kept")
 
 
 def removals(ids: list[str], texts: list[str]) -> tuple[str, dict[str, str]]:
-    """Return a summary, and dropped document -> the document that stays."""
+    """Return a summary, and dropped document -> the document that is kept."""
     with tempfile.TemporaryDirectory() as folder:
         documents = write(Path(folder), zip(ids, texts, strict=True))
         found = find_duplicates(documents, DedupSettings(), Folder(f"{folder}/work"), Run.quiet(1))
-        stays = {}
+        kept = {}
         for part in range(len(documents.parts)):
             names = documents.table(part, ["id"])["id"].to_pylist()
-            stays |= {names[row["row"]]: row["duplicate_of"] for row in found.table(part).to_pylist()}
-        return summary(found), stays
+            kept |= {names[row["row"]]: row["duplicate_of"] for row in found.table(part).to_pylist()}
+        return summary(found), kept
 
 
-def judged(stays: dict[str, str], pairs: dict[tuple[str, str], float]) -> tuple[Counter[float], Counter[float], int]:
+def judged(kept: dict[str, str], pairs: dict[tuple[str, str], float]) -> tuple[Counter[float], Counter[float], int]:
     """Return, by true Jaccard in tenths, the numbers of found pairs and of all pairs; and the correct removals."""
     met: Counter[float] = Counter()
     total: Counter[float] = Counter()
@@ -152,8 +152,8 @@ def judged(stays: dict[str, str], pairs: dict[tuple[str, str], float]) -> tuple[
         if similarity >= 0.6:
             cell = min(0.9, int(similarity * 10) / 10)
             total[cell] += 1
-            met[cell] += left in stays or right in stays
-    return met, total, sum(pairs.get((min(pair), max(pair)), 0.0) >= 0.8 for pair in stays.items())
+            met[cell] += left in kept or right in kept
+    return met, total, sum(pairs.get((min(pair), max(pair)), 0.0) >= 0.8 for pair in kept.items())
 
 
 def summary(found: Duplicates) -> str:

@@ -186,7 +186,7 @@ def test_many_equal_documents_leave_one(tmp_path: Path) -> None:
 
 
 def test_texts_without_a_letter_are_in_no_language_and_equal_only_to_themselves(tmp_path: Path) -> None:
-    """Dedup finds no words in them: one of several equal texts stays, and they have no near duplicates."""
+    """Dedup finds no words in them: one of several equal texts is kept, and they have no near duplicates."""
     faces = ["\N{GRINNING FACE} ", "\N{GRINNING FACE} \N{PILE OF POO} ", "!? "]
     (tmp_path / "faces.jsonl").write_text("\n".join(json.dumps({"text": face * 300}) for face in faces * 2))
     default = run_with(1, [tmp_path / "faces.jsonl"], tmp_path / "default", CleanSettings())

@@ -273,7 +273,7 @@ def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_
     ]
 
 
-def test_the_report_counts_8grams_in_the_documents_and_in_what_stays(
+def test_the_report_counts_8grams_in_the_documents_and_in_what_is_kept(
     tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
 ) -> None:
     """cloze has 23 + 33 8-grams; 13 words contain 6 of them and 12 contain 5. running has 53; 20 words contain 13."""

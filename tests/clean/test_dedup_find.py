@@ -49,7 +49,7 @@ def dropped(tmp_path, run):
     return find_in
 
 
-def test_highest_karma_then_earliest_date_then_smallest_id_stays(dropped):
+def test_highest_karma_then_earliest_date_then_smallest_id_is_kept(dropped):
     near = [edited(prose(1), place) for place in (10, 100, 200, 300)]
     documents = [
         document("a", near[0], karma=3, date=5),
@@ -60,14 +60,14 @@ def test_highest_karma_then_earliest_date_then_smallest_id_stays(dropped):
     found = dropped(documents)
     assert set(found) == {"a", "b", "d"}
     assert {reason for reason, *_ in found.values()} == {"near_duplicate"}
-    assert {stays for _, stays, _ in found.values()} == {"c"}
+    assert {kept for _, kept, _ in found.values()} == {"c"}
     assert found["a"][2] == (396 - 10) / (396 + 10)
 
 
 def test_unknown_karma_and_date_come_last(dropped):
     texts = [edited(prose(1), place) for place in (10, 100, 200)]
     documents = [document("a", texts[0]), document("b", texts[1], karma=-5), document("c", texts[2], karma=-5, date=0)]
-    assert {stays for _, stays, _ in dropped(documents).values()} == {"c"}
+    assert {kept for _, kept, _ in dropped(documents).values()} == {"c"}
 
 
 def test_equal_texts_are_exact_duplicates_and_equal_words_are_near_ones(dropped):
@@ -75,7 +75,7 @@ def test_equal_texts_are_exact_duplicates_and_equal_words_are_near_ones(dropped)
     assert dropped(documents) == {"b": ("exact_duplicate", "a", 1.0), "c": ("near_duplicate", "a", 1.0)}
 
 
-def test_a_copy_of_a_dropped_text_names_the_document_that_stays(dropped):
+def test_a_copy_of_a_dropped_text_names_the_kept_document(dropped):
     words = prose(2)
     documents = [document("a", edited(words), karma=9), *(document(i, edited(words, 50)) for i in "bc")]
     found = dropped(documents)
@@ -83,7 +83,7 @@ def test_a_copy_of_a_dropped_text_names_the_document_that_stays(dropped):
 
 
 @pytest.mark.parametrize(("karmas", "gone"), [((9, 5, 1), "b"), ((1, 5, 9), "b"), ((1, 9, 5), "ac")])
-def test_in_a_chain_a_document_is_dropped_only_for_one_that_stays(dropped, karmas, gone):
+def test_in_a_chain_a_document_is_dropped_only_for_a_kept_one(dropped, karmas, gone):
     texts = zip("abc", chain(3), karmas, strict=True)
     found = dropped([document(id_, text, karma=karma) for id_, text, karma in texts])
     assert sorted(found) == list(gone)
@@ -130,7 +130,7 @@ def test_results_depend_neither_on_workers_nor_on_parts(dropped):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_document_is_dropped_if_and_only_if_it_is_near_one_that_stays(dropped, seed):
+def test_a_document_is_dropped_if_and_only_if_it_is_near_a_kept_one(dropped, seed):
     """Compare with all pairs of the corpus by brute force, the greedy rule and the rule of splits."""
     documents = corpus(10 + seed)
     found = dropped(documents, n_parts=2)
@@ -138,9 +138,9 @@ def test_a_document_is_dropped_if_and_only_if_it_is_near_one_that_stays(dropped,
     kept = [row for row in documents if row["id"] not in found]
     for row in documents:
         if row["id"] in found:
-            _, stays, similarity = found[row["id"]]
-            assert stays not in found
-            assert similarity == reference.jaccard(sets[row["id"]], sets[stays])
+            _, named, similarity = found[row["id"]]
+            assert named not in found
+            assert similarity == reference.jaccard(sets[row["id"]], sets[named])
             assert similarity >= 0.8 or found[row["id"]][0] == "near_duplicate_of_train"
     for place, left in enumerate(kept):
         for right in kept[:place]:
@@ -220,7 +220,7 @@ def test_five_thousand_equal_documents_leave_one(dropped):
 
 
 def test_five_thousand_pages_of_one_template_are_compared_in_linear_time(tmp_path, run, capsys):
-    """All share every bucket; each is compared only with the one that stays, so about one pair per page is verified."""
+    """All share every bucket; each is compared only with the one that is kept, so about one pair per page is verified."""
     words = " ".join(prose(8, 200))
     documents = [document(f"{i:04}", f"{words} page number {i}") for i in range(5000)]
     found = find_duplicates(
@@ -297,7 +297,7 @@ def test_real_near_duplicates_are_found_and_nothing_else(dropped, shared_data):
     left_whole = [pair for pair in pairs if not set(pair) & set(found)]
     assert len(pairs) > 100
     assert len(left_whole) <= len(pairs) / 1000
-    assert all(pairs[tuple(sorted((id_, stays)))] == similarity for id_, (_, stays, similarity) in found.items())
+    assert all(pairs[tuple(sorted((id_, kept)))] == similarity for id_, (_, kept, similarity) in found.items())
 
 
 def pairs_at_least(threshold: float, ids: list[str], texts: list[str]) -> dict[tuple[str, str], float]:

@@ -61,7 +61,7 @@ def months(tmp_path, run):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_indexed_document_stays_whatever_the_karma_of_a_new_one(months, mode):
+def test_an_indexed_document_is_kept_whatever_the_karma_of_a_new_one(months, mode):
     old = [document("old", edited(prose(1)))]
     new = [document("copy", edited(prose(1)), karma=99), document("near", edited(prose(1), 50), karma=99)]
     new.append(document("other", edited(prose(2))))
@@ -74,7 +74,7 @@ def test_months_add_up_and_names_come_from_any_of_them(months):
     texts = [edited(prose(seed)) for seed in range(3)]
     third = [document(f"c{seed}", edited(prose(seed), 9)) for seed in range(3)]
     *_, last = months([document("a", texts[0])], [document("b", texts[1])], third)
-    assert {id_: stays for id_, (_, stays, _) in last.items()} == {"c0": "a", "c1": "b"}
+    assert {id_: kept for id_, (_, kept, _) in last.items()} == {"c0": "a", "c1": "b"}
 
 
 def test_a_new_document_near_two_indexed_ones_is_dropped_and_both_stay(months):
@@ -95,7 +95,7 @@ def test_a_new_document_near_two_indexed_ones_is_dropped_and_both_stay(months):
 )
 @pytest.mark.parametrize("places", [(), (50,)])
 def test_no_text_is_held_out_in_one_month_and_trained_on_in_another(months, old, new, reason, places):
-    """The indexed document stays, so the new one goes, whatever their splits; the same for equal texts."""
+    """The indexed document is kept, so the new one is dropped, whatever their splits; the same for equal texts."""
     if not places and "train" not in reason:
         reason = "exact_duplicate"
     before, after = document("o", edited(prose(4)), split=old), document("n", edited(prose(4), *places), split=new)
@@ -104,8 +104,8 @@ def test_no_text_is_held_out_in_one_month_and_trained_on_in_another(months, old,
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_document_is_dropped_if_and_only_if_it_is_near_one_that_stays(months, seed):
-    """All pairs by brute force: every drop has a reason; only indexed documents that stay may be near each other."""
+def test_a_new_document_is_dropped_if_and_only_if_it_is_near_a_kept_one(months, seed):
+    """All pairs by brute force: every drop has a reason; only indexed documents that are kept may be near each other."""
     documents = corpus(50 + seed)
     first, second = months(documents[::2], documents[1::2], n_parts=2)
     rows = {row["id"]: row for row in documents}
@@ -113,12 +113,12 @@ def test_a_new_document_is_dropped_if_and_only_if_it_is_near_one_that_stays(mont
     old = {row["id"] for row in documents[::2]} - first.keys()
     new = {row["id"] for row in documents[1::2]} - second.keys()
     assert len(second) > 20
-    for id_, (reason, stays, similarity) in second.items():
-        assert stays in old | new
-        assert similarity == jaccard(sets[id_], sets[stays])
+    for id_, (reason, kept, similarity) in second.items():
+        assert kept in old | new
+        assert similarity == jaccard(sets[id_], sets[kept])
         assert similarity >= 0.8 or reason == "near_duplicate_of_train"
         assert (reason == "near_duplicate_of_train") == (
-            rows[id_]["split"] == "validation" and rows[stays]["split"] == "train"
+            rows[id_]["split"] == "validation" and rows[kept]["split"] == "train"
         )
     for left in new:
         assert all(jaccard(sets[left], sets[right]) < 0.8 for right in (old | new) - {left})
@@ -138,11 +138,11 @@ def test_large_buckets_of_an_index_are_compared_only_with_new_documents(months):
     texts = [f"{common} {' '.join(prose(1000 + i, 98))}" for i in range(300)]
     old = [document(f"o{i}", text) for i, text in enumerate(texts)]
     *_, found = months(old, [document(f"n{i}", f"{text} more") for i, text in enumerate(texts)])
-    assert {id_: stays for id_, (_, stays, _) in found.items()} == {f"n{i}": f"o{i}" for i in range(300)}
+    assert {id_: kept for id_, (_, kept, _) in found.items()} == {f"n{i}": f"o{i}" for i in range(300)}
 
 
 def test_real_documents_in_two_halves_keep_about_as_many_as_all_at_once(months, shared_data):
-    """Either way no two documents that stay are near; the ways differ in which member of a cluster stays."""
+    """Either way no two documents that are kept are near; the ways differ in which member of a cluster is kept."""
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     rows = [row for row in rows if "of" in row][:500] + [row for row in rows if "of" not in row][:1500]

@@ -1,4 +1,4 @@
-"""Which documents stay: the native rule, which computes only the edges it needs, against the readable twin."""
+"""Which documents are kept: the native rule, which computes only the edges it needs, against the readable twin."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ def one_bucket(n_nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.zeros((n_nodes, K), np.uint8), np.zeros((n_nodes, 1), np.int32)
 
 
-def test_in_a_chain_every_other_node_stays():
-    """0 ~ 1 ~ 2 ~ 3 ~ 4 in priority order: 1 goes for 0, 2 has no edge to 0, so it stays, and so on."""
-    decision, stays, similarity, *_ = settle_natively(*one_bucket(5), path_of(5), 5)
+def test_in_a_chain_every_other_node_is_kept():
+    """0 ~ 1 ~ 2 ~ 3 ~ 4 in priority order: 1 is dropped for 0, 2 has no edge to 0, so it is kept, and so on."""
+    decision, kept, similarity, *_ = settle_natively(*one_bucket(5), path_of(5), 5)
     assert decision.tolist() == [0, 1, 0, 1, 0]
-    assert stays.tolist()[1] in (0, 2)
+    assert kept.tolist()[1] in (0, 2)
     assert similarity.tolist() == [0, 0.5, 0, 0.5, 0]
 
 
 def test_a_middle_node_of_high_priority_removes_both_its_neighbours():
     sets = path_of(3)
-    decision, stays, *_ = settle_natively(*one_bucket(3), [sets[1], sets[0], sets[2]], 3)
-    assert (decision.tolist(), stays.tolist()) == ([0, 1, 1], [-1, 0, 0])
+    decision, kept, *_ = settle_natively(*one_bucket(3), [sets[1], sets[0], sets[2]], 3)
+    assert (decision.tolist(), kept.tolist()) == ([0, 1, 1], [-1, 0, 0])
 
 
 def test_a_chain_from_validation_into_train_removes_all_its_validation_nodes():
     """0 is train; 1 to 3 are validation, joined to it only one through the other."""
-    decision, stays, similarity, *_ = settle_natively(*one_bucket(4), path_of(4), 1)
-    assert (decision.tolist(), stays.tolist()) == ([0, 2, 2, 2], [-1, 0, 0, 0])
+    decision, kept, similarity, *_ = settle_natively(*one_bucket(4), path_of(4), 1)
+    assert (decision.tolist(), kept.tolist()) == ([0, 2, 2, 2], [-1, 0, 0, 0])
     assert similarity.tolist() == [0, 4 / 8, 2 / 10, 0]
 
 
 def test_a_validation_node_near_a_dropped_train_node_is_dropped():
-    """0 ~ 1 ~ 2, 0 and 1 of train: 1 goes for 0; 2 is near 1 only, and names 0, which stays."""
-    decision, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 2)
-    assert (decision.tolist(), stays.tolist()) == ([0, 1, 2], [-1, 0, 0])
+    """0 ~ 1 ~ 2, 0 and 1 of train: 1 is dropped for 0; 2 is near 1 only, and names 0, which is kept."""
+    decision, kept, *_ = settle_natively(*one_bucket(3), path_of(3), 2)
+    assert (decision.tolist(), kept.tolist()) == ([0, 1, 2], [-1, 0, 0])
 
 
 def test_a_validation_node_takes_the_name_of_the_first_dropped_train_node_near_it():
@@ -69,8 +69,8 @@ def test_a_validation_node_takes_the_name_of_the_first_dropped_train_node_near_i
     """
     text = np.arange(5, dtype=np.uint64)
     buckets = np.array([[0, -1, -1], [1, -1, -1], [0, 2, -1], [1, 2, 3], [3, 2, -1]], np.int32)
-    decision, stays, similarity, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 4)
-    assert (decision.tolist(), stays.tolist()) == ([0, 0, 1, 1, 2], [-1, -1, 0, 1, 0])
+    decision, kept, similarity, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 4)
+    assert (decision.tolist(), kept.tolist()) == ([0, 0, 1, 1, 2], [-1, -1, 0, 1, 0])
     assert similarity.tolist() == [0, 0, 1, 1, 1]
 
 
@@ -78,27 +78,27 @@ def test_a_node_joined_to_train_only_through_validation_takes_the_first_name_in_
     """4 ~ 2 ~ 1 and 4 ~ 3 ~ 0, with 0 and 1 of train: 2 comes before 3, but 0 before 1."""
     text = np.arange(5, dtype=np.uint64)
     buckets = np.array([[0, -1], [1, -1], [1, 2], [0, 3], [2, 3]], np.int32)
-    decision, stays, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 2)
-    assert (decision.tolist(), stays.tolist()) == ([0, 0, 2, 2, 2], [-1, -1, 1, 0, 0])
+    decision, kept, *_ = settle_natively(np.zeros((5, K), np.uint8), buckets, [text] * 5, 2)
+    assert (decision.tolist(), kept.tolist()) == ([0, 0, 2, 2, 2], [-1, -1, 1, 0, 0])
 
 
 def test_fixed_nodes_stay_and_remove_what_is_near_them():
     """0 ~ 1 ~ 2 ~ 3 ~ 4, all of train: 1 and 2 are in the index, so they stay although they are near each other."""
-    decision, stays, *_ = settle_natively(*one_bucket(5), path_of(5), 5, fixed=[0, 1, 1, 0, 0])
+    decision, kept, *_ = settle_natively(*one_bucket(5), path_of(5), 5, fixed=[0, 1, 1, 0, 0])
     assert decision.tolist() == [1, 0, 0, 1, 0]
-    assert stays.tolist() == [1, -1, -1, 2, -1]
+    assert kept.tolist() == [1, -1, -1, 2, -1]
 
 
 def test_a_train_node_near_a_fixed_validation_node_is_dropped_and_no_longer_counts_as_train():
-    """0 ~ 1 ~ 2: 0 is train, 1 and 2 validation, and the 1 is fixed. 2 goes for 1, not for train."""
-    decision, stays, *_ = settle_natively(*one_bucket(3), path_of(3), 1, fixed=[0, 1, 0])
-    assert (decision.tolist(), stays.tolist()) == ([1, 0, 1], [1, -1, 1])
+    """0 ~ 1 ~ 2: 0 is train, 1 and 2 validation, and the 1 is fixed. 2 is dropped for 1, not for train."""
+    decision, kept, *_ = settle_natively(*one_bucket(3), path_of(3), 1, fixed=[0, 1, 0])
+    assert (decision.tolist(), kept.tolist()) == ([1, 0, 1], [1, -1, 1])
 
 
 def test_a_chain_to_a_fixed_train_node_removes_validation_nodes_but_not_fixed_ones():
     """0 ~ 1 ~ 2 ~ 3: 0 is fixed train, 1 to 3 validation, 2 fixed. The chain ends at 2; 3 is its duplicate."""
-    decision, stays, *_ = settle_natively(*one_bucket(4), path_of(4), 1, fixed=[1, 0, 1, 0])
-    assert (decision.tolist(), stays.tolist()) == ([0, 2, 0, 1], [-1, 0, -1, 2])
+    decision, kept, *_ = settle_natively(*one_bucket(4), path_of(4), 1, fixed=[1, 0, 1, 0])
+    assert (decision.tolist(), kept.tolist()) == ([0, 2, 0, 1], [-1, 0, -1, 2])
 
 
 def test_validation_alone_is_decided_like_train():
@@ -122,8 +122,8 @@ def test_a_full_bucket_is_counted_and_other_buckets_still_find_the_pair():
     decision, _, _, _, beyond_limit = settle_natively(signatures, buckets, sets, 4, bucket_limit=2)
     assert (decision.tolist(), beyond_limit) == ([0, 0, 0, 0], 2)
     both = np.array([[0, -1], [0, -1], [0, 1], [0, 1]], np.int32)
-    decision, stays, _, _, _ = settle_natively(signatures, both, sets, 4, bucket_limit=2)
-    assert (decision.tolist(), stays.tolist()) == ([0, 0, 0, 1], [-1, -1, -1, 2])
+    decision, kept, _, _, _ = settle_natively(signatures, both, sets, 4, bucket_limit=2)
+    assert (decision.tolist(), kept.tolist()) == ([0, 0, 0, 1], [-1, -1, -1, 2])
 
 
 @st.composite
@@ -160,8 +160,8 @@ FAR_COPIES = [[0, 0], [-1, 2], [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [0, 2], [
 def test_native_equals_twin(world):
     signatures, buckets, sets, n_train, threshold, least, fixed = world
     twin = reference.settle(signatures, buckets, sets, n_train, threshold, least, fixed)
-    decision, stays, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least, fixed=fixed)
-    assert (decision.tolist(), stays.tolist(), similarity.tolist()) == (twin.decision, twin.stays, twin.similarity)
+    decision, kept, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least, fixed=fixed)
+    assert (decision.tolist(), kept.tolist(), similarity.tolist()) == (twin.decision, twin.kept, twin.similarity)
 
 
 @settings(max_examples=100, deadline=None)

@@ -85,14 +85,14 @@ def test_a_page_that_two_links_led_to_is_removed_with_both(tmp_path: Path, run: 
 def test_another_list_decides_again_and_no_list_is_as_before(tmp_path: Path, run: Run) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
     _, _, before = cleaned(pages, tmp_path / "build", run)
-    stays = removal_list(tmp_path / "stays", {"http://a.example/": 2})
-    kept, _, corpus = cleaned(pages, tmp_path / "build", run, stays)
+    unnamed = removal_list(tmp_path / "unnamed", {"http://a.example/": 2})
+    kept, _, corpus = cleaned(pages, tmp_path / "build", run, unnamed)
     assert kept == ["http://a.example/"]
     assert corpus.hash == before.hash  # a list that takes nothing out changes nothing
-    goes = removal_list(tmp_path / "goes", {"http://a.example/": 0})
-    kept, _, corpus = cleaned(pages, tmp_path / "build", run, goes, goes)
+    named = removal_list(tmp_path / "named", {"http://a.example/": 0})
+    kept, _, corpus = cleaned(pages, tmp_path / "build", run, named, named)
     assert kept == []
-    assert {"kind": "removals", "hash": PartSet.open(goes).hash} in corpus.manifest["parents"]
+    assert {"kind": "removals", "hash": PartSet.open(named).hash} in corpus.manifest["parents"]
     assert cleaned(pages, tmp_path / "build", run)[2].hash == before.hash
 
 

@@ -9,7 +9,7 @@ from webtext.clean.text.clean_text import clean_text
 ANY_TEXT = st.text(st.characters(codec=None) | st.sampled_from("\r\n\t \x00\x0b\x0c\x85\u2028\ud83d\ude00\xa0"))
 
 
-def test_line_ends_blanks_and_empty_lines_follow_the_rule_and_indentation_stays() -> None:
+def test_line_ends_blanks_and_empty_lines_follow_the_rule_and_indentation_is_kept() -> None:
     assert clean_text("\n\nif x:\r\n\treturn  \t\r\r\r\n  y\u2028z\x0c") == "if x:\n\treturn\n\n  y\nz"
 
 

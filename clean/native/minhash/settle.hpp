@@ -1,5 +1,4 @@
 // Decides which documents are kept: greedily in priority order, over verified edges.
-// The readable twin is `settle` in clean/dedup/reference.py.
 #pragma once
 
 #include <cstddef>
@@ -32,23 +31,35 @@ enum class Decision : uint8_t { kKept = 0, kDuplicate = 1, kDuplicateOfTrain = 2
 
 struct Verdicts {
   std::vector<uint8_t> decision;
-  std::vector<int64_t> stays;      // the node that is kept instead; -1 for a kept node
+  std::vector<int64_t> kept;       // the node that is kept instead; -1 for a kept node
   std::vector<double> similarity;  // exact Jaccard with that node
   int64_t verified = 0;            // pairs whose exact Jaccard was computed
   int64_t beyond_limit = 0;        // memberships that full buckets didn't store
 };
 
-// Train nodes are visited in priority order. One is dropped if and only if it has an edge to a kept train node or to a
-// fixed node of either split. A validation node is dropped if a path of edges through validation nodes connects it to a
-// train node that is kept or was dropped for a train node. The rest of validation is then treated like train.
-//
-// Each dropped node names a kept node: the most similar one that it has an edge to, the first in priority if several
-// are equal. A validation node with edges only to dropped train nodes names the node that the first of them names. One
-// that is connected to train only through other validation nodes names the first train node that any node of its
-// cluster names.
-//
-// For train only edges to kept nodes are computed, so 10^5 pages of one template cost 10^5 comparisons. That is why no
-// name depends on an edge between two dropped train nodes.
+// `settle` in clean/dedup/reference.py states which nodes are dropped and which node each of them names. Here edges are
+// computed on demand: for train only those to kept nodes, so 10^5 pages of one template cost 10^5 comparisons. That is
+// why no name depends on an edge between two dropped train nodes.
 Verdicts settle(const Nodes& nodes, const Rules& rules);
+
+// Connected components by union-find. parents[i] is another member of i's component, or i itself if i is the root. The
+// root is the smallest member, so components don't depend on the order of pairs.
+inline uint32_t find_root(std::span<uint32_t> parents, uint32_t node) {
+  while (parents[node] != node) {
+    parents[node] = parents[parents[node]];
+    node = parents[node];
+  }
+  return node;
+}
+
+inline void join(std::span<uint32_t> parents, uint32_t left, uint32_t right) {
+  left = find_root(parents, left);
+  right = find_root(parents, right);
+  if (left < right) {
+    parents[right] = left;
+  } else {
+    parents[left] = right;
+  }
+}
 
 }  // namespace webtext::minhash

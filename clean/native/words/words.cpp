@@ -1,10 +1,8 @@
 // Folds text to words: ASCII sixteen bytes at a time, all other characters through the table made from key.py.
-#include <algorithm>
-#include <bit>
-#include <cstring>
+#include "words/words.hpp"
 
 #include "fold_table.hpp"
-#include "minhash.hpp"
+#include "utf8.hpp"
 
 namespace webtext::minhash {
 namespace {
@@ -15,28 +13,6 @@ constexpr size_t kAsciiBlock = 16;
 static_assert(kWordWeight == kTableWordWeight);
 static_assert(std::ranges::min(kLetterWeights) >= kLeastWeight);
 constexpr size_t kLongestFold = 256;  // a table text has one length byte, so no character folds to more
-
-struct Character {
-  uint32_t code;
-  size_t size;
-};
-
-// Decodes the character at text; an invalid byte has code 0 and size one.
-Character decode(const char* text, size_t available) {
-  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  auto continues = [&](size_t i) { return i < available && (byte(i) & 0xC0) == 0x80; };
-  const uint32_t lead = byte(0);
-  if (lead >= 0xC2 && lead < 0xE0 && continues(1)) return {(lead & 0x1Fu) << 6 | (byte(1) & 0x3Fu), 2};
-  if (lead >= 0xE0 && lead < 0xF0 && continues(1) && continues(2)) {
-    const uint32_t code = (lead & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
-    if (code >= 0x800 && (code < 0xD800 || code > 0xDFFF)) return {code, 3};
-  }
-  if (lead >= 0xF0 && lead < 0xF5 && continues(1) && continues(2) && continues(3)) {
-    const uint32_t code = (lead & 0x07u) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu);
-    if (code >= 0x10000 && code <= 0x10FFFF) return {code, 4};
-  }
-  return {0, 1};
-}
 
 uint32_t entry_of(uint32_t code) {
   return kFoldEntries[kFoldIndex[code / kFoldBlock] * kFoldBlock + code % kFoldBlock];
@@ -52,7 +28,8 @@ bool is_ascii(const char* block) {
   return ((halves[0] | halves[1]) & 0x8080808080808080u) == 0;
 }
 
-// Lower-cases letters, keeps digits, and replaces everything else with a blank.
+// Lower-cases letters, keeps digits, and replaces everything else with a blank. 16 bytes at a time: 8 GB/s; a table of
+// 256 entries or scalar compares: 0.5 GB/s, half of the time of a signature.
 void fold_block(const char* block, char* out) {
   Bytes bytes;
   std::memcpy(&bytes, block, kAsciiBlock);
@@ -99,7 +76,7 @@ size_t Folder::fold_ascii(const char* text, size_t size) {
 }
 
 size_t Folder::fold_character(const char* text, size_t size) {
-  const auto [code, length] = decode(text, size);
+  const auto [code, length] = decode(text, text + size);
   const uint32_t entry = entry_of(code);
   if (entry >= kFoldFirstText) {
     const uint8_t* record = kFoldTexts + (entry - kFoldFirstText);
@@ -142,21 +119,24 @@ void Folder::grow(size_t size) {
 }
 
 uint32_t weight_of(std::string_view text) {
-  const uint32_t entry = entry_of(decode(text.data(), text.size()).code);
+  const uint32_t entry = entry_of(decode(text.data(), text.data() + text.size()).code);
   return entry < kFoldFirstText && entry % kFoldScript == kSingle ? kLetterWeights[entry / kFoldScript] : kWordWeight;
+}
+
+void append_words(std::string_view folded, std::string& out) {
+  const size_t begin = out.size();
+  const auto in_word = [&] { return out.size() > begin && out.back() != ' '; };
+  for (const char byte : folded) {
+    if (byte != ' ' || in_word()) out += byte;
+  }
+  if (in_word()) out += ' ';
 }
 
 std::string key(std::string_view text) {
   Folder folder;
   std::string words;
-  for (const char byte : folder.fold(text)) {
-    if (byte != ' ') {
-      words += byte;
-    } else if (!words.empty() && words.back() != ' ') {
-      words += ' ';
-    }
-  }
-  if (!words.empty() && words.back() == ' ') words.pop_back();
+  append_words(folder.fold(text), words);
+  if (!words.empty()) words.pop_back();
   return words;
 }
 

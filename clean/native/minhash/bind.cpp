@@ -8,10 +8,9 @@
 #include <stdexcept>
 
 #include "arrays.hpp"
-#include "components.hpp"
 #include "fold_table.hpp"
-#include "minhash.hpp"
-#include "settle.hpp"
+#include "minhash/minhash.hpp"
+#include "minhash/settle.hpp"
 
 namespace nb = nanobind;
 namespace mh = webtext::minhash;
@@ -20,14 +19,9 @@ using namespace webtext::bind;
 
 namespace {
 
-mh::Texts texts_of(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
-  check_offsets(span(offsets), bytes.shape(0));
-  return {reinterpret_cast<const char*>(bytes.data()), span(offsets)};
-}
-
 nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words, size_t permutations,
                const std::string& path) {
-  const mh::Texts texts = texts_of(bytes, offsets);
+  const Texts texts = texts_of(bytes, offsets);
   if (permutations == 0) throw std::invalid_argument("a signature has at least one permutation");
   std::vector<uint8_t> signatures(texts.size() * permutations);
   std::vector<int64_t> n_shingles(texts.size());
@@ -46,7 +40,7 @@ nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shin
 
 OutRows<uint32_t> sign_as_datasketch(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words,
                                      const In<uint32_t>& a, const In<uint32_t>& b) {
-  const mh::Texts texts = texts_of(bytes, offsets);
+  const Texts texts = texts_of(bytes, offsets);
   const size_t count = a.shape(0);
   if (count == 0 || b.shape(0) != count) throw std::invalid_argument("a and b must be of one length, at least 1");
   if (shingle_words == 0) throw std::invalid_argument("a shingle has at least one word");
@@ -63,7 +57,7 @@ OutRows<uint32_t> sign_as_datasketch(const In<uint8_t>& bytes, const In<int64_t>
 }
 
 nb::tuple shingle_sets(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words) {
-  const mh::Texts texts = texts_of(bytes, offsets);
+  const Texts texts = texts_of(bytes, offsets);
   std::vector<uint64_t> values;
   std::vector<int64_t> ends{0};
   {
@@ -155,7 +149,7 @@ nb::tuple settle(const InRows<uint8_t>& signatures, const InRows<int32_t>& bucke
     nb::gil_scoped_release release;
     verdicts = mh::settle(nodes, {threshold, min_agreement, bucket_limit});
   }
-  return nb::make_tuple(give(std::move(verdicts.decision)), give(std::move(verdicts.stays)),
+  return nb::make_tuple(give(std::move(verdicts.decision)), give(std::move(verdicts.kept)),
                         give(std::move(verdicts.similarity)), verdicts.verified, verdicts.beyond_limit);
 }
 

@@ -1,9 +1,8 @@
-#include "settle.hpp"
+#include "minhash/settle.hpp"
 
 #include <numeric>
 
-#include "components.hpp"
-#include "minhash.hpp"
+#include "minhash/minhash.hpp"
 
 namespace webtext::minhash {
 namespace {
@@ -64,7 +63,7 @@ class Settler {
   Settler(const Nodes& nodes, const Rules& rules)
       : nodes_(nodes), rules_(rules), n_buckets_(count_buckets()), stamp_(nodes.size(), -1), parent_(nodes.size()) {
     result_.decision.assign(nodes.size(), static_cast<uint8_t>(Decision::kKept));
-    result_.stays.assign(nodes.size(), -1);
+    result_.kept.assign(nodes.size(), -1);
     result_.similarity.assign(nodes.size(), 0.0);
     std::iota(parent_.begin(), parent_.end(), uint32_t{0});
   }
@@ -77,12 +76,13 @@ class Settler {
     for (size_t node = 0; node < nodes_.n_train; ++node) {
       if (fixed(node)) continue;
       Match match = best(kept, node);
-      const Match held_out = best(kept_validation, node);  // contains only fixed nodes so far
+      const Match held_out = best(kept_validation, node);  // only fixed nodes so far: train outranks the others
       if (held_out.similarity > match.similarity) match = held_out;
       if (match.node < 0) {
         remember(kept, node);
       } else {
         drop(node, match, Decision::kDuplicate);
+        // dropped nodes are remembered, so that validation nodes near them only are dropped too
         if (in_train(static_cast<size_t>(match.node))) remember(dropped, node);
       }
     }
@@ -100,6 +100,8 @@ class Settler {
   }
 
  private:
+  // Joins validation nodes by their edges, and drops each cluster that reaches train, even through dropped train nodes:
+  // held-out text must not leak. Indexed nodes are left out, because they are kept anyway.
   void drop_validation_near_train(const Members& kept, const Members& dropped) {
     Members validation(n_buckets_);
     std::vector<int64_t> train_of(nodes_.size(), -1);  // by root of a validation cluster: the first train node named
@@ -108,7 +110,7 @@ class Settler {
       Match match = best(kept, node);
       if (match.node < 0) {
         const int64_t near = first(dropped, node);
-        if (near >= 0) match = exact(node, result_.stays[near]);
+        if (near >= 0) match = exact(node, result_.kept[near]);
       }
       if (match.node >= 0) drop(node, match, Decision::kDuplicateOfTrain);
       begin_visit(node);
@@ -122,12 +124,12 @@ class Settler {
     }
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       int64_t& train = train_of[root(node)];
-      const int64_t named = result_.stays[node];
+      const int64_t named = result_.kept[node];
       if (named >= 0 && (train < 0 || named < train)) train = named;
     }
     for (size_t node = nodes_.n_train; node < nodes_.size(); ++node) {
       const int64_t train = train_of[root(node)];
-      if (train >= 0 && result_.stays[node] < 0) drop(node, exact(node, train), Decision::kDuplicateOfTrain);
+      if (train >= 0 && result_.kept[node] < 0) drop(node, exact(node, train), Decision::kDuplicateOfTrain);
     }
   }
 
@@ -176,7 +178,7 @@ class Settler {
 
   void drop(size_t node, const Match& match, Decision decision) {
     result_.decision[node] = static_cast<uint8_t>(decision);
-    result_.stays[node] = match.node;
+    result_.kept[node] = match.node;
     result_.similarity[node] = match.similarity;
   }
 

@@ -8,8 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "minhash.hpp"
-#include "window.hpp"
+#include "words/words.hpp"
 
 namespace webtext::ngrams {
 
@@ -31,7 +30,7 @@ class Table {
     size_t start;  // where its words start in words_
   };
 
-  void insert(uint64_t hash, size_t start, size_t end, std::vector<int64_t>& numbers);
+  void insert(uint64_t hash, std::string_view ngram, std::vector<int64_t>& numbers);
   size_t find_slot(uint64_t hash, std::string_view ngram) const;
   void grow();
 
@@ -52,19 +51,7 @@ class Finder {
 
  private:
   const Table& table_;
-  minhash::Folder folder_;
-  minhash::Window window_;
-};
-
-// Appends the hash of each n-gram of the text, in text order, repeats included.
-class Hasher {
- public:
-  explicit Hasher(size_t n) : window_(n) {}
-  void hash(std::string_view text, std::vector<uint64_t>& hashes);
-
- private:
-  minhash::Folder folder_;
-  minhash::Window window_;
+  minhash::Ngrams ngrams_;
 };
 
 }  // namespace webtext::ngrams

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "arrays.hpp"
-#include "language.hpp"
+#include "language/language.hpp"
 
 namespace nb = nanobind;
 namespace lg = webtext::language;

@@ -2,7 +2,7 @@
 //
 // Time and memory are linear in the bytes: an n-gram is compared only if its 64-bit hash is in the table, and over all
 // windows of a text these comparisons read each word at most n times.
-#include "ngrams.hpp"
+#include "ngrams/ngrams.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -33,21 +33,17 @@ Table::Table(size_t n) : n_(n), window_(n), slots_(kFirstSlots) {}
 
 void Table::add(std::string_view text, std::vector<int64_t>& numbers) {
   const size_t begin = words_.size();
-  for (const char byte : folder_.fold(text)) {
-    if (byte != ' ' || (words_.size() > begin && words_.back() != ' ')) words_ += byte;
-  }
-  if (words_.size() > begin && words_.back() != ' ') words_ += ' ';
-  const std::string_view added = std::string_view(words_).substr(begin);
-  window_.slide(added, folder_.has_letters(),
-                [&](uint64_t hash, size_t start, size_t end) { insert(hash, begin + start, begin + end, numbers); });
+  minhash::append_words(folder_.fold(text), words_);
+  window_.slide(std::string_view(words_).substr(begin), folder_.has_letters(),
+                [&](uint64_t hash, std::string_view ngram) { insert(hash, ngram, numbers); });
 }
 
-void Table::insert(uint64_t hash, size_t start, size_t end, std::vector<int64_t>& numbers) {
+void Table::insert(uint64_t hash, std::string_view ngram, std::vector<int64_t>& numbers) {
   if (2 * (entries_.size() + 1) > slots_.size()) grow();
-  const size_t slot = find_slot(hash, std::string_view(words_).substr(start, end - start));
+  const size_t slot = find_slot(hash, ngram);
   if (slots_[slot] == 0) {
     if (entries_.size() == kTagMask - 1) throw std::length_error("more than 2^32 - 2 n-grams");
-    entries_.push_back({hash, start});
+    entries_.push_back({hash, static_cast<size_t>(ngram.data() - words_.data())});
     slots_[slot] = (hash & ~kTagMask) | entries_.size();
   }
   numbers.push_back(static_cast<int64_t>((slots_[slot] & kTagMask) - 1));
@@ -71,11 +67,6 @@ std::vector<uint64_t> Table::hashes() const {
   return all;
 }
 
-void Hasher::hash(std::string_view text, std::vector<uint64_t>& hashes) {
-  const std::string_view words = folder_.fold(text);
-  window_.slide(words, folder_.has_letters(), [&](uint64_t hash, size_t, size_t) { hashes.push_back(hash); });
-}
-
 void Table::grow() {
   std::vector<uint64_t> larger(slots_.size() * 2);
   for (size_t i = 0; i < entries_.size(); ++i) {
@@ -86,10 +77,9 @@ void Table::grow() {
   slots_ = std::move(larger);
 }
 
-Finder::Finder(const Table& table) : table_(table), window_(table.n()) {}
+Finder::Finder(const Table& table) : table_(table), ngrams_(table.n()) {}
 
 void Finder::find(std::string_view text, std::vector<int64_t>& numbers) {
-  const std::string_view words = folder_.fold(text);
   struct Pending {
     uint64_t hash;
     std::string_view ngram;
@@ -99,11 +89,11 @@ void Finder::find(std::string_view text, std::vector<int64_t>& numbers) {
     const uint64_t found = table_.slots_[table_.find_slot(each.hash, each.ngram)];
     if (found != 0) numbers.push_back(static_cast<int64_t>((found & kTagMask) - 1));
   };
-  window_.slide(words, folder_.has_letters(), [&](uint64_t hash, size_t start, size_t end) {
+  ngrams_.each(text, [&](uint64_t hash, std::string_view ngram) {
     __builtin_prefetch(&table_.slots_[hash & (table_.slots_.size() - 1)]);
     Pending& oldest = pending[n_seen % kAhead];
     if (n_seen++ >= kAhead) look_up(oldest);
-    oldest = {hash, words.substr(start, end - start)};
+    oldest = {hash, ngram};
   });
   for (size_t i = n_seen - std::min(n_seen, kAhead); i < n_seen; ++i) look_up(pending[i % kAhead]);
 }

@@ -1,15 +1,17 @@
-#include "bloom.hpp"
+// A Bloom filter over 64-bit hashes, in memory that the caller owns and that several processes may fill at once.
+// The readable twin is `Bloom` of clean/decontaminate/reference.py.
+#pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <span>
 
-#include "words.hpp"
+#include "words/words.hpp"
 
 namespace webtext::bloom {
 
-namespace {
-
-constexpr size_t kAhead = 8;  // hashes whose bits are prefetched together: the bits are far apart in memory
+inline constexpr size_t kAhead = 8;  // hashes whose bits are prefetched together: the bits are far apart in memory
 
 class Probes {
  public:
@@ -36,9 +38,8 @@ void each(std::span<Word> bits, std::span<const uint64_t> hashes, uint32_t probe
   }
 }
 
-}  // namespace
-
-void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes) {
+// Sets the bits of each hash: `probes` bits, which SplitMix64 draws from the hash.
+inline void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes) {
   each(bits, hashes, probes, [&](size_t i) {
     Probes probe(hashes[i], bits.size() * 64);
     for (uint32_t n = 0; n < probes; ++n) {
@@ -48,8 +49,9 @@ void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint32_t pr
   });
 }
 
-void has(std::span<const uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes,
-         std::span<uint8_t> answers) {
+// Answers 1 for each hash whose bits are all set, else 0.
+inline void has(std::span<const uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes,
+                std::span<uint8_t> answers) {
   each(bits, hashes, probes, [&](size_t i) {
     Probes probe(hashes[i], bits.size() * 64);
     bool all = true;

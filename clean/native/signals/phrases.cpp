@@ -1,9 +1,9 @@
 // Finds phrases by anchors: a rare group of three letters in each, searched at sixteen positions at a time, then
 // compared.
-#include "phrases.hpp"
-
 #include <bit>
 #include <cstring>
+
+#include "signals/measurer.hpp"
 
 namespace webtext::signals {
 namespace {

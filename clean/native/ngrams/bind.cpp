@@ -1,8 +1,8 @@
 // Bindings of the n-gram table: conversion, GIL release and docstrings only.
 #include "arrays.hpp"
-#include "bloom.hpp"
 #include "fold_table.hpp"
-#include "ngrams.hpp"
+#include "ngrams/bloom.hpp"
+#include "ngrams/ngrams.hpp"
 
 namespace nb = nanobind;
 namespace ng = webtext::ngrams;
@@ -22,8 +22,7 @@ Out<int64_t> add(ng::Table& table, nb::bytes text) {
 }
 
 nb::tuple find(const ng::Table& table, const In<uint8_t>& bytes, const In<int64_t>& offsets) {
-  check_offsets(span(offsets), bytes.shape(0));
-  const webtext::minhash::Texts texts{reinterpret_cast<const char*>(bytes.data()), span(offsets)};
+  const Texts texts = texts_of(bytes, offsets);
   std::vector<int64_t> numbers, ends{0};
   {
     nb::gil_scoped_release release;
@@ -37,13 +36,13 @@ nb::tuple find(const ng::Table& table, const In<uint8_t>& bytes, const In<int64_
 }
 
 Out<uint64_t> hashes(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t n) {
-  check_offsets(span(offsets), bytes.shape(0));
-  const webtext::minhash::Texts texts{reinterpret_cast<const char*>(bytes.data()), span(offsets)};
+  const Texts texts = texts_of(bytes, offsets);
   std::vector<uint64_t> found;
   {
     nb::gil_scoped_release release;
-    ng::Hasher hasher(n);
-    for (size_t i = 0; i < texts.size(); ++i) hasher.hash(texts[i], found);
+    webtext::minhash::Ngrams ngrams(n);
+    const auto add = [&](uint64_t hash, std::string_view) { found.push_back(hash); };
+    for (size_t i = 0; i < texts.size(); ++i) ngrams.each(texts[i], add);
   }
   return give(std::move(found));
 }

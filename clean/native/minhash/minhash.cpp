@@ -2,19 +2,20 @@
 //
 // Time (570 words per text, AVX2): about half for folding and hashing words, half for permutations. Words are found
 // eight bytes at a time: most end within the first load, so a word costs one well-predicted branch. The shingle hash is
-// a rolling hash (window.hpp): a polynomial in the word hashes; the leaving word is subtracted.
-#include "minhash.hpp"
+// a rolling hash (words.hpp): a polynomial in the word hashes; the leaving word is subtracted.
+#include "minhash/minhash.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
-#include "sha1.hpp"
+#include "minhash/sha1.hpp"
 
 namespace webtext::minhash {
 namespace {
 
-// A vector register of the path's instruction set; compilers turn arithmetic on it into single instructions.
+// A vector register of the path's instruction set; compilers turn arithmetic on it into single instructions. Each path
+// has its own width: 64-byte vectors on every path would be split into smaller ones, and spill registers.
 template <size_t kBytes>
 struct Register {
   typedef uint32_t Lanes __attribute__((vector_size(kBytes)));
@@ -73,10 +74,8 @@ void minima_portable(const uint32_t* values, size_t size, const uint32_t* a, con
 }  // namespace
 
 std::span<const uint64_t> Shingler::shingles(std::string_view text) {
-  const std::string_view words = folder_.fold(text);
   shingles_.clear();
-  const auto add = [&](uint64_t hash, size_t, size_t) { shingles_.push_back(hash); };
-  const auto rest = window_.slide(words, folder_.has_letters(), add);
+  const auto rest = ngrams_.each(text, [&](uint64_t hash, std::string_view) { shingles_.push_back(hash); });
   if (shingles_.empty() && rest) shingles_.push_back(*rest);
   return shingles_;
 }
@@ -135,11 +134,9 @@ void Permutations::sign(std::span<const uint64_t> shingles, uint8_t* signature) 
 std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width) {
   const std::string words = key(text);
   std::vector<uint32_t> values;
-  const auto add = [&](uint64_t, size_t start, size_t end) {
-    values.push_back(murmur_mix(Sha1::first_word({words.data() + start, end - start})));
-  };
+  const auto add = [&](uint64_t, std::string_view ngram) { values.push_back(murmur_mix(Sha1::first_word(ngram))); };
   Window(width).slide(words, true, add);
-  if (values.empty() && !words.empty()) add(0, 0, words.size());
+  if (values.empty() && !words.empty()) add(0, words);
   return values;
 }
 
