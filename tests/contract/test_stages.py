@@ -40,11 +40,12 @@ class Stage:
     outputs: tuple[str, ...] = (".",)
     options: tuple[str, ...] = ()
     out: str = ""
+    has_workers: bool = True
 
-    def command(self, build: Path, out: Path, *more: str) -> list[str]:
+    def arguments(self, build: Path, out: Path, *more: str, workers: int = 1) -> list[str]:
         options = [option.replace("BUILD", str(build)) for option in self.options]
-        arguments = [*self.verb, str(build / self.input), "--out", str(out / self.out if self.out else out), *options]
-        return [*MAIN, *arguments, *more]
+        options += ["--workers", str(workers)] if self.has_workers else []
+        return [*self.verb, str(build / self.input), "--out", str(out / self.out if self.out else out), *options, *more]
 
 
 STAGES = [
@@ -65,26 +66,36 @@ STAGES = [
         (),
         ("--n-layer", "1", "--n-head", "1", "--n-embd", "32", "--context", "64", "--batch-size", "4", "--steps", "12",
          "--warmup-steps", "2", "--checkpoint-interval", "4", "--threads", "1", "--eval-windows", "4"),
+        has_workers=False,
     ),
 ]  # fmt: skip
+
+
+def each(stages: Sequence[Stage], slow: Sequence[str] = ()) -> pytest.MarkDecorator:
+    marks = {name: [pytest.mark.slow] for name in slow}
+    values = [pytest.param(stage, id=stage.name, marks=marks.get(stage.name, [])) for stage in stages]
+    return pytest.mark.parametrize("stage", values)
+
+
 PURE = [stage for stage in STAGES if stage.outputs]
-ids = {"ids": lambda stage: stage.name if isinstance(stage, Stage) else None}
+READING_SETS = [stage for stage in STAGES if stage.kinds]
+LONG = ("clean", "train")  # tests/clean and tests/train have quick tests of the same
 
 
-def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert answer.returncode == 0, answer.stderr
-    assert "Traceback" not in answer.stderr
-    return answer
-
-
-def refused(command: Sequence[str]) -> list[str]:
-    """Return the lines of the error that a command ends with; runs in this process, which is faster."""
+def run(arguments: Sequence[str], code: int = 0) -> tuple[str, str]:
+    """Run a command in this process, which is faster; return stdout and stderr."""
     said, error = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error):
-        assert run_here([*command[3:]]) == 3, error.getvalue()
-    assert said.getvalue() == ""
-    return error.getvalue().splitlines()
+        assert run_here([*arguments]) == code, error.getvalue()
+    assert "Traceback" not in error.getvalue()
+    return said.getvalue(), error.getvalue()
+
+
+def refused(arguments: Sequence[str]) -> list[str]:
+    """Return the lines of the error that a command ends with."""
+    said, error = run(arguments, 3)
+    assert said == ""
+    return error.splitlines()
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -110,14 +121,14 @@ def undisturbed(build: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
             stage = next(stage for stage in STAGES if stage.name == name)
             out = tmp_path_factory.mktemp(name) / "out"
             started = time.monotonic()
-            run(stage.command(build, out, "--workers", "1", "--quiet"))
+            subprocess.run([*MAIN, *stage.arguments(build, out, "--quiet")], check=True, timeout=600)
             self[name] = (out, time.monotonic() - started)
             return self[name]
 
     return Made(made)
 
 
-@pytest.mark.parametrize("stage", PURE, **ids)
+@each(PURE, LONG)
 def test_records_in_are_kept_or_dropped_or_failed(stage: Stage, undisturbed: dict[str, tuple[Path, float]]) -> None:
     out, _ = undisturbed[stage.name]
     for output in stage.outputs:
@@ -127,32 +138,32 @@ def test_records_in_are_kept_or_dropped_or_failed(stage: Stage, undisturbed: dic
         assert opened.counts.records_in > 0
 
 
-@pytest.mark.parametrize("stage", STAGES, **ids)
+@each(STAGES, LONG)
 def test_the_same_command_again_changes_nothing(
     stage: Stage, build: Path, undisturbed: dict[str, tuple[Path, float]]
 ) -> None:
     out, _ = undisturbed[stage.name]
     stamps = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
-    run(stage.command(build, out, "--quiet"))
+    run(stage.arguments(build, out, "--quiet"))
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == stamps
 
 
-@pytest.mark.parametrize("stage", STAGES, **ids)
+@each(STAGES, (*LONG, "dedup", "decontaminate"))
 def test_killed_with_9_it_resumes_to_the_same_bytes_with_two_workers(
     stage: Stage, build: Path, tmp_path: Path, undisturbed: dict[str, tuple[Path, float]]
 ) -> None:
     whole, seconds = undisturbed[stage.name]
     out = tmp_path / "out"
-    command = stage.command(build, out, "--workers", "2", "--quiet")
-    process = subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL)
+    arguments = stage.arguments(build, out, "--quiet", workers=2)
+    process = subprocess.Popen([*MAIN, *arguments], start_new_session=True, stderr=subprocess.DEVNULL)
     time.sleep(random.Random(stage.name).uniform(0.4, 0.9) * seconds)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    run(command)
+    run(arguments)
     assert files(out) == files(whole)
 
 
-@pytest.mark.parametrize("stage", PURE, **ids)
+@each(PURE, (*LONG, "dedup", "decontaminate"))
 def test_an_altered_part_of_the_output_is_refused_and_made_again(
     stage: Stage, build: Path, tmp_path: Path, undisturbed: dict[str, tuple[Path, float]]
 ) -> None:
@@ -164,12 +175,12 @@ def test_an_altered_part_of_the_output_is_refused_and_made_again(
         data = bytearray(part.read_bytes())
         data[len(data) // 2] ^= 255
         part.write_bytes(data)
-        assert part.name in "".join(refused([*MAIN, "inspect", "set", str(out / output)]))
-    run(stage.command(build, out, "--quiet"))
+        assert part.name in "".join(refused(["inspect", "set", str(out / output)]))
+    run(stage.arguments(build, out, "--quiet"))
     assert files(out) == files(whole)
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
+@each(READING_SETS)
 def test_an_altered_part_of_the_input_is_rejected_with_its_name(stage: Stage, build: Path, tmp_path: Path) -> None:
     copy = tmp_path / "build"
     shutil.copytree(build / stage.input, copy / stage.input)
@@ -178,22 +189,22 @@ def test_an_altered_part_of_the_input_is_rejected_with_its_name(stage: Stage, bu
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 255
     victim.write_bytes(data)
-    lines = refused(stage.command(copy, tmp_path / "out", "--quiet"))
+    lines = refused(stage.arguments(copy, tmp_path / "out", "--quiet"))
     assert victim.name in "".join(lines)
     assert len(lines) <= 3
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
+@each(READING_SETS)
 def test_a_set_of_a_foreign_kind_is_refused(stage: Stage, build: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "build"
     shutil.copytree(build / "tokenizer", foreign / "tokenizer")
     shutil.copytree(build / "dropped", foreign / "dropped")
     shutil.copytree(build / "links", foreign / stage.input)
-    assert "contains links, not " in "".join(refused(stage.command(foreign, tmp_path / "out", "--quiet")))
+    assert "contains links, not " in "".join(refused(stage.arguments(foreign, tmp_path / "out", "--quiet")))
     assert not list((tmp_path / "out").rglob("manifest.json"))
 
 
-@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage.kinds], **ids)
+@each(READING_SETS)
 def test_a_folder_that_is_not_a_part_set_and_an_unsealed_one_are_rejected(
     stage: Stage, build: Path, tmp_path: Path
 ) -> None:
@@ -201,16 +212,16 @@ def test_a_folder_that_is_not_a_part_set_and_an_unsealed_one_are_rejected(
     shutil.copytree(build / "tokenizer", copy / "tokenizer")
     shutil.copytree(build / "dropped", copy / "dropped")
     (copy / stage.input).mkdir()
-    assert "is not a part set" in "".join(refused(stage.command(copy, tmp_path / "out", "--quiet")))
+    assert "is not a part set" in "".join(refused(stage.arguments(copy, tmp_path / "out", "--quiet")))
     shutil.copytree(build / stage.input, copy / stage.input, dirs_exist_ok=True)
     (copy / stage.input / "manifest.json").unlink()
-    assert "is not sealed" in "".join(refused(stage.command(copy, tmp_path / "out", "--quiet")))
+    assert "is not sealed" in "".join(refused(stage.arguments(copy, tmp_path / "out", "--quiet")))
 
 
-@pytest.mark.parametrize("stage", STAGES, **ids)
+@each(STAGES, LONG)
 def test_json_is_the_only_thing_on_stdout(
     stage: Stage, build: Path, undisturbed: dict[str, tuple[Path, float]]
 ) -> None:
     out, _ = undisturbed[stage.name]
-    answer = run(stage.command(build, out, "--json"))
-    assert isinstance(json.loads(answer.stdout), dict)
+    said, _ = run(stage.arguments(build, out, "--json"))
+    assert isinstance(json.loads(said), dict)

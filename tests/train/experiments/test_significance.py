@@ -25,7 +25,9 @@ def test_quantile_and_tail_are_inverse(freedom: float, t: float) -> None:
     assert quantile(1 - tail(t, freedom), freedom) == pytest.approx(t, rel=1e-6)
 
 
-def test_one_corpus_against_itself_is_called_different_in_at_most_one_of_twenty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_corpus_against_itself_is_called_different_in_at_most_one_of_twenty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Three normal values against three of the same distribution; 400 repetitions of a fixed generator."""
     monkeypatch.setattr(significance, "quantile", lambda *_: 0.0)  # of the margins, which aren't looked at
     generator = random.Random(0)
