@@ -99,7 +99,7 @@ def settings_classes() -> dict[str, type]:
 
 def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
-    from webtext.crawl.apis.refresh_settings import RefreshSettings
+    from webtext.crawl.apis.settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
     from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.crawl.apis.refresh_settings import RefreshSettings
-from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.apis.settings import ApiSettings, RefreshSettings
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.plan.settings import PlanSettings
 from webtext.crawl.visits.settings import FetchSettings

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -25,10 +24,10 @@ from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
 from webtext.crawl.exchange.body import read_body
 from webtext.crawl.exchange.client import host_and_port
+from webtext.crawl.exchange.connections import guarded_session
 from webtext.crawl.exchange.failures import Failure, NotConnected, Refused, failure_of
 from webtext.crawl.exchange.messages import retry_after
 from webtext.crawl.exchange.resolver import PinnedResolver
-from webtext.crawl.exchange.session import guarded_session
 
 MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB, 1,000 of Algolia's one
 MAX_WAIT_SECONDS = 3600.0  # if a service asks for a longer pause, the run ends with an error
@@ -90,9 +89,7 @@ class Api:
     async def __aenter__(self) -> Api:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._session.close()
         await self._resolver.close()
 

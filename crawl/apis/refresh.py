@@ -27,8 +27,7 @@ from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
 from webtext.crawl.apis.harvest import HarvestFiles
 from webtext.crawl.apis.post_states import MISSING, Reading, answers_of, ask_all, full_name, read_answers
-from webtext.crawl.apis.refresh_settings import RefreshSettings
-from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.apis.settings import ApiSettings, RefreshSettings
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.link_rows import link_row
 from webtext.crawl.links.score_ages import SUFFIX, ScoreAges

@@ -1,9 +1,10 @@
-"""Settings for requests to APIs, in a file of their own so that `--help` loads no network code."""
+"""Settings for requests to APIs and for `crawl refresh`, apart so that `--help` loads no network code."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
+from typing import Literal
 from urllib.parse import urlsplit
 
 from webtext.base.config import setting
@@ -83,6 +84,15 @@ class ApiSettings:
                 "set --reddit-user NAME, or reddit_user in [crawl.api]",
             )
         return match[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshSettings:
+    """Which posts still count. All other values of the rule come from the links set."""
+
+    min_karma: int | None | Literal["same"] = setting(
+        "same", "keep posts with at least this score today; same: the threshold of the links set"
+    )
 
 
 def _check_url(url: str, name: str) -> None:

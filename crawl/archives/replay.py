@@ -10,7 +10,6 @@ import fnmatch
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
@@ -50,9 +49,7 @@ class WarcReplay:
     def __enter__(self) -> WarcReplay:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._index.close()
 
     async def find(self, visit: Visit, url: str, voted: int) -> Capture:

@@ -62,7 +62,7 @@ class ArchiveServer:
             await self._stack.enter_async_context(client)
         return self
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     async def get(

@@ -7,13 +7,11 @@ answers are the archive's own. The page's headers come as `X-Archive-Orig-*`; th
 
 from __future__ import annotations
 
-import calendar
 import json
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -24,7 +22,8 @@ from webtext.crawl.archives.captures import Capture, Preference, Rank, not_archi
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.exchange.client import Reply
 from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.exchange.messages import Headers, is_redirect, redirect_target
+from webtext.crawl.exchange.messages import Headers, http_date, is_redirect, redirect_target
+from webtext.crawl.pages.cdxj import seconds_of, stamp
 from webtext.crawl.pages.warc_writer import warc_date
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.surt import surt
@@ -39,7 +38,6 @@ HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip"}
 _ORIGINAL = b"x-archive-orig-"
 _OF_THE_WIRE = frozenset({b"content-encoding", b"content-length", b"transfer-encoding", b"connection", b"keep-alive"})
 _END_OF_9999 = 253_402_300_799
-_TIMESTAMP = re.compile(r"\d{14}")
 _REPLAYED = re.compile(r"(\d{4,14})(?:[a-z]{2}_)?/(.+)", re.S)
 
 
@@ -80,7 +78,7 @@ class Wayback:
 
     async def _rows(self, visit: Visit, url: str, voted: int) -> list[_Row]:
         before = self._preference.before
-        near = _timestamp(voted if before is None else before - 1)
+        near = stamp(min(max(voted if before is None else before - 1, 0), _END_OF_9999))
         query = [("url", url), ("output", "json"), ("closest", near), ("sort", "closest"), ("limit", str(CDX_LIMIT))]
         query += [("filter", "!statuscode:[45].."), ("filter", "!mimetype:(image|audio|video)/.*")]
         query += [("collapse", "digest"), *([("to", near)] if before is not None else [])]
@@ -137,9 +135,10 @@ class Wayback:
         return is_memento and objection(status, original_headers(headers), self._settings) is None
 
     def _capture(self, reply: Reply, url: str, asked: str, leads_to: str | None, voted: int) -> Capture:
-        captured = _date(reply.header("memento-datetime"))
-        if captured is None:
+        moment = http_date(reply.header("memento-datetime") or "")
+        if moment is None:
             raise not_archived(f"the archive answered with HTTP status {reply.status}, not with a capture")
+        captured = int(moment)
         if self._preference.rank(captured, voted, is_exact=True) is None:
             raise not_archived("the archive returned a newer capture")
         headers = original_headers(reply.headers)
@@ -187,19 +186,8 @@ def _read_rows(body: bytes) -> Iterator[dict[str, Any]]:
         yield from (row for line in text.splitlines() if isinstance(row := json.loads(line), dict))
 
 
-def _timestamp(seconds: int) -> str:
-    return time.strftime("%Y%m%d%H%M%S", time.gmtime(min(max(seconds, 0), _END_OF_9999)))
-
-
-def _seconds(timestamp: str) -> int | None:
+def _seconds(captured: str) -> int | None:
     try:
-        return calendar.timegm(time.strptime(timestamp, "%Y%m%d%H%M%S")) if _TIMESTAMP.fullmatch(timestamp) else None
+        return seconds_of(captured)
     except ValueError:
-        return None
-
-
-def _date(value: str | None) -> int | None:
-    try:
-        return int(parsedate_to_datetime(value).timestamp()) if value else None
-    except (ValueError, OverflowError):
         return None

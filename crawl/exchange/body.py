@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping
-from types import TracebackType
 from typing import IO
 
 from aiohttp import StreamReader
@@ -102,9 +101,7 @@ class Spool:
     def __enter__(self) -> Spool:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._let_go()
         if self._file is not None:
             self._file.close()

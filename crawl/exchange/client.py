@@ -12,7 +12,6 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 import aiohttp
 from aiohttp.http_exceptions import HttpProcessingError
@@ -83,9 +82,7 @@ class Client:
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._connections.close()
         await self.resolver.close()
 

@@ -1,20 +1,25 @@
-"""Sends requests over aiohttp's connections without its session, and returns the answer's head and a stream.
+"""aiohttp's connections, made safe for hostile servers: vetted addresses, TLS verified, no proxy, bounded memory.
 
 aiohttp makes the connections (with our resolver and our sockets), keeps them for the next request, and parses answers
 strictly with llhttp. Its session would add cookies, credentials, proxies, redirects and traces. None of them is wanted
-here, and they double the CPU time. So a request is written as bytes, and its WARC record has the same bytes.
+for pages, and they double the CPU time. So `Connections` writes a request as bytes, and its WARC record has the same
+bytes. APIs, which get few requests, use the session.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import functools
 import re
 import ssl
-from types import TracebackType
+import sys
+import termios
+from typing import TYPE_CHECKING
 
 import aiohttp
 from aiohttp import hdrs
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
 from aiohttp.http_exceptions import HttpProcessingError
@@ -23,9 +28,17 @@ from aiohttp.streams import StreamReader
 from yarl import URL
 
 from webtext.crawl.exchange.addresses import AddressRule
-from webtext.crawl.exchange.resolver import PinnedResolver
-from webtext.crawl.exchange.session import MAX_HEADER_BYTES, MAX_HEADERS, READ_BYTES, guarded_connector, n_unread
+from webtext.crawl.exchange.resolver import PinnedResolver, guarded_socket
 
+if TYPE_CHECKING:
+    from aiohttp.client_reqrep import ConnectionKey
+    from aiohttp.tracing import Trace
+
+MAX_HEADER_BYTES = 8190  # per line; the limit of aiohttp and most servers
+MAX_HEADERS = 128
+MAX_INTERIM = 16  # answers with a 1xx status before the final one
+READ_BYTES = 64 * 1024  # a connection buffers up to twice this much of a body; most pages fit
+MAX_KEEP_ALIVE = 15.0  # seconds before an idle connection is closed
 ORIGINS_KNOWN = 4096
 
 Tls = ssl.SSLContext | bool
@@ -50,9 +63,7 @@ class Answer:
     def __enter__(self) -> Answer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._connection.release()
         else:
@@ -121,3 +132,94 @@ class Connections:
 def _request(origin: str, tls: Tls) -> ClientRequest:
     """Make the request object that the connector needs. It is the same for all requests to an origin."""
     return ClientRequest("GET", URL(f"{origin}/", encoded=True), ssl=tls, loop=asyncio.get_running_loop())
+
+
+def guarded_session(user_agent: str, resolver: PinnedResolver, rule: AddressRule) -> aiohttp.ClientSession:
+    """Make a session for requests to APIs: vetted addresses, TLS verified, no proxy, no cookies, bounded headers."""
+    return aiohttp.ClientSession(
+        connector=guarded_connector(resolver, rule, MAX_KEEP_ALIVE),
+        headers={"User-Agent": user_agent},
+        skip_auto_headers=("Accept", "Accept-Encoding"),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,  # a proxy could connect to addresses that are forbidden here
+        max_line_size=MAX_HEADER_BYTES,
+        max_field_size=MAX_HEADER_BYTES,
+        max_headers=MAX_HEADERS,
+        read_bufsize=READ_BYTES,
+    )
+
+
+def guarded_connector(resolver: PinnedResolver, rule: AddressRule, keep_alive: float) -> aiohttp.TCPConnector:
+    """Make the connector. It keeps idle connections for `keep_alive` seconds, or MAX_KEEP_ALIVE if that is less."""
+    connector = _Connector(
+        limit=0,  # the slots of `Hosts` bound the number of requests
+        resolver=resolver,
+        use_dns_cache=False,
+        happy_eyeballs_delay=None,  # one pinned address, one socket
+        socket_factory=guarded_socket(rule),
+        keepalive_timeout=min(keep_alive, MAX_KEEP_ALIVE),
+    )
+    protocol: type[ResponseHandler] = _Protocol
+    connector._factory = functools.partial(protocol, loop=asyncio.get_running_loop())
+    return connector
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Reuses a connection only if no bytes are waiting on it, as they can't answer the next request (RFC 9112, 9.2).
+
+    aiohttp checks `should_close` when it puts a connection back, but nothing when it takes it out again.
+    """
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            if key.is_ssl:
+                await asyncio.sleep(0)  # bytes that wait in the TLS layer reach the protocol in this turn of the loop
+            protocol = connection.protocol
+            if protocol is not None and not protocol.should_close and not n_unread(protocol):
+                return connection
+            connection.close()
+        return None
+
+    def _release(self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        is_over = should_close or protocol.should_close or not _ends_cleanly(protocol)
+        super()._release(key, protocol, should_close=is_over)
+
+
+def n_unread(protocol: ResponseHandler) -> int:
+    """Return the number of bytes in the connection's socket that the event loop has not read yet (encrypted in TLS)."""
+    transport = protocol.transport
+    sock = None if transport is None else transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return 0
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _ends_cleanly(protocol: ResponseHandler) -> bool:
+    """Remove the parser from a connection after its answer. Returns False if the start of another answer follows it.
+
+    Without a parser, further bytes remain in the protocol's tail, which makes `should_close` true.
+    """
+    parser, protocol._parser = protocol._parser, None
+    try:
+        return parser is None or parser.feed_eof() is None
+    except (aiohttp.ClientError, HttpProcessingError):
+        return False
+
+
+class _Protocol(ResponseHandler):
+    """aiohttp's protocol with a bound on interim answers (1xx), which aiohttp queues without end."""
+
+    _n_interim = 0
+
+    def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
+        if self.exception() is not None:
+            return
+        code = data[0].code
+        self._n_interim = self._n_interim + 1 if 100 <= code < 200 else 0
+        if self._n_interim <= MAX_INTERIM:
+            super().feed_data(data, size)
+            return
+        if self.transport is not None:
+            self.transport.close()
+        self.set_exception(HttpProcessingError(code=code, message=f"more than {MAX_INTERIM} interim answers"))

@@ -12,7 +12,6 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from webtext.crawl.exchange.clock_journal import FORGOTTEN_SECONDS, ClockJournal, NotedClock
 from webtext.crawl.exchange.failures import Refused
@@ -203,9 +202,7 @@ class Turn:
             self._leave(held)
             raise
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             self._hosts._restart(*self._names)
         finally:

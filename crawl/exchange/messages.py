@@ -78,14 +78,15 @@ def retry_after(value: str | None, date: str | None = None) -> float:
     text = (value or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:12])
-    until = _http_date(text)
+    until = http_date(text)
     if until is None:
         return 0.0
-    now = _http_date(date or "")
+    now = http_date(date or "")
     return max(0.0, until - (time.time() if now is None else now))
 
 
-def _http_date(text: str) -> float | None:
+def http_date(text: str) -> float | None:
+    """Return the UTC seconds of a date in a header, or None if it is invalid."""
     try:
         return parsedate_to_datetime(text).timestamp()
     except (ValueError, TypeError, IndexError, OverflowError):

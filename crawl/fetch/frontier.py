@@ -16,7 +16,6 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 import numpy as np
@@ -59,9 +58,7 @@ class Frontier:
     def __enter__(self) -> Frontier:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 import msgspec
@@ -44,9 +43,7 @@ class Leftovers:
     def __enter__(self) -> Leftovers:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def add(self, link: Link) -> None:

@@ -48,8 +48,7 @@ from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
 from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.pages.link_hosts import over_host_cap
 from webtext.crawl.pages.link_table import LinkTable
-from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun
-from webtext.crawl.pages.take_over import take_over
+from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent
 from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings

@@ -8,16 +8,15 @@ in exports of the API, so whether their submission is marked is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Sequence
 
 import msgspec
 
 from webtext.crawl.links.markdown import links_in
-from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
+from webtext.crawl.links.reddit_rows import NO_POST_ID, SITE, LineSource, Row, RowReader, unescaped, whole_number
 from webtext.crawl.links.settings import PostRule
 from webtext.crawl.links.submission import NO_LINK, Sifted, Submission
-from webtext.crawl.streams.lines import Unreadable, read_lines
+from webtext.crawl.streams.lines import Unreadable
 
 SOURCE = "reddit-comment"
 MAX_BODY_CHARACTERS = 1 << 16
@@ -25,6 +24,7 @@ MAX_BODY_CHARACTERS = 1 << 16
 
 
 class _Row(Row):
+    kind = "t1_"
     body: str | None = None
     score_hidden: bool | None = None
 
@@ -32,14 +32,10 @@ class _Row(Row):
 _READER = RowReader(_Row)
 
 
-class RedditComments:
+class RedditComments(LineSource):
     """The link source for `RC_*` files: one vote per distinct URL in a comment, with the comment's id and score."""
 
     keeps_up = False
-
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Yield lines with their positions."""
-        return read_lines(file)
 
     def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
         """Return the votes of one comment.
@@ -51,9 +47,8 @@ class RedditComments:
         row = _READER.row(record)
         if isinstance(row, Unreadable):
             return row
-        post_id = row.post_id("t1_")
-        if not post_id:
-            return Unreadable("no_post_id", "neither id nor name")
+        if not row.post_id:
+            return NO_POST_ID
         body = unescaped(row.body or "")
         if len(body) > MAX_BODY_CHARACTERS:
             return Unreadable("body_too_long", f"{len(body):,} characters, more than {MAX_BODY_CHARACTERS:,}")
@@ -65,7 +60,7 @@ class RedditComments:
         return [
             Submission(
                 source=SOURCE,
-                post_id=post_id,
+                post_id=row.post_id,
                 subreddit=row.subreddit,
                 url=url,
                 score=score,

@@ -12,16 +12,15 @@ github.com/ArthurHeitmann/arctic_shift, schemas/RS):
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Sequence
 
 import msgspec
 
 from webtext.crawl import _sift
-from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, unescaped, whole_number
+from webtext.crawl.links.reddit_rows import NO_POST_ID, LineSource, Row, RowReader, on_site, unescaped, whole_number
 from webtext.crawl.links.settings import PostRule
 from webtext.crawl.links.submission import Sifted, Submission
-from webtext.crawl.streams.lines import Unreadable, read_lines
+from webtext.crawl.streams.lines import Unreadable
 
 SOURCE = "reddit"
 
@@ -37,14 +36,10 @@ _READER = RowReader(_Row)
 _decode_lines = msgspec.json.Decoder(_Row).decode_lines
 
 
-class RedditDump:
+class RedditDump(LineSource):
     """The link source for `RS_*` files."""
 
     keeps_up = True
-
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Yield lines with their positions."""
-        return read_lines(file)
 
     def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
         """Return the submission in one line.
@@ -55,11 +50,10 @@ class RedditDump:
         row = _READER.row(record)
         if isinstance(row, Unreadable):
             return row
-        post_id = row.post_id("t3_")
-        if not post_id:
-            return Unreadable("no_post_id", "neither id nor name")
+        if not row.post_id:
+            return NO_POST_ID
         try:
-            return (_submission(row, post_id),)
+            return (_submission(row),)
         except msgspec.ValidationError as error:
             return Unreadable("wrong_type", str(error))
 
@@ -67,7 +61,7 @@ class RedditDump:
         """Judge many lines at once in C++; lines that are not plain (sift_reference.py) are left for `parse`."""
         dropped, posts, others = _sift.sift(_native(rule), memoryview(lines))  # type: ignore[arg-type]  # takes any bytes
         rows = _decode_lines(posts)  # only our fields, with types that always decode
-        return Sifted(dropped, [_submission(row, row.post_id("t3_")) for row in rows], others)
+        return Sifted(dropped, [_submission(row) for row in rows], others)
 
 
 @functools.cache
@@ -85,28 +79,20 @@ def _native(rule: PostRule) -> _sift.Rule:
     )
 
 
-def _submission(row: _Row, post_id: str) -> Submission:
+def _submission(row: _Row) -> Submission:
     return Submission(
         source=SOURCE,
-        post_id=post_id,
+        post_id=row.post_id,
         subreddit=row.subreddit,
-        url=_link(row.url),
+        url=on_site(unescaped(row.url)) if row.url else None,
         score=whole_number(row.score, "score"),
         created=whole_number(row.created_utc, "created_utc"),
         retrieved=row.retrieved(),
-        is_self=_is_self(row, post_id) if row.is_self is None else row.is_self,
+        is_self=_is_self(row) if row.is_self is None else row.is_self,
         over_18=bool(row.over_18),
     )
 
 
-def _link(url: str | None) -> str | None:
-    """Return the URL, unescaped once; a path is made absolute, since it names a page of Reddit."""
-    if not url:
-        return None
-    url = unescaped(url)
-    return SITE + url if url.startswith("/") and not url.startswith("//") else url
-
-
-def _is_self(row: _Row, post_id: str) -> bool:
-    own_address = f"/comments/{post_id}/"
+def _is_self(row: _Row) -> bool:
+    own_address = f"/comments/{row.post_id}/"
     return (row.domain or "").startswith("self.") or own_address in f"{row.url}/"

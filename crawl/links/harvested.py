@@ -7,14 +7,13 @@ story without a URL, or with one on Hacker News itself, is a self post.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from collections.abc import Sequence
 
 import msgspec
 
-from webtext.crawl.links.reddit_rows import SITE, Row, RowReader, whole_number
+from webtext.crawl.links.reddit_rows import NO_POST_ID, LineSource, Row, RowReader, on_site, whole_number
 from webtext.crawl.links.submission import Dropped, Submission
-from webtext.crawl.streams.lines import Unreadable, read_lines
+from webtext.crawl.streams.lines import Unreadable
 
 DELETED_BY_USER = "deleted_by_user"
 REMOVED_BY_MODERATOR = "removed_by_moderator"
@@ -58,12 +57,8 @@ class _Hit(msgspec.Struct):
     created_at_i: int | None = None
 
 
-class Harvested:
+class Harvested(LineSource):
     """The link source for `*.harvest.jsonl.zst` files."""
-
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Yield lines with their positions."""
-        return read_lines(file)
 
     def parse(self, record: bytes) -> Votes:
         """Return the vote in one line, in the format of the API that it came from.
@@ -106,16 +101,14 @@ def _reddit(data: bytes, retrieved: int) -> Votes:
     removal = reddit_removal(row.author, row.selftext, row.removed_by_category)
     if removal is not None:
         return Dropped(removal)
-    post_id = row.post_id("t3_")
-    if not post_id:
-        return Unreadable("no_post_id", "neither id nor name")
-    url = SITE + row.url if row.url and row.url.startswith("/") and not row.url.startswith("//") else row.url
+    if not row.post_id:
+        return NO_POST_ID
     return (
         Submission(
             source="reddit",
-            post_id=post_id,
+            post_id=row.post_id,
             subreddit=row.subreddit,
-            url=url,
+            url=on_site(row.url) if row.url else row.url,
             score=whole_number(row.score, "score"),
             created=whole_number(row.created_utc, "created_utc"),
             retrieved=retrieved,

@@ -13,13 +13,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
 
 import msgspec
 
-from webtext.crawl.streams.lines import Unreadable
+from webtext.crawl.streams.lines import Unreadable, read_lines
 
 SITE = "https://www.reddit.com"
+
+NO_POST_ID = Unreadable("no_post_id", "neither id nor name")
 
 Number = int | float | str | None
 
@@ -43,9 +46,13 @@ class Row(msgspec.Struct):
     over_18: bool | None = None
     meta: Meta | None = msgspec.field(default=None, name="_meta")
 
-    def post_id(self, prefix: str) -> str:
-        """Return the id without the prefix of its kind; empty if the row has none."""
-        return self.id or (self.name or "").removeprefix(prefix)
+    kind: ClassVar[str] = "t3_"
+    """The prefix of the full names of such posts."""
+
+    @property
+    def post_id(self) -> str:
+        """The id without the prefix of its kind; empty if the row has none."""
+        return self.id or (self.name or "").removeprefix(self.kind)
 
     def retrieved(self) -> int | None:
         """Return when the score was read, in UTC seconds; None if unknown."""
@@ -84,6 +91,19 @@ class RowReader(Generic[AnyRow]):
             if isinstance(value, dict):
                 value = {key: _encodable(value[key]) for key in self._fields if key in value}
             return msgspec.convert(value, self._type)
+
+
+class LineSource:
+    """Base of the link sources whose records are lines."""
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
+        """Yield lines with their positions."""
+        return read_lines(file)
+
+
+def on_site(url: str) -> str:
+    """Return the URL; a path is made absolute, since it names a page of Reddit."""
+    return SITE + url if url.startswith("/") and not url.startswith("//") else url
 
 
 def _encodable(value: Any) -> Any:

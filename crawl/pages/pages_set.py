@@ -8,7 +8,10 @@ crawl that takes weeks is readable throughout. The last manifest marks the set a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +20,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import ENTRIES, MANIFEST, Part, PartSet
-from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.partset import ENTRIES, MANIFEST, Part, PartSet, entry_name
+from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.pages.link_table import LinkTable
@@ -230,3 +233,44 @@ def _differences(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     if not found and (begun["stage"], begun["code_version"]) != (now["stage"], now["code_version"]):
         found = [f"code version was {begun['code_version']}, is {now['code_version']}"]
     return found
+
+
+def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool:
+    """Put the parts of a smaller sample's pages set into the folder `out`, sealed as an incomplete crawl.
+
+    A crawl of all links would write the same rows for the sample's links, so its parts fit unchanged.
+
+    Returns False and does nothing if `out` is not empty, if one of the two is remote, or if the sample was fetched
+    under other settings. Files are hard-linked if the disk allows it, else copied. A kill leaves complete parts.
+    """
+    folder = Folder(out)
+    if not (folder.is_local and sample.folder.is_local) or not _same_settings(sample.recipe, recipe.to_json()):
+        return False
+    if folder.exists("") and os.listdir(folder.local_path()):
+        return False
+    writer = SetWriter(out, "pages", recipe, [links])
+    parts = []
+    with folder.held():
+        for part in sample.parts:
+            for name in (part.name, *(attachment.name for attachment in part.attachments)):
+                with folder.scratch(name) as path:
+                    _link_file(sample.folder.local_path(name), path)
+            mine = dataclasses.replace(part, key=part_key(recipe, (), f"{part.generation}.{part.index}"))
+            data = json.dumps(mine.to_json(), indent=1, sort_keys=True) + "\n"
+            folder.child(ENTRIES).write_bytes(entry_name(part.index), data.encode())
+            parts.append(mine)
+        writer.seal(parts, complete=False, reproducible=False)
+    return True
+
+
+def _same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two recipes are equal except for the sample of the links."""
+    of_any_share = [{**each, "settings": {**each["settings"], "sample": None}} for each in (one, other)]
+    return of_any_share[0] == of_any_share[1]
+
+
+def _link_file(source: os.PathLike[str], target: os.PathLike[str]) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # on another disk, or on a disk without hard links
+        shutil.copyfile(source, target)

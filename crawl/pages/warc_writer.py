@@ -14,16 +14,20 @@ import hashlib
 import itertools
 import os
 import re
+import struct
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from webtext.crawl.exchange.messages import Exchange, Headers
 from webtext.crawl.pages.cdxj import REVISIT_TYPE, index_line, read_index_line
-from webtext.crawl.pages.stored_member import stored_member
 from webtext.crawl.visits.sniff import media_type
+
+try:
+    from isal.isal_zlib import crc32  # takes a tenth of zlib's time, but not every platform has a wheel
+except ImportError:
+    from zlib import crc32
 
 Pieces = list[bytes | memoryview]
 
@@ -40,6 +44,12 @@ _NO_BODY = _SHA1 + "3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ"  # digest of an empty body
 _BASE32_PAIRS = [a + b for a, b in itertools.product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
 _PIECES_AT_A_TIME = 1000  # IOV_MAX is 1024
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x20\x7f-\x9f]")
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflate, no flags, no time, unknown system
+_BLOCK_BYTES = 0xFFFF  # the largest stored block
+_SMALL_BYTES = 4096  # up to this size, copying costs less than passing on a separate piece
+_BLOCK_HEAD = struct.Struct("<BHH")  # whether it is the last block, its length, the length's complement
+_LAST_BLOCK = _BLOCK_HEAD.pack(1, 0, 0xFFFF)
+_TRAILER = struct.Struct("<II")
 
 
 @dataclass(slots=True)
@@ -85,9 +95,7 @@ class WarcWriter:
     def __enter__(self) -> WarcWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -241,3 +249,32 @@ def _record_id(*parts: str) -> str:
     digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     variant = "89ab"[int(digest[16], 16) & 3]
     return f"<urn:uuid:{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}>"
+
+
+def stored_member(*data: bytes) -> list[bytes | memoryview]:
+    """Return the pieces of one gzip member that stores `data`, concatenated (RFC 1952, blocks of type 0 of RFC 1951).
+
+    zlib's level 0 does the same at 7 times the CPU: 115 µs for 36 KB, where this takes 15 µs (with zlib's checksum).
+    Large data are not copied.
+
+    >>> import gzip
+    >>> gzip.decompress(b"".join(stored_member(b"hello ", b"world")))
+    b'hello world'
+    """
+    pieces: list[bytes | memoryview] = []
+    small = [_GZIP_HEAD]  # to be joined into one piece
+    checksum = size = 0
+    for each in data:
+        for start in range(0, len(each), _BLOCK_BYTES):
+            block = each if len(each) <= _BLOCK_BYTES else memoryview(each)[start : start + _BLOCK_BYTES]
+            small.append(_BLOCK_HEAD.pack(0, len(block), len(block) ^ 0xFFFF))
+            if len(block) <= _SMALL_BYTES:
+                small.append(bytes(block))
+            else:
+                pieces += b"".join(small), block
+                small = []
+        checksum = crc32(each, checksum)
+        size += len(each)
+    small += _LAST_BLOCK, _TRAILER.pack(checksum, size & 0xFFFFFFFF)
+    pieces.append(b"".join(small))
+    return pieces

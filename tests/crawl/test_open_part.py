@@ -18,7 +18,7 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
-from webtext.crawl.pages.stored_member import stored_member
+from webtext.crawl.pages.warc_writer import stored_member
 
 sys.path.insert(0, str(Path(__file__).parent))
 

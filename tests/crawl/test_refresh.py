@@ -26,8 +26,10 @@ from webtext.base.storage import Folder  # noqa: E402
 from webtext.base.workers.engine import LocalEngine  # noqa: E402
 from webtext.crawl.apis.post_states import answers_of  # noqa: E402
 from webtext.crawl.apis.refresh import Refreshed, refresh_links  # noqa: E402
-from webtext.crawl.apis.refresh_settings import RefreshSettings  # noqa: E402
-from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
+from webtext.crawl.apis.settings import (
+    ApiSettings,  # noqa: E402
+    RefreshSettings,  # noqa: E402
+)
 from webtext.crawl.command import (
     collect,  # noqa: E402
     group,  # noqa: E402

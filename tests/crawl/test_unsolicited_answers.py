@@ -18,9 +18,8 @@ import uvloop
 from aiohttp.http_exceptions import HttpProcessingError
 
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
-from webtext.crawl.exchange.connections import Connections
+from webtext.crawl.exchange.connections import Connections, guarded_session
 from webtext.crawl.exchange.resolver import PinnedResolver
-from webtext.crawl.exchange.session import guarded_session
 
 sys.path.insert(0, str(Path(__file__).parent))
 
