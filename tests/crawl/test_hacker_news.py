@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from local_apis import LocalApis
 
-sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
-from local_apis import LocalApis  # noqa: E402
-
-from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
-from webtext.base.parts.partset import PartSet  # noqa: E402
-from webtext.base.run import Run  # noqa: E402
-from webtext.crawl import command  # noqa: E402
-from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
-from webtext.crawl.apis.inputs import Items, Listing, Stories, parse_input  # noqa: E402
-from webtext.crawl.links.settings import LinkSettings  # noqa: E402
+from webtext.base.errors import ConfigError, NetworkError
+from webtext.base.parts.partset import PartSet
+from webtext.base.run import Run
+from webtext.crawl import command
+from webtext.crawl.apis.harvest_inputs import harvest_inputs
+from webtext.crawl.apis.inputs import Items, Listing, Stories, parse_input
+from webtext.crawl.links.settings import LinkSettings
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 DAY = 86_400

@@ -18,21 +18,19 @@ from typing import Any
 
 import pytest
 import zstandard
+from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded
 
-sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
-from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
-
-from webtext.base.console import Console  # noqa: E402
-from webtext.base.errors import ConfigError, DryRun, NetworkError  # noqa: E402
-from webtext.base.parts.partset import PartSet  # noqa: E402
-from webtext.base.run import Run  # noqa: E402
-from webtext.base.workers.engine import LocalEngine  # noqa: E402
-from webtext.crawl.apis import reddit_api  # noqa: E402
-from webtext.crawl.apis.api import Api, Pace  # noqa: E402
-from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
-from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
-from webtext.crawl.command import collect  # noqa: E402
-from webtext.crawl.links.settings import LinkSettings  # noqa: E402
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, DryRun, NetworkError
+from webtext.base.parts.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
+from webtext.crawl.apis import reddit_api
+from webtext.crawl.apis.api import Api, Pace
+from webtext.crawl.apis.harvest_inputs import harvest_inputs
+from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.command import collect
+from webtext.crawl.links.settings import LinkSettings
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 LISTING = "reddit:r/books/top?t=year"
@@ -103,7 +101,7 @@ def test_every_request_has_the_user_agent_and_the_token(apis: LocalApis, tmp_pat
 )
 def test_nothing_is_sent_to_reddit_without_name_and_credentials(
     changes: dict[str, Any], variables: dict[str, str], said: str, apis: LocalApis, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

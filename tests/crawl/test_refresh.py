@@ -13,29 +13,21 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded
 
-sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
-from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
-
-from webtext.base.console import Console  # noqa: E402
-from webtext.base.errors import ConfigError, DryRun, InputError, NetworkError  # noqa: E402
-from webtext.base.parts.identifiers import link_id  # noqa: E402
-from webtext.base.parts.partset import PartSet  # noqa: E402
-from webtext.base.run import Run  # noqa: E402
-from webtext.base.storage import Folder  # noqa: E402
-from webtext.base.workers.engine import LocalEngine  # noqa: E402
-from webtext.crawl.apis.post_states import answers_of  # noqa: E402
-from webtext.crawl.apis.refresh import Refreshed, refresh_links  # noqa: E402
-from webtext.crawl.apis.settings import (
-    ApiSettings,  # noqa: E402
-    RefreshSettings,  # noqa: E402
-)
-from webtext.crawl.command import (
-    collect,  # noqa: E402
-    group,  # noqa: E402
-)
-from webtext.crawl.links.collect import collect_links  # noqa: E402
-from webtext.crawl.links.settings import LinkSettings  # noqa: E402
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, DryRun, InputError, NetworkError
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.base.workers.engine import LocalEngine
+from webtext.crawl.apis.post_states import answers_of
+from webtext.crawl.apis.refresh import Refreshed, refresh_links
+from webtext.crawl.apis.settings import ApiSettings, RefreshSettings
+from webtext.crawl.command import collect, group
+from webtext.crawl.links.collect import collect_links
+from webtext.crawl.links.settings import LinkSettings
 
 RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 DUMPED = 1_450_000_100
