@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from webtext.app.main import run as webtext
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
@@ -19,6 +20,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.web.urls import registrable_domain
 from webtext.crawl import command
+from webtext.crawl.apis.harvest_inputs import harvest_inputs
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.visits.settings import FetchSettings
@@ -244,12 +246,32 @@ def collect(run: Run, tmp_path: Path) -> Callable[..., PartSet]:
 
 
 @pytest.fixture
+def links_verb(tmp_path: Path) -> Callable[..., int]:
+    """Run `webtext crawl links` into `links` of `tmp_path` with one worker. Returns the exit code."""
+
+    def verb(*arguments: str | Path) -> int:
+        return webtext(["crawl", "links", *map(str, arguments), "--out", str(tmp_path / "links"), "--workers", "1"])
+
+    return verb
+
+
+@pytest.fixture
 def apis(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApis]:
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_ID", CLIENT_ID)
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", SECRET)
     local = LocalApis()
     yield local
     local.close()
+
+
+@pytest.fixture
+def harvest(apis: LocalApis, run: Run, tmp_path: Path) -> Callable[..., list[str]]:
+    """Ask the local APIs for these inputs, and return the files with their answers; keywords change the settings."""
+
+    def ask(*inputs: str, **changes: Any) -> list[str]:
+        return harvest_inputs(inputs, str(tmp_path / "links"), apis.settings(**changes), run)
+
+    return ask
 
 
 @pytest.fixture
