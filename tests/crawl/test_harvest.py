@@ -323,7 +323,7 @@ def test_invalid_rate_limit_headers_are_ignored(remaining: str, reset: str) -> N
 
     async def turn() -> None:
         pace = Pace(None)
-        pace.heard({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
+        pace.obey({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
         async with asyncio.timeout(600):
             await pace.turn()
 
