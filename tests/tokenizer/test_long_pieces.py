@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ def ranked(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(Vocabulary(tokens=tokenizer._vocabulary.tokens, merges=None, whole_pieces=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.integers(0, 30), st.text(LETTERS, min_size=60, max_size=110), st.integers(10, 12))
 def test_windows_equal_merging_the_complete_piece(seed: int, text: str, times: int) -> None:
