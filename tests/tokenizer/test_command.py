@@ -201,12 +201,7 @@ def test_convert_overwrites_tokenizers_only(
     ],
 )
 def test_errors_are_short_and_have_their_exit_code(
-    tokenizer: str,
-    text_file: str,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    code: int,
-    message: str,
+    tokenizer: str, text_file: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
     filled = [argument.format(tokenizer=tokenizer, text=text_file) for argument in arguments]
     assert run(["tokenizer", *filled]) == code

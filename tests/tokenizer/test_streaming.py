@@ -43,6 +43,7 @@ def streamed(tokenizer: Tokenizer, parts: Sequence[str | bytes], allowed: str | 
     return ids + stream.finish()
 
 
+@settings(max_examples=50)
 @given(texts, st.lists(st.integers(0, 300), max_size=6), st.sampled_from([[], ["<a>"], "all"]))
 def test_chunks_of_str_have_the_ids_of_the_complete_text(
     tokenizer: Tokenizer, text: str, cuts: list[int], allowed: str | list[str]
@@ -50,6 +51,7 @@ def test_chunks_of_str_have_the_ids_of_the_complete_text(
     assert streamed(tokenizer, chunks(text, cuts), allowed) == tokenizer.encode(text, allowed)  # type: ignore[arg-type]
 
 
+@settings(max_examples=50)
 @given(
     texts.map(str.encode) | st.binary(max_size=40),
     st.lists(st.integers(0, 300), max_size=6),
