@@ -22,16 +22,21 @@ if TYPE_CHECKING:
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
-EXTRACT, REMOVE, VOTES, LANGUAGE, RULES, DEDUP, CARD = (
-    "clean.extract",
-    "clean.remove",
-    "clean.votes",
-    "clean.language",
-    "clean.rules",
-    "clean.dedup",
-    "clean.card",
-)
-DECONTAMINATE = "clean.decontaminate"
+SETTINGS: dict[str, type] = {
+    "extract": ExtractSettings,
+    "remove": RemovalSettings,
+    "votes": VoteSettings,
+    "language": LanguageSettings,
+    "rules": RuleSettings,
+    "dedup": DedupSettings,
+    "decontaminate": DecontaminationSettings,
+    "card": CardSettings,
+}
+
+
+def sections(*names: str) -> dict[str, type]:
+    """Return the sections of a config file, clean.NAME, and their settings."""
+    return {f"clean.{name}": SETTINGS[name] for name in names}
 
 
 @click.group(name="clean")
@@ -59,16 +64,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
     group,
     "run",
     workers=True,
-    settings={
-        EXTRACT: ExtractSettings,
-        REMOVE: RemovalSettings,
-        VOTES: VoteSettings,
-        LANGUAGE: LanguageSettings,
-        RULES: RuleSettings,
-        DEDUP: DedupSettings,
-        DECONTAMINATE: DecontaminationSettings,
-        CARD: CardSettings,
-    },
+    settings=sections(*SETTINGS),
     epilog=RUN_EXAMPLES,
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="PAGES...")
@@ -81,16 +77,7 @@ def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str |
     """
     from webtext.clean.pipeline import CleanSettings, clean_pages
 
-    chosen = CleanSettings(
-        extract=settings[EXTRACT],
-        remove=settings[REMOVE],
-        votes=settings[VOTES],
-        language=settings[LANGUAGE],
-        rules=settings[RULES],
-        dedup=settings[DEDUP],
-        decontaminate=settings[DECONTAMINATE],
-        card=settings[CARD],
-    )
+    chosen = CleanSettings(**{name.removeprefix("clean."): each for name, each in settings.items()})
     _show(run, clean_pages(inputs, need_out(out), chosen, run), pages=True)
 
 
@@ -105,7 +92,7 @@ Writes: DIR, a part set of documents in every language
 """
 
 
-@verb(group, "extract", workers=True, settings=ExtractSettings, section=EXTRACT, epilog=EXTRACT_EXAMPLES)
+@verb(group, "extract", workers=True, settings=ExtractSettings, section="clean.extract", epilog=EXTRACT_EXAMPLES)
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
@@ -138,7 +125,7 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
     group,
     "filter",
     workers=True,
-    settings={REMOVE: RemovalSettings, VOTES: VoteSettings, LANGUAGE: LanguageSettings, RULES: RuleSettings},
+    settings=sections("remove", "votes", "language", "rules"),
     epilog=FILTER_EXAMPLES,
 )
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
@@ -151,12 +138,12 @@ def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out:
     """
     from webtext.clean.pipeline import count_rule_yields, filter_documents
 
-    rules, language, remove = settings[RULES], settings[LANGUAGE], settings[REMOVE]
+    remove, votes, rules, language = (settings[f"clean.{name}"] for name in ("remove", "votes", "rules", "language"))
     if run.dry_run:
         yields = count_rule_yields(documents, out, rules, language, run)
         run.console.result(yields.to_json(), yields.to_text())
         return
-    _show(run, filter_documents(documents, need_out(out), rules, language, run, remove, settings[VOTES]))
+    _show(run, filter_documents(documents, need_out(out), rules, language, run, remove, votes))
 
 
 DEDUP_EXAMPLES = """\b
@@ -172,14 +159,14 @@ Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 """
 
 
-@verb(group, "dedup", workers=True, settings={REMOVE: RemovalSettings, DEDUP: DedupSettings}, epilog=DEDUP_EXAMPLES)
+@verb(group, "dedup", workers=True, settings=sections("remove", "dedup"), epilog=DEDUP_EXAMPLES)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
     """Remove exact and near duplicates from documents; each removal names the document that is kept."""
     from webtext.clean.pipeline import dedup_documents
 
-    _show(run, dedup_documents(documents, need_out(out), settings[DEDUP], run, settings[REMOVE]))
+    _show(run, dedup_documents(documents, need_out(out), settings["clean.dedup"], run, settings["clean.remove"]))
 
 
 DECONTAMINATE_EXAMPLES = """\b
@@ -201,7 +188,7 @@ Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files);
     "decontaminate",
     workers=True,
     settings=DecontaminationSettings,
-    section=DECONTAMINATE,
+    section="clean.decontaminate",
     epilog=DECONTAMINATE_EXAMPLES,
 )
 @click.argument("documents", nargs=-1, metavar="[DOCUMENTS...]")
@@ -225,7 +212,7 @@ def decontaminate(
     if kept is not None:
         if documents or out or keep_filter:
             raise ConfigError("--filter replaces the documents", "use it with --against FILE alone")
-        report = kept_filter.ask_filter(Path(kept), settings.against)
+        report = kept_filter.query_filter(Path(kept), settings.against)
         run.console.result(report, kept_filter.filter_table(report))
     elif not documents:
         raise ConfigError("no documents given", "name a part set or files, or use --filter FILE")
@@ -234,7 +221,7 @@ def decontaminate(
             raise ConfigError("--keep-filter and --against are both given", "run --against first, then --keep-filter")
         found = find_documents(documents)
         given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
-        header = kept_filter.keep_filter(given, settings.overlap_words, Path(keep_filter), run)
+        header = kept_filter.write_filter(given, settings.overlap_words, Path(keep_filter), run)
         text = f"{header.ngrams:,} {header.words}-grams of {given.records:,} documents kept in '{keep_filter}'"
         run.console.result({"filter": keep_filter, "ngrams": header.ngrams, "bytes": header.bits // 8}, text)
     else:

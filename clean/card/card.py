@@ -221,11 +221,7 @@ def _funnel(facts: Facts) -> list[str]:
         (f"{unit} → documents", unit, facts.documents.counts),
         ("documents → corpus", "documents", facts.corpus.counts),
     )
-    lines = [
-        "## Funnel",
-        "",
-        "At each step, input = kept + dropped + failed. The names of the reasons are webtext's.",
-    ]
+    lines = ["## Funnel", "", "At each step, input = kept + dropped + failed. The names of the reasons are webtext's."]
     for title, each, counts in stages:
         if counts.records_in or each not in ("posts", "links"):
             lines += ["", f"### {title}", "", *table((each, "outcome"), _outcomes(counts))]

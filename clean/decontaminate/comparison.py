@@ -118,7 +118,7 @@ class Comparer:
         return batch.filter(pa.array(~drops)), pa.Table.from_pylist(dropped, schema=DECISION)
 
     def _list(self, batch: pa.RecordBatch, row: int, numbers: npt.NDArray[np.int64]) -> None:
-        counts = self._shared.held_by[:, numbers].sum(axis=1).tolist()
+        counts = self._shared.in_sets[:, numbers].sum(axis=1).tolist()
         by_set = {name: n for name, n in zip(self._shared.names, counts, strict=True) if n}
         about = {"id": batch["id"][row].as_py(), "url": batch["url"][row].as_py()}
         line = about | {"shared": by_set, "example": self._shared.place_of(numbers[0])}

@@ -127,7 +127,7 @@ class Examples:
         """The number of each example's set."""
 
     @functools.cached_property
-    def held_by(self) -> npt.NDArray[np.bool_]:
+    def in_sets(self) -> npt.NDArray[np.bool_]:
         """Bool [sets, n-grams]: the sets in which each n-gram occurs."""
         held = np.zeros((len(self.names), len(self.table)), bool)
         held[np.repeat(self.set_of, np.diff(self.ends)), self.numbers] = True

@@ -31,7 +31,7 @@ from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
-from webtext.clean.decontaminate.overlap import overlap_rows
+from webtext.clean.decontaminate.overlap import aligned, overlap_rows, percent
 from webtext.clean.text.arrays import texts_of
 
 MAX_FALSE_POSITIVE = 1e-8
@@ -78,7 +78,7 @@ def sizes(n_ngrams: int, max_false_positive: float) -> tuple[int, int]:
     return 64 * words, max(1, round(-math.log2(max_false_positive)))
 
 
-def keep_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterHeader:
+def write_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterHeader:
     """Write the filter of all n-grams of `words` words of the documents, unless `path` already is that filter."""
     try:
         header, _ = open_filter(path)
@@ -147,7 +147,7 @@ def _read_header(head: bytes) -> FilterHeader | None:
     return header if head.startswith(MAGIC) and sound and header.bits > 0 and header.bits % 64 == 0 else None
 
 
-def ask_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
+def query_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
     """Return the share of each evaluation set's n-grams that is in the filter, in the form of `overlap.json`."""
     if not against:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
@@ -169,20 +169,12 @@ def ask_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
 
 
 def filter_table(report: dict[str, Any]) -> str:
-    """Format the result of `ask_filter` as an aligned table."""
+    """Format the result of `query_filter` as an aligned table."""
     lines = [["evaluation set", "examples", f"{report['filter']['words']}-grams", "in the corpus", "mean"]]
     for row in report["sets"]:
-        ratios = (row["overlap_ratio"], row["mean_example_ratio"])
-        shares = ["-" if ratio is None else f"{ratio:.2%}" for ratio in ratios]
+        shares = [percent(row[name]) for name in ("overlap_ratio", "mean_example_ratio")]
         lines.append([row["name"], f"{row['examples']:,}", f"{row['ngrams']:,}", *shares])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    return aligned(lines)
 
 
 def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> tuple[int, int]:

@@ -51,20 +51,27 @@ def overlap_table(report: Mapping[str, Any]) -> str:
     """Format the report as an aligned table, with percentages as in the paper."""
     n, longer = report["overlap_words"], report["shared_words"]
     head = ["evaluation set", "examples", f"{n}-grams", "in documents", "mean", "in corpus", "mean"]
-    head += [f"examples sharing {longer}", "documents"]
-    lines = [head, *(_cells(row) for row in report["sets"])]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(cells))
-        for cells in (list(zip(line, widths, strict=True)) for line in lines)
-    )
+    return aligned([[*head, f"examples sharing {longer}", "documents"], *map(_cells, report["sets"])])
 
 
-def _cells(row: Mapping[str, Any]) -> Sequence[str]:
+def _cells(row: Mapping[str, Any]) -> list[str]:
     ratios = ("overlap_ratio", "mean_example_ratio", "corpus_overlap_ratio", "corpus_mean_example_ratio")
-    shares = ["-" if row[name] is None else f"{row[name]:.2%}" for name in ratios]
     counts = [f"{row[name]:,}" for name in ("examples", "ngrams", "shared_examples", "documents")]
-    return [row["name"], *counts[:2], *shares, *counts[2:]]
+    return [row["name"], *counts[:2], *(percent(row[name]) for name in ratios), *counts[2:]]
+
+
+def percent(ratio: float | None) -> str:
+    """Return a ratio as the tables show it."""
+    return "-" if ratio is None else f"{ratio:.2%}"
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Return the lines as a table: the first column flush left, the others right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = ([cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
+    return "\n".join(
+        "  ".join([line[0].ljust(widths[0]), *cells[1:]]) for line, cells in zip(lines, padded, strict=True)
+    )
 
 
 def _by_example(examples: Examples, mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

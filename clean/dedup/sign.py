@@ -66,12 +66,7 @@ class SignTask:
     @property
     def key(self) -> str:
         """Hash of everything that this part's signatures depend on."""
-        return sha256_json(
-            {
-                "records": self.record_digest,
-            }
-            | about_signatures(self.settings)
-        )
+        return sha256_json({"records": self.record_digest} | about_signatures(self.settings))
 
 
 def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:

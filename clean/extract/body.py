@@ -23,7 +23,7 @@ Kind = Literal["html", "text"]
 
 _HTML_TYPES = {"text/html", "application/xhtml+xml"}
 _TEXT_TYPES = {"text/plain", "text/markdown", "text/x-markdown"}
-_UNTOLD_TYPES = {
+_GENERIC_TYPES = {
     "",
     "application/octet-stream",
     "unknown/unknown",
@@ -142,7 +142,7 @@ def body_kind(body: bytes, content_type: str) -> Kind | None:
         return "html"
     if media_type in _TEXT_TYPES:
         return None if _is_binary(body, content_type) else "text"
-    if media_type in _UNTOLD_TYPES:
+    if media_type in _GENERIC_TYPES:
         before = _BEFORE_TAG.match(body)
         if _HTML_TAG.match(body, before.end() if before else 0):
             return "html"

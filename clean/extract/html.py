@@ -51,6 +51,13 @@ _ATTRIBUTE_GAP = re.compile(r"[\s/]+")
 MANY_SIBLINGS = 2000
 _MANY_SIBLINGS = etree.XPath(f"//*[count(*) > {MANY_SIBLINGS}]")
 _SPAN = ("colspan", "rowspan")
+MAX_FORMATTING_DEPTH = 10  # the deepest of 467 evaluation pages has 4
+_FORMATTING = ("b", "big", "code", "em", "font", "i", "s", "small", "strike", "strong", "tt", "u")
+"""HTML standard §13.2.4.3, without `a` and `nobr`, because the next `a` or `nobr` closes an open one."""
+_SKIPPED = [
+    *("aside", "nav", "footer", "form", "figure", "button", "menu", "select", "svg", "dialog", "fieldset", "label"),
+    *("iframe", "time"),
+]
 
 
 class TooMuch(ValueError):
@@ -117,11 +124,27 @@ def _parser() -> HTMLParser:
 
 
 def _by_resiliparse(tree: Any) -> str:
-    from webtext.clean.extract.by_resiliparse import MAX_FORMATTING_DEPTH, nests_formatting, resiliparse_text
+    """Return the main text by resiliparse, several times as fast as trafilatura and less accurate; changes the tree.
 
-    if nests_formatting(tree):
-        raise TooMuch("too_deep", f"formatting elements nested deeper than {MAX_FORMATTING_DEPTH}")
-    return resiliparse_text(tree)
+    resiliparse parses like a browser, which reopens an unclosed formatting element in every following block: 240 open
+    `<b>` before 20,000 `<div>` took 1.9 GB. So it gets our bounded tree, with every element closed.
+    """
+    from resiliparse.extract.html2text import extract_plain_text  # loaded only if it is chosen
+
+    depths: dict[Any, int] = {}
+    for element in tree.iter(*_FORMATTING):
+        depths[element] = 1 + depths.get(next(element.iterancestors(*_FORMATTING), None), 0)
+        if depths[element] > MAX_FORMATTING_DEPTH:
+            raise TooMuch("too_deep", f"formatting elements nested deeper than {MAX_FORMATTING_DEPTH}")
+    etree.strip_elements(tree, "script", "style", with_tail=False)
+    return extract_plain_text(
+        etree.tostring(tree, method="html", encoding="unicode"),
+        main_content=True,
+        preserve_formatting=True,
+        comments=False,
+        alt_texts=False,
+        skip_elements=_SKIPPED,
+    )
 
 
 def _check_attributes(html: str) -> None:

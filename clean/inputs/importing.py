@@ -14,7 +14,7 @@ import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -44,24 +44,13 @@ TRAIN, HELD_OUT = "train", "validation"
 DATASET_BATCH_ROWS = 16  # small, since each row may be large
 
 
-class Origin(Protocol):
-    """The source of one part."""
-
-    @property
-    def source(self) -> Source:
-        """The source as the manifest names it."""
-
-    @property
-    def place(self) -> str:
-        """A permanent name of the source, independent of its location; with the row number it makes a record's id."""
-
-    def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """Yield each row's values by the names of KNOWN, or why the row has none."""
-
-
 @dataclass(frozen=True, slots=True)
 class FileOrigin:
-    """One file; `place` is the SHA-256 of its bytes."""
+    """One file; `place` is the SHA-256 of its bytes.
+
+    An origin is the source of one part: `source` as the manifest names it, `place`, a permanent name that makes ids with
+    the row number, and the rows.
+    """
 
     file: InputFile
     place: str
@@ -135,6 +124,9 @@ class DatasetOrigin:
                 f"shard {self.shard} of '{self.reference}', split '{self.name}', cannot be read: {one_line(error)}",
                 "check the network and the files, then rerun the same command",
             ) from None
+
+
+Origin = FileOrigin | DatasetOrigin
 
 
 @dataclass(frozen=True, slots=True)

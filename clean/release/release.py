@@ -36,14 +36,6 @@ KEY_DIGITS = 16
 """Hex digits of a digest that are compared: for 10^7 texts and 10^7 others, a false match has a chance of 1 in 10^5."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReleaseTask:
-    """One part of the corpus."""
-
-    corpus: SetName
-    part: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """How a release's documents compare with another build: documents = same_text + other_text + missing."""
@@ -69,7 +61,7 @@ def write_release(build: str, out: str, run: Run) -> PartSet:
     released = run_parts(
         _release_part,
         [
-            PartTask(index=part.index, sources=(corpus.source(i),), payload=ReleaseTask(name, i))
+            PartTask(index=part.index, sources=(corpus.source(i),), payload=(name, i))
             for i, part in enumerate(corpus.parts)
         ],
         recipe=Recipe(stage="clean.release", code_version=CODE_VERSION, settings=recipes),
@@ -132,7 +124,8 @@ def _toml(value: Any) -> str:
 
 def _release_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    batches = task.payload.corpus.open().batches(task.payload.part, RELEASE.names)
+    name, part = task.payload
+    batches = name.open().batches(part, RELEASE.names)
     for _, rows in context.apply_to_batches(lambda batch: batch.select(RELEASE.names), batches):
         if not isinstance(rows, Failed):  # counted already
             context.main.counts.keep(rows.num_rows)

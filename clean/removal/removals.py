@@ -153,6 +153,8 @@ class Removals:
         """Find the documents that the lists name. A list or line that names none changes nothing and isn't a parent."""
         removed = Removed.nothing(len(documents.parts))
         removed.earlier = self.earlier
+        if not self.sets and self.requests is None and self.links is None:
+            return removed
         matched: set[Line] = set()
         for part in range(len(documents.parts)):
             first = 0
@@ -162,10 +164,9 @@ class Removals:
                     withdrawn.append(first + np.flatnonzero(_withdrawn(batch, self.sets)))
                 if self.links is not None:
                     unlinked.append(first + np.flatnonzero(_unlinked(batch, self.links)))
-                for row, lines in enumerate(_lines_for(batch, self.requests)):
-                    if lines:
-                        removed.requested[part][first + row] = Request(lines[0])
-                        matched.update(lines)
+                for row, lines in self._requested(batch):
+                    removed.requested[part][first + row] = Request(lines[0])
+                    matched.update(lines)
                 first += batch.num_rows
             removed.withdrawn[part], removed.unlinked[part] = np.concatenate(withdrawn), np.concatenate(unlinked)
         for rows, names in ((removed.withdrawn, self.sets), (removed.unlinked, (self.links,))):
@@ -177,6 +178,13 @@ class Removals:
                 removed.parents.append(self.requests.parent(matched))
         return removed
 
+    def _requested(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Sequence[Line]]]:
+        if self.requests is not None:
+            columns = (batch[name].to_pylist() for name in COLUMNS)
+            for row, about in enumerate(zip(*columns, strict=True)):
+                if lines := self.requests.lines_for(*about):
+                    yield row, lines
+
 
 def digest_of(decisions: pa.Table) -> str:
     """Return a digest of a part's removed rows for its key; empty if there are none, so the part isn't rewritten."""
@@ -187,13 +195,6 @@ def _is_folder(location: str) -> bool:
     """Return whether the location is a part set, or a folder that should be one."""
     folder = Folder(location)
     return folder.exists(MANIFEST) or folder.exists(ENTRIES) or (folder.is_local and folder.local_path().is_dir())
-
-
-def _lines_for(documents: pa.RecordBatch, requests: Requests | None) -> Iterator[Sequence[Line]]:
-    columns = (documents[name].to_pylist() for name in COLUMNS) if requests is not None else ()
-    for identifier, links, url in zip(*columns, strict=True):
-        assert requests is not None
-        yield requests.lines_for(identifier, links, url)
 
 
 def _withdrawn(documents: pa.RecordBatch, sets: tuple[SetName, ...]) -> Mask:
@@ -233,7 +234,9 @@ def _all_gone(documents: pa.RecordBatch, gone: Mask) -> Mask:
 @functools.lru_cache(maxsize=2)
 def _removed_links(sets: tuple[SetName, ...]) -> pa.Array:
     """Return the ids of the links without a post left; 36 bytes of memory each."""
-    found = [table.filter(pc.equal(table["posts_left"], 0))["link_id"] for table in _tables(sets)]
+    opened = [name.open() for name in sets]
+    tables = [each.table(part, ["link_id", "posts_left"]) for each in opened for part in each.parts]
+    found = [table.filter(pc.equal(table["posts_left"], 0))["link_id"] for table in tables]
     return pa.chunked_array(found, pa.string()).combine_chunks()
 
 
@@ -241,8 +244,3 @@ def _removed_links(sets: tuple[SetName, ...]) -> pa.Array:
 def _removed_ids(sets: tuple[SetName, ...]) -> frozenset[str]:
     """Return the ids of `_removed_links` as a set, for documents without links."""
     return frozenset(_removed_links(sets).to_pylist())
-
-
-def _tables(sets: Sequence[SetName]) -> list[pa.Table]:
-    opened = [name.open() for name in sets]
-    return [each.table(part, ["link_id", "posts_left"]) for each in opened for part in each.parts]

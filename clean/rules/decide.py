@@ -49,10 +49,7 @@ class Verdict:
 
 
 def decide(
-    signals: pa.Table,
-    rules: RuleSettings | None,
-    language: LanguageSettings | None,
-    votes: Iterable[Verdict] = (),
+    signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None, votes: Iterable[Verdict] = ()
 ) -> Decisions:
     """Return the first rule that drops each row: vote rules first, then the order of `verdicts`."""
     n_rows = signals.num_rows

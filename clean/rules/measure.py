@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,21 +24,13 @@ COLUMNS = ["id", "text", "language", "language_score"]
 BATCH_ROWS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureTask:
-    """One part of a documents set."""
-
-    documents: SetName
-    part: int
-
-
 def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
     """Write the signals set `out` of `documents`. It takes no settings: values don't depend on thresholds."""
     name = SetName.of(documents)
     return run_parts(
         _measure_part,
         [
-            PartTask(index=part.index, sources=(documents.source(i),), payload=MeasureTask(name, i))
+            PartTask(index=part.index, sources=(documents.source(i),), payload=(name, i))
             for i, part in enumerate(documents.parts)
         ],
         recipe=_recipe(),
@@ -67,10 +58,7 @@ def read_signals(documents: PartSet, out: str | None, columns: Sequence[str], ru
 
 def _recipe() -> Recipe:
     return Recipe(
-        stage="clean.signals",
-        code_version=CODE_VERSION,
-        settings={},
-        versions={"unicode": _signals.UNICODE_VERSION},
+        stage="clean.signals", code_version=CODE_VERSION, settings={}, versions={"unicode": _signals.UNICODE_VERSION}
     )
 
 
@@ -86,8 +74,9 @@ def _open_signals(documents: PartSet, url: str) -> PartSet | None:
 
 def _measure_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    documents = task.payload.documents.open()
-    batches = documents.batches(task.payload.part, COLUMNS, BATCH_ROWS)
+    name, part = task.payload
+    documents = name.open()
+    batches = documents.batches(part, COLUMNS, BATCH_ROWS)
     limit = max_text_bytes(documents)
     for rows, signals in context.apply_to_batches(lambda batch: signals_table(batch, limit), batches):
         if isinstance(signals, Failed):  # counted already; a placeholder row keeps signals aligned with documents

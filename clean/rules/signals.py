@@ -19,15 +19,7 @@ from itertools import groupby, takewhile
 from typing import NamedTuple
 
 from webtext.base.parts.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
-from webtext.clean.rules.characters import (
-    ATTACHED,
-    LETTER,
-    LINE_ENDS,
-    OPEN_SENTENCES,
-    PUNCTUATION,
-    SYMBOLS,
-    class_of,
-)
+from webtext.clean.rules.characters import ATTACHED, LETTER, LINE_ENDS, OPEN_SENTENCES, PUNCTUATION, SYMBOLS, class_of
 from webtext.clean.text.unspaced import SCRIPTS, WORD, ngrams, ranges, weight_of
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))  # Gopher, §A1.1

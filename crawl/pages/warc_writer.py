@@ -74,9 +74,7 @@ class _Original:
 class WarcWriter:
     """Writes one WARC file, which starts with a warcinfo record.
 
-    Each exchange is written to the file at once, so a killed process leaves at most one incomplete record. The file's
-    SHA-256 is computed when it is published: on the way it would save 7 µs per page, and a killed run would have to hash
-    what it finds.
+    Each exchange is written to the file at once, so a killed process leaves at most one incomplete record.
     Memory: 500 bytes for each distinct body.
     """
 
@@ -90,7 +88,7 @@ class WarcWriter:
         os.ftruncate(self._file, end)
         self.n_bytes = end
         for line in index_lines:
-            self._register(line)
+            self._know_again(line)
         if not end:
             self._write(_warcinfo(name, about))
 
@@ -157,7 +155,7 @@ class WarcWriter:
             f"WARC-Refers-To-Filename: {self._name}\r\nWARC-Refers-To-File-Offset: {original.offset}\r\n"
         )
 
-    def _register(self, line: str) -> None:
+    def _know_again(self, line: str) -> None:
         """Register an exchange of the resumed file as an original, as `write` did."""
         captured, fields = read_index_line(line)
         digest = _SHA1 + fields["digest"]

@@ -61,9 +61,7 @@ class Known:
     """Predicates on the URLs that redirects lead to."""
 
     is_link: Callable[[str], bool]  # the URL is a link, with a row of its own
-    # Another link that redirected there has the page. The first to get there has it: a visit that waited for another one
-    # on its way to the same URL could be waited for by it.
-    is_held: Callable[[str], bool]
+    is_held: Callable[[str], bool]  # another link that redirected there has the page
     is_excluded: Callable[[str], bool]  # the URL's site is excluded from the links
 
     def check(self, visit: Visit, url: str) -> None:

@@ -1,7 +1,8 @@
-"""The contents of a part set, or of a folder of sets: rows, or the bytes that every run must reproduce."""
+"""Files of records for a run, and what it made: rows, or the bytes that every run must reproduce."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,3 +19,9 @@ def contents(folder: Path) -> dict[str, bytes]:
         for p in folder.rglob("*")
         if p.is_file() and p.name != "run.json" and "_dedup" not in p.parts
     }
+
+
+def write_jsonl(path: Path, *records: dict[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    return str(path)

@@ -9,10 +9,11 @@ import gzip
 import io
 import json
 import random
-import sys
 from pathlib import Path
 
 import pytest
+from set_contents import contents, rows
+from warc_files import DATE, article, page
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
@@ -23,11 +24,6 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.reasons import FAILED
 from webtext.clean.rules.thresholds import RuleSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from set_contents import contents, rows  # noqa: E402
-from warc_files import DATE, article, page  # noqa: E402
 
 LIMITS = Limits(memory_bytes=700 << 20)
 EVERY_LANGUAGE = CleanSettings(language=LanguageSettings(language=("all",)))
@@ -85,9 +81,9 @@ RECORDS: dict[str, tuple[str, str]] = {
 }
 
 
-def run_with(workers: int, inputs: list[Path], out: Path, settings: CleanSettings = EVERY_LANGUAGE) -> CleanResult:
+def run_with(workers: int, inputs: list[Path], out: Path) -> CleanResult:
     with LocalEngine(workers=workers, limits=LIMITS, quiet=True) as engine:
-        return clean_pages([str(name) for name in inputs], str(out), settings, Run(engine, Console("quiet")))
+        return clean_pages([str(name) for name in inputs], str(out), EVERY_LANGUAGE, Run(engine, Console("quiet")))
 
 
 def outcomes(result: CleanResult) -> dict[str, str]:
@@ -125,6 +121,7 @@ def cleaned(bad_pages: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
     return out, run_with(1, bad_pages, out)
 
 
+@pytest.mark.slow
 def test_every_bad_page_has_its_reason_and_none_kills_a_worker(cleaned: tuple[Path, CleanResult]) -> None:
     _, result = cleaned
     found = outcomes(result)
@@ -140,6 +137,7 @@ def test_every_bad_page_has_its_reason_and_none_kills_a_worker(cleaned: tuple[Pa
     assert result.documents.counts.dropped == {reason: all_outcomes.count(reason) for reason in UNNAMED}
 
 
+@pytest.mark.slow
 def test_the_text_kept_from_bad_pages_is_clean(cleaned: tuple[Path, CleanResult]) -> None:
     _, result = cleaned
     by_url = {row["url"]: row["text"] for row in rows(result.corpus)}
@@ -150,10 +148,10 @@ def test_the_text_kept_from_bad_pages_is_clean(cleaned: tuple[Path, CleanResult]
         assert not any(ord(c) < 32 and c not in "\n\t" or 0xD800 <= ord(c) < 0xE000 for c in text)
 
 
-def test_bad_lines_of_records_have_their_reasons(tmp_path: Path) -> None:
+def test_bad_lines_of_records_have_their_reasons(tmp_path: Path, run: Run) -> None:
     lines = [line for line, _ in RECORDS.values()]
     (tmp_path / "bad.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    result = run_with(1, [tmp_path / "bad.jsonl"], tmp_path / "out")
+    result = clean_pages([str(tmp_path / "bad.jsonl")], str(tmp_path / "out"), EVERY_LANGUAGE, run)
     expected = [outcome for _, outcome in RECORDS.values()]
     failures = {failure.id: failure.reason for failure in result.documents.failures()}
     assert failures == {f"row {i}": outcome for i, outcome in enumerate(expected) if outcome in FAILED}
@@ -164,6 +162,7 @@ def test_bad_lines_of_records_have_their_reasons(tmp_path: Path) -> None:
     assert result.documents.records == len(judged)
 
 
+@pytest.mark.slow
 def test_bad_pages_have_the_same_result_with_one_worker_and_four(
     bad_pages: list[Path], cleaned: tuple[Path, CleanResult], tmp_path: Path
 ) -> None:
@@ -171,27 +170,27 @@ def test_bad_pages_have_the_same_result_with_one_worker_and_four(
     assert contents(tmp_path) == contents(cleaned[0])
 
 
-def test_no_documents_at_all_give_an_empty_corpus_with_a_card(tmp_path: Path) -> None:
+def test_no_documents_at_all_give_an_empty_corpus_with_a_card(tmp_path: Path, run: Run) -> None:
     (tmp_path / "none.jsonl").write_text("\n\n \n")
-    result = run_with(1, [tmp_path / "none.jsonl"], tmp_path / "out")
+    result = clean_pages([str(tmp_path / "none.jsonl")], str(tmp_path / "out"), EVERY_LANGUAGE, run)
     assert (result.documents.counts.records_in, result.corpus.records, result.dropped.records) == (0, 0, 0)
     assert (tmp_path / "out/corpus/README.md").is_file()
 
 
-def test_many_equal_documents_leave_one(tmp_path: Path) -> None:
-    (tmp_path / "equal.jsonl").write_text((json.dumps({"text": article(1)}) + "\n") * 800)
-    result = run_with(1, [tmp_path / "equal.jsonl"], tmp_path / "out")
+def test_many_equal_documents_leave_one(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "equal.jsonl").write_text((json.dumps({"text": article(1)}) + "\n") * 200)
+    result = clean_pages([str(tmp_path / "equal.jsonl")], str(tmp_path / "out"), EVERY_LANGUAGE, run)
     assert result.corpus.records == 1
     assert set(result.counts.dropped) == {"exact_duplicate", "near_duplicate_of_train"}
 
 
-def test_texts_without_a_letter_are_in_no_language_and_equal_only_to_themselves(tmp_path: Path) -> None:
+def test_texts_without_a_letter_are_in_no_language_and_equal_only_to_themselves(tmp_path: Path, run: Run) -> None:
     """Dedup finds no words in them: one of several equal texts is kept, and they have no near duplicates."""
     faces = ["\N{GRINNING FACE} ", "\N{GRINNING FACE} \N{PILE OF POO} ", "!? "]
     (tmp_path / "faces.jsonl").write_text("\n".join(json.dumps({"text": face * 300}) for face in faces * 2))
-    default = run_with(1, [tmp_path / "faces.jsonl"], tmp_path / "default", CleanSettings())
+    default = clean_pages([str(tmp_path / "faces.jsonl")], str(tmp_path / "default"), CleanSettings(), run)
     assert default.counts.dropped == {"other_language": 6}
     rules = RuleSettings(rule=("too_few_words=off",))
     settings = CleanSettings(language=LanguageSettings(language=("all",)), rules=rules)
-    result = run_with(1, [tmp_path / "faces.jsonl"], tmp_path / "out", settings)
+    result = clean_pages([str(tmp_path / "faces.jsonl")], str(tmp_path / "out"), settings, run)
     assert (result.corpus.records, result.counts.dropped) == (3, {"exact_duplicate": 3})

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import duckdb
 import polars
 import pytest
 import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from set_contents import rows
+from warc_files import article, page, write_pages, write_warc
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
@@ -29,30 +28,18 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
-from webtext.base.workers.engine import LocalEngine
 from webtext.clean.card import facts as card_facts
 from webtext.clean.card.card import card_text, records_digest
 from webtext.clean.card.facts import Facts, gather_facts
 from webtext.clean.card.markdown import escaped
 from webtext.clean.card.settings import CardSettings
-from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warc_files import article, page, write_pages, write_warc  # noqa: E402
-
 NEVER_FETCHED = {"url": "http://gone.example.org/", "outcome": "failed"}
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with LocalEngine(workers=1) as engine:
-        yield Run(engine, Console("quiet"))
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +113,16 @@ def test_the_funnel_shows_the_manifests_counts_and_adds_up(build: tuple[PartSet,
 
 def test_sizes_languages_and_domains_are_those_of_the_corpus(build: tuple[PartSet, CleanResult]) -> None:
     _, result = build
-    rows = [row for part in result.corpus.parts for row in result.corpus.table(part).to_pylist()]
+    documents = rows(result.corpus)
     card = card_of(result)
     for split in ("train", "validation"):
-        some = [row for row in rows if row["split"] == split]
+        some = [row for row in documents if row["split"] == split]
         line = f"| {split} | {len(some):,} | {sum(len(row['text']) for row in some):,} |"
         assert line in section(card, "Sizes")
-    assert f"| total | 4 | {sum(len(row['text']) for row in rows):,} |" in section(card, "Sizes")
+    assert f"| total | 4 | {sum(len(row['text']) for row in documents):,} |" in section(card, "Sizes")
     assert f"{sum(part.bytes for part in result.corpus.parts):,} bytes" in section(card, "Sizes")
     assert table(section(card, "Languages")) == {"language": "documents", "en": "4", "not known": "0"}
-    domains = Counter(row["domain"] for row in rows)
+    domains = Counter(row["domain"] for row in documents)
     assert table(section(card, "Top domains")) == {"domain": "documents"} | {k: str(n) for k, n in domains.items()}
     assert list(table(section(card, "Top domains")))[1] == "example.org"
     assert "captured from 2017-06-01 to 2017-06-01" in section(card, "Sources")
@@ -166,6 +153,24 @@ def test_the_recipe_names_each_rule_with_its_threshold_and_the_settings_of_dedup
     assert "at least 0.9 over" in other
 
 
+def fetched_with(
+    build: tuple[PartSet, CleanResult], folder: Path, settings: dict[str, Any], opt_outs: dict[int, list[str]]
+) -> Facts:
+    """The facts of the build if a crawl with these settings had recorded these opt-outs, by the page's number."""
+    pages, result = build
+    fetched = rows(pages)
+    for number, found in opt_outs.items():
+        fetched[number]["opt_outs"] = found
+    writer = SetWriter(str(folder / "pages"), "pages", Recipe(stage="crawl.fetch", code_version=1, settings=settings))
+    part = writer.part(0, key="test")
+    part.write(fetched)
+    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
+    facts.pages = [writer.seal([part.publish()])]
+    facts.captures = card_facts.Captures()
+    card_facts._count_captures(facts)
+    return facts
+
+
 def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(
     build: tuple[PartSet, CleanResult], tmp_path: Path
 ) -> None:
@@ -174,19 +179,9 @@ def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(
         section(card_of(result), "Opt-outs").count("- Not known: ") == 2
     )  # these pages have no crawl, so no robots.txt
     assert section(card_of(result), "Opt-outs").count("- Obeyed: ") == len(PAGE_OPT_OUTS)  # by extraction
-    crawl = {"obey_robots": False, "obey_ai_robots": True, "obey_noai": True}
-    recipe = Recipe(stage="crawl.fetch", code_version=1, settings=crawl | {"contact": "me@example.org"})
-    rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
-    rows[0]["opt_outs"] = rows[1]["opt_outs"] = ["robots_disallowed"]
-    rows[3]["opt_outs"] = ["robots_disallowed"]  # but not fetched
-    fetched = SetWriter(str(tmp_path / "pages"), "pages", recipe)
-    writer = fetched.part(0, key="test")
-    writer.write(rows)
-    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
-    facts.pages = [fetched.seal([writer.publish()])]
-    facts.captures = card_facts.Captures()
-    card_facts._count_captures(facts)
-    card = card_text(facts, CardSettings())
+    settings = {"obey_robots": False, "obey_ai_robots": True, "obey_noai": True, "contact": "me@example.org"}
+    outs = {0: ["robots_disallowed"], 1: ["robots_disallowed"], 3: ["robots_disallowed"]}  # 3 was not fetched
+    card = card_text(fetched_with(build, tmp_path, settings, outs), CardSettings())
     outs = section(card, "Opt-outs")
     assert "- Obeyed: robots.txt forbids the path to an AI-training crawler by name." in outs
     meaning = "robots.txt forbids the path to 'webtext' or to everybody"
@@ -197,18 +192,9 @@ def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(
 def test_pages_of_gone_sites_are_named_with_the_settings_that_took_them(
     build: tuple[PartSet, CleanResult], tmp_path: Path
 ) -> None:
-    pages, result = build
-    crawl = {"take_gone_sites": True, "gone_runs": 3, "gone_days": 30.0}
-    fetched = SetWriter(str(tmp_path / "pages"), "pages", Recipe(stage="crawl.fetch", code_version=1, settings=crawl))
-    writer = fetched.part(0, key="test")
-    rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
-    rows[0]["opt_outs"] = ["robots_unreachable"]
-    writer.write(rows)
-    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
-    assert "take_gone_sites" not in card_text(facts, CardSettings())
-    facts.pages = [fetched.seal([writer.publish()])]
-    facts.captures = card_facts.Captures()
-    card_facts._count_captures(facts)
+    settings = {"take_gone_sites": True, "gone_runs": 3, "gone_days": 30.0}
+    assert "take_gone_sites" not in card_of(build[1])
+    facts = fetched_with(build, tmp_path, settings, {0: ["robots_unreachable"]})
     outs = section(card_text(facts, CardSettings()), "Opt-outs")
     assert (
         "**Not asked** (`take_gone_sites = true`): sites whose host name no longer exists, or that answered in" in outs
@@ -364,9 +350,7 @@ def test_the_publishers_settings_appear_on_the_card(build: tuple[PartSet, CleanR
         CardSettings(license="a\nb")
 
 
-def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(
-    build: tuple[PartSet, CleanResult],
-) -> None:
+def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(build: tuple[PartSet, CleanResult]) -> None:
     facts = with_domains(build)
     said = "**Not reproducible**"
     facts.pages = [PartSet(facts.pages[0].folder, altered(facts.pages[0]))]
@@ -387,8 +371,10 @@ def test_pages_that_the_documents_were_not_made_from_are_rejected(
         gather_facts([other], build[1].documents, build[1].signals or other, build[1].corpus)
 
 
-def test_the_verb_takes_the_publishers_words(build: tuple[PartSet, CleanResult], tmp_path: Path) -> None:
+def test_the_verb_takes_the_publishers_words(
+    build: tuple[PartSet, CleanResult], tmp_path: Path, clean: Callable[..., str]
+) -> None:
     arguments = ["run", build[0].folder.url, "--out", str(tmp_path / "b"), "--workers", "1", "--card-license", "odc-by"]
-    CliRunner().invoke(group, arguments, catch_exceptions=False)
+    clean(*arguments)
     head = head_of((tmp_path / "b" / "corpus" / "README.md").read_text())
     assert head["license"] == "odc-by"

@@ -154,7 +154,7 @@ def by_its_own_functions(html: str) -> str:
         return ours(html)
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(page=st.lists(pages, max_size=4).map("".join))
 def test_any_page_gives_the_text_of_trafilatura_s_own_functions(page: str) -> None:
     """Pages with odd nesting; no shrinking, because it takes minutes."""
@@ -178,6 +178,7 @@ def test_each_skipped_step_would_have_changed_nothing(name: str) -> None:
     assert ours(html) == of_trafilatura(html)
 
 
+@pytest.mark.slow
 def test_real_pages_give_the_text_of_trafilatura(shared_data: Path) -> None:
     """Every eighth of the evaluation pages; tests/bench/bench_extract.py takes them all."""
     n_compared = 0

@@ -6,6 +6,7 @@ import hashlib
 import json
 import lzma
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from set_contents import contents, rows, write_jsonl
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
 from webtext.clean import _ngrams
-from webtext.clean.command import group
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.comparison import SHARES_NGRAM
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
@@ -74,7 +72,7 @@ texts = st.lists(
 
 
 @same_unicode
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(texts.map(" ".join) | st.text(max_size=60), max_size=4),
     st.lists(texts.map(" ".join) | texts.map("".join) | st.text(max_size=60), max_size=4),
@@ -130,12 +128,6 @@ def test_wrong_arguments_are_rejected() -> None:
 # evaluation sets
 
 
-def write_lines(path: Path, *rows: dict[str, Any]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return str(path)
-
-
 def examples_in(*against: str) -> list[list[bytes]]:
     return [list(each.examples()) for each in evaluation_sets(against)]
 
@@ -156,13 +148,13 @@ def test_examples_are_lines_rows_or_a_whole_text_compressed_or_not(tmp_path: Pat
 
 
 def test_another_field_is_named_after_a_hash(tmp_path: Path) -> None:
-    given = write_lines(tmp_path / "qa.jsonl", {"question": "who", "answer": "me"})
+    given = write_jsonl(tmp_path / "qa.jsonl", {"question": "who", "answer": "me"})
     assert examples_in(f"{given}#question", f"{given}#answer") == [[b"me"], [b"who"]]
     assert [each.name for each in evaluation_sets([f"{given}#question"])] == ["qa.jsonl#question"]
 
 
 def test_sets_with_equal_file_names_are_named_with_their_folders(tmp_path: Path) -> None:
-    given = [write_lines(tmp_path / folder / "test.jsonl", {"text": folder}) for folder in ("b", "a")]
+    given = [write_jsonl(tmp_path / folder / "test.jsonl", {"text": folder}) for folder in ("b", "a")]
     assert [each.name for each in evaluation_sets(given)] == ["a/test.jsonl", "b/test.jsonl"]
 
 
@@ -198,7 +190,7 @@ def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:
 
 def test_overlap_is_reported_over_all_ngrams_and_as_the_mean_over_examples(tmp_path: Path) -> None:
     """Examples of 3, 1 and 0 2-grams, of which 1 and 1 are found: 2 of 4 overall, (1/3 + 1) / 2 by example."""
-    given = write_lines(tmp_path / "x.jsonl", {"text": "a b c d"}, {"text": "e f"}, {"text": "g"})
+    given = write_jsonl(tmp_path / "x.jsonl", {"text": "a b c d"}, {"text": "e f"}, {"text": "g"})
     examples = Examples(evaluation_sets([given]), 2)
     (found,) = find(examples.table, "a b e f")
     mask = np.zeros(len(examples.table), bool)
@@ -218,17 +210,17 @@ def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
     """Documents in two files: unrelated, with 13 words of example 2, with 12 of them, with 20 of the text; two sets."""
     example, running = words(40, 1), words(60, 2)
     part = example.split()
-    first = write_lines(
+    first = write_jsonl(
         tmp_path / "one.jsonl",
         {"id": "clean", "text": words(50, 3)},
         {"id": "copies", "text": f"{words(20, 4)} {' '.join(part[5:18]).upper()} {words(20, 5)}"},
     )
-    second = write_lines(
+    second = write_jsonl(
         tmp_path / "two.jsonl",
         {"id": "almost", "text": f"{words(20, 6)} {', '.join(part[20:32])}. {words(20, 7)}"},
         {"id": "quotes", "text": f"{words(20, 8)} {' '.join(running.split()[10:30])}"},
     )
-    cloze = write_lines(tmp_path / "eval" / "cloze.jsonl", {"text": words(30, 9)}, {"text": example}, {"text": "short"})
+    cloze = write_jsonl(tmp_path / "eval" / "cloze.jsonl", {"text": words(30, 9)}, {"text": example}, {"text": "short"})
     (tmp_path / "eval" / "running.txt").write_text(running)
     return [first, second], [cloze, str(tmp_path / "eval" / "running.txt")]
 
@@ -242,12 +234,7 @@ def decontaminated(planted: tuple[list[str], list[str]], out: Path, run: Run, **
 
 
 def ids(records: Any) -> list[str]:
-    return [row for part in records.parts for row in records.table(part)["id"].to_pylist()]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "run.json")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return [row["id"] for row in rows(records)]
 
 
 def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_says_why(
@@ -256,7 +243,7 @@ def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_
     """20 consecutive words contain eight 13-grams, 13 words one, 12 words none."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
     assert ids(found.corpus) == ["clean", "almost"]
-    decisions = [row for part in found.dropped.parts for row in found.dropped.table(part).to_pylist()]
+    decisions = rows(found.dropped)
     assert [(row["id"], row["value"], row["threshold"]) for row in decisions] == [("copies", 1, 1), ("quotes", 8, 1)]
     assert {(row["stage"], row["reason"], row["duplicate_of"]) for row in decisions} == {
         ("decontaminate", SHARES_NGRAM, None)
@@ -306,12 +293,11 @@ def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted
 
 
 def test_only_an_altered_set_changes_the_bytes_not_workers_or_the_order_of_sets(
-    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+    tmp_path: Path, run: Run, alone: Run, planted: tuple[list[str], list[str]]
 ) -> None:
     documents, against = planted
     decontaminated(planted, tmp_path / "a", run, drop=True)
-    with LocalEngine(workers=1) as engine:
-        decontaminated((documents, against[::-1]), tmp_path / "b", Run(engine, Console("quiet")), drop=True)
+    decontaminated((documents, against[::-1]), tmp_path / "b", alone, drop=True)
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
     stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
     decontaminated(planted, tmp_path / "a", run, drop=True)
@@ -322,50 +308,46 @@ def test_only_an_altered_set_changes_the_bytes_not_workers_or_the_order_of_sets(
 
 def test_empty_texts_and_dropping_all_documents_work(tmp_path: Path, run: Run) -> None:
     text = words(40, 1)
-    documents = write_lines(tmp_path / "d.jsonl", {"text": text}, {"text": "🙂🙃"}, {"text": ""})
-    against = write_lines(tmp_path / "e.jsonl", {"text": text}, {"text": ""}, {"text": "🙂"})
+    documents = write_jsonl(tmp_path / "d.jsonl", {"text": text}, {"text": "🙂🙃"}, {"text": ""})
+    against = write_jsonl(tmp_path / "e.jsonl", {"text": text}, {"text": ""}, {"text": "🙂"})
     found = decontaminated(([documents], [against]), tmp_path / "out", run, drop=True)
     assert (found.corpus.records, found.dropped.records) == (1, 1)
     assert (found.overlap["sets"][0]["too_short"], found.overlap["sets"][0]["overlap_ratio"]) == (2, 1.0)
 
 
 def test_clean_run_applies_rules_and_compares_with_evaluation_sets_in_one_call(
-    tmp_path: Path, planted: tuple[list[str], list[str]]
+    tmp_path: Path, run: Run, alone: Run, planted: tuple[list[str], list[str]]
 ) -> None:
-    """Documents that the rules drop are not compared with the sets; one worker and four produce the same bytes."""
+    """Documents that the rules drop are not compared with the sets; one worker and two produce the same bytes."""
     documents, against = planted
     decontaminate = DecontaminationSettings(against=tuple(against), drop=True)
     lenient = {"rules": RuleSettings(rule=("too_few_words=off",)), "language": LanguageSettings(language=("all",))}
-    for workers in (1, 4):
-        with LocalEngine(workers=workers) as engine:
-            quiet = Run(engine, Console("quiet"))
-            chosen = CleanSettings(**lenient, decontaminate=decontaminate)  # type: ignore[arg-type]
-            found = clean_pages(documents, str(tmp_path / str(workers)), chosen, quiet)
-            assert ids(found.corpus) == ["clean", "almost"]
-            assert found.counts.dropped == {SHARES_NGRAM: 2}
-    alone = decontaminated(planted, tmp_path / "alone", quiet, drop=True)
-    assert found.overlap == alone.overlap
-    assert contents(tmp_path / "1") == contents(tmp_path / "4")
-    with LocalEngine(workers=1) as engine:
-        quiet = Run(engine, Console("quiet"))
-        strict = CleanSettings(rules=RuleSettings(rule=("too_few_words=10000",)), decontaminate=decontaminate)
-        found = clean_pages(documents, str(tmp_path / "strict"), strict, quiet)
-        assert SHARES_NGRAM not in found.counts.dropped
-        assert {row["overlap_ratio"] for row in found.overlap["sets"]} == {0}  # type: ignore[index]
-        clean_pages(documents, str(tmp_path / "strict"), CleanSettings(), quiet)
-        assert not (tmp_path / "strict" / "overlap.json").exists()
-        with pytest.raises(ConfigError, match="--drop is given without an evaluation set"):
-            clean_pages(documents, str(tmp_path / "strict"), CleanSettings(decontaminate=DROP_ALONE), quiet)
+    for name, each in (("1", alone), ("2", run)):
+        chosen = CleanSettings(**lenient, decontaminate=decontaminate)  # type: ignore[arg-type]
+        found = clean_pages(documents, str(tmp_path / name), chosen, each)
+        assert ids(found.corpus) == ["clean", "almost"]
+        assert found.counts.dropped == {SHARES_NGRAM: 2}
+    assert found.overlap == decontaminated(planted, tmp_path / "verb", run, drop=True).overlap
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+    strict = CleanSettings(rules=RuleSettings(rule=("too_few_words=10000",)), decontaminate=decontaminate)
+    found = clean_pages(documents, str(tmp_path / "strict"), strict, run)
+    assert SHARES_NGRAM not in found.counts.dropped
+    assert {row["overlap_ratio"] for row in found.overlap["sets"]} == {0}  # type: ignore[index]
+    clean_pages(documents, str(tmp_path / "strict"), CleanSettings(), run)
+    assert not (tmp_path / "strict" / "overlap.json").exists()
+    with pytest.raises(ConfigError, match="--drop is given without an evaluation set"):
+        clean_pages(documents, str(tmp_path / "strict"), CleanSettings(decontaminate=DROP_ALONE), run)
 
 
-def test_the_verb_prints_the_table_and_json(tmp_path: Path, planted: tuple[list[str], list[str]]) -> None:
+def test_the_verb_prints_the_table_and_json(
+    tmp_path: Path, planted: tuple[list[str], list[str]], clean: Callable[..., str]
+) -> None:
     documents, against = planted
     command = ["decontaminate", *documents, "--out", str(tmp_path / "out"), "--workers", "1", "--drop"]
     command += [part for each in against for part in ("--against", each)]
-    shown = CliRunner().invoke(group, command, catch_exceptions=False).stdout
-    (row,) = (line.split() for line in shown.splitlines() if line.startswith("cloze.jsonl"))
+    (row,) = (line.split() for line in clean(*command).splitlines() if line.startswith("cloze.jsonl"))
     assert row == ["cloze.jsonl", "3", "56", "19.64%", "16.67%", "8.93%", "7.58%", "1", "1"]
-    answer = json.loads(CliRunner().invoke(group, [*command, "--json"], catch_exceptions=False).stdout)
+    answer = json.loads(clean(*command, "--json"))
     assert answer["counts"]["dropped"] == {SHARES_NGRAM: 2}
     assert answer["overlap"] == json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8"))
 
@@ -376,11 +358,11 @@ def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path,
     passages = [json.loads(line)["text"] for line in lambada.read_text("utf-8").splitlines()]
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
         texts = [json.loads(line)["text"] for line, _ in zip(file, range(200), strict=False)]
-    rows = [
+    planted = [
         {"id": str(i), "text": text + "\n" + passages[i * 20].upper() if i < 20 else text}
         for i, text in enumerate(texts)
     ]
-    documents = write_lines(tmp_path / "d.jsonl", *rows)
+    documents = write_jsonl(tmp_path / "d.jsonl", *planted)
     found = decontaminated(([documents], [str(lambada)]), tmp_path / "out", run, drop=True)
     assert ids(found.dropped) == [str(i) for i in range(20)]
     (row,) = found.overlap["sets"]

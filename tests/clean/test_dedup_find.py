@@ -8,15 +8,11 @@ import lzma
 import os
 import pickle
 import random
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set  # noqa: E402
+from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set
 
 from webtext.base.errors import ConfigError, DryRun, InputError, MachineError
 from webtext.base.run import Run
@@ -27,13 +23,6 @@ from webtext.clean.dedup.candidates import SMALL_BUCKET
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.text.arrays import texts_of
-
-
-@pytest.fixture(scope="module")
-def run():
-    run = Run.quiet(1)
-    yield run
-    run.engine.close()
 
 
 @pytest.fixture
@@ -120,16 +109,14 @@ def test_duplicates_within_validation_leave_one(dropped):
     assert {id_: row[:2] for id_, row in dropped(documents).items()} == {"b": ("near_duplicate", "a")}
 
 
-def test_results_depend_neither_on_workers_nor_on_parts(dropped):
+def test_results_depend_neither_on_workers_nor_on_parts(dropped, alone):
     documents = corpus(1)
     expected = dropped(documents)
     assert len(expected) > 30
-    two = Run.quiet(workers=2)
-    assert dropped(documents[::-1], n_parts=5, run=two) == expected
-    two.engine.close()
+    assert dropped(documents[::-1], n_parts=5, run=alone) == expected
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_a_document_is_dropped_if_and_only_if_it_is_near_a_kept_one(dropped, seed):
     """Compare with all pairs of the corpus by brute force, the greedy rule and the rule of splits."""
     documents = corpus(10 + seed)
@@ -284,6 +271,7 @@ def test_settings_that_cannot_work_are_rejected(values, said):
         DedupSettings(**values)
 
 
+@pytest.mark.slow
 def test_real_near_duplicates_are_found_and_nothing_else(dropped, shared_data):
     """2,000 documents, 700 of them planted copies: at most 1 in 1,000 pairs of true Jaccard >= .8 may both stay."""
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:

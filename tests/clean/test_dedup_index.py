@@ -8,21 +8,17 @@ import lzma
 import random
 import shutil
 import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from datasketch import MinHash
-
-sys.path.insert(0, str(Path(__file__).parent))
-from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set  # noqa: E402
+from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
-from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.index import keep_index
@@ -32,13 +28,6 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents
 
 MODES = ("webtext", "datasketch")
-
-
-@pytest.fixture(scope="module")
-def run():
-    run = Run.quiet(1)
-    yield run
-    run.engine.close()
 
 
 @pytest.fixture
@@ -103,7 +92,7 @@ def test_no_text_is_held_out_in_one_month_and_trained_on_in_another(months, old,
     assert found["n"][:2] == (reason, "o")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_a_new_document_is_dropped_if_and_only_if_it_is_near_a_kept_one(months, seed):
     """All pairs by brute force: every drop has a reason; only indexed documents that are kept may be near each other."""
     documents = corpus(50 + seed)
@@ -141,6 +130,7 @@ def test_large_buckets_of_an_index_are_compared_only_with_new_documents(months):
     assert {id_: kept for id_, (_, kept, _) in found.items()} == {f"n{i}": f"o{i}" for i in range(300)}
 
 
+@pytest.mark.slow
 def test_real_documents_in_two_halves_keep_about_as_many_as_all_at_once(months, shared_data):
     """Either way no two documents that are kept are near; the ways differ in which member of a cluster is kept."""
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
@@ -161,28 +151,22 @@ def test_signatures_take_under_200_bytes_per_document(tmp_path, run):
     assert n_bytes < 200 * 3000
 
 
-def test_an_index_is_equal_for_any_number_of_workers_and_made_once(tmp_path, run):
+def test_an_index_is_equal_for_any_number_of_workers_and_made_once(tmp_path, run, alone):
     corpus = write_set(tmp_path / "corpus", [document(f"{i}", " ".join(prose(i, 50))) for i in range(40)], 4)
     one = keep_index(corpus, str(tmp_path / "one"), DedupSettings(), run)
-    parallel = Run.quiet(2)
-    two = keep_index(corpus, str(tmp_path / "two"), DedupSettings(), parallel)
-    parallel.engine.close()
-    assert one.hash == two.hash
+    assert keep_index(corpus, str(tmp_path / "two"), DedupSettings(), alone).hash == one.hash
     stamp = (tmp_path / "one" / "part-00003.signatures").stat().st_mtime_ns
     assert keep_index(corpus, str(tmp_path / "one"), DedupSettings(), run).hash == one.hash
     assert (tmp_path / "one" / "part-00003.signatures").stat().st_mtime_ns == stamp
 
 
-def test_verbs_keep_an_index_and_read_it(tmp_path):
-    from webtext.clean.command import group
-
+def test_verbs_keep_an_index_and_read_it(tmp_path, clean: Callable[..., str]):
     def dedup(name: str, texts: list[str], *options: str) -> dict:
         path = tmp_path / f"{name}.jsonl"
         path.write_text("".join(json.dumps({"id": f"{name}{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
-        arguments = ["dedup", str(path), "--out", str(tmp_path / name), "--json", "--workers", "1", *options]
-        answer = CliRunner().invoke(group, arguments)
-        assert answer.exit_code == 0, answer.stderr
-        return json.loads(answer.stdout)
+        return json.loads(
+            clean("dedup", str(path), "--out", str(tmp_path / name), "--json", "--workers", "1", *options)
+        )
 
     index = str(tmp_path / "october-index")
     assert dedup("october", [edited(prose(1))], "--keep-index", index)["documents"] == 1

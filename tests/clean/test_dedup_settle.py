@@ -153,7 +153,7 @@ def copies_in(buckets: list[list[int]], copies: set[int]):
 FAR_COPIES = [[0, 0], [-1, 2], [0, 0], [0, 0], [0, 1], [0, 0], [0, 0], [0, 2], [0, 0], [0, 0], [1, 1]]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 @example(copies_in(FAR_COPIES, {1, 3, 4, 10}))
 @example(copies_in(FAR_COPIES, {1, 3, 4, 7, 10}))
@@ -164,7 +164,7 @@ def test_native_equals_twin(world):
     assert (decision.tolist(), kept.tolist(), similarity.tolist()) == (twin.decision, twin.kept, twin.similarity)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30))
 def test_components_equal_the_twins_in_any_order_of_pairs(pairs):
     def roots_of(pairs, join):

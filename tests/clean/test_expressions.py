@@ -94,7 +94,7 @@ def test_other_expressions_stay_xpath(path: str) -> None:
     assert expression(made) is made
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(drawn=trees)
 def test_every_expression_of_trafilatura_selects_what_xpath_selects(drawn: Any) -> None:
     tree = tree_of(("body", [], [drawn]))

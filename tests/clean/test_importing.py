@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from set_contents import contents, rows
+from warc_files import article, page, write_pages, write_warc
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
-from webtext.clean.command import group
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
 from webtext.clean.inputs.importing import DatasetOrigin
 from webtext.clean.inputs.unique import REPEATED
 from webtext.clean.pipeline import CleanSettings, clean_pages, read_documents
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from set_contents import contents, rows  # noqa: E402
-from warc_files import article, page, write_pages, write_warc  # noqa: E402
 
 
 def dataset(folder: Path, **splits: list[dict[str, Any]]) -> Path:
@@ -54,10 +47,10 @@ TRAIN = [
 # --- datasets ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_datasets_rows_become_a_corpus_and_those_without_text_are_counted(tmp_path: Path, run: Run) -> None:
+def test_a_datasets_rows_become_a_corpus_and_those_without_text_are_counted(tmp_path: Path, alone: Run) -> None:
     folder = dataset(tmp_path / "set", train=TRAIN, validation=[{"content": article(5), "id": "five"}])
     name = f"huggingface:{folder}:content"
-    result = clean_pages([name], str(tmp_path / "build"), CleanSettings(), run)
+    result = clean_pages([name], str(tmp_path / "build"), CleanSettings(), alone)
     assert result.documents.counts.to_json() == {"records_in": 5, "kept": 4, "dropped": {}, "failed": {"no_text": 1}}
     first, second, fourth, fifth = rows(result.corpus)
     assert (first["text"], first["id"], first["url"], first["karma"]) == (article(1), "one", "http://a.example/x", 7)
@@ -71,47 +64,45 @@ def test_a_datasets_rows_become_a_corpus_and_those_without_text_are_counted(tmp_
     assert "WARC" not in card.split("## Sources")[1].split("## Opt-outs")[0]
 
 
-def test_a_dataset_that_holds_nothing_out_is_split_by_id(tmp_path: Path, run: Run) -> None:
+def test_a_dataset_that_holds_nothing_out_is_split_by_id(tmp_path: Path, alone: Run) -> None:
     records = [{"text": article(i), "id": f"id {i}"} for i in range(60)]
     held_out = dataset(tmp_path / "a", train=records[:40], test=records[40:])
-    documents = read_documents([f"huggingface:{held_out}"], str(tmp_path / "one"), run)
+    documents = read_documents([f"huggingface:{held_out}"], str(tmp_path / "one"), alone)
     assert {row["id"] for row in rows(documents) if row["split"] == "validation"} == {f"id {i}" for i in range(40, 60)}
     whole = dataset(tmp_path / "b", train=records)
-    documents = read_documents([f"huggingface:{whole}"], str(tmp_path / "two"), run)
+    documents = read_documents([f"huggingface:{whole}"], str(tmp_path / "two"), alone)
     assert all(row["split"] == split_of(row["id"]) for row in rows(documents))
 
 
-def test_one_worker_and_four_import_a_dataset_equally_wherever_it_is(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_one_worker_and_two_import_a_dataset_equally_wherever_it_is(tmp_path: Path, run: Run, alone: Run) -> None:
     folder = dataset(tmp_path / "set", train=TRAIN * 3, test=TRAIN)
     moved = shutil.copytree(folder, tmp_path / "elsewhere" / "set")
-    for name, workers, place in (("one", 1, folder), ("four", 4, moved)):
-        with LocalEngine(workers=workers) as engine:
-            clean_pages(
-                [f"huggingface:{place}:content"], str(tmp_path / name), CleanSettings(), Run(engine, Console("quiet"))
-            )
-    assert contents(tmp_path / "one") == contents(tmp_path / "four")
+    for name, each, place in (("one", alone, folder), ("two", run, moved)):
+        clean_pages([f"huggingface:{place}:content"], str(tmp_path / name), CleanSettings(), each)
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_a_dataset_is_read_again_only_when_its_files_change(tmp_path: Path, run: Run) -> None:
+def test_a_dataset_is_read_again_only_when_its_files_change(tmp_path: Path, alone: Run) -> None:
     folder = dataset(tmp_path / "set", train=TRAIN)
     name, out = f"huggingface:{folder}:content", str(tmp_path / "build")
-    clean_pages([name], out, CleanSettings(), run)
-    dry = Run(run.engine, run.console, dry_run=True)
+    clean_pages([name], out, CleanSettings(), alone)
+    dry = Run(alone.engine, alone.console, dry_run=True)
     clean_pages([name], out, CleanSettings(), dry)
     pq.write_table(pa.table({"content": [article(9)]}), folder / "data/train-00001.parquet")
     with pytest.raises(DryRun):
         clean_pages([name], out, CleanSettings(), dry)
 
 
-def test_a_dataset_of_json_lines_needs_no_schema(tmp_path: Path, run: Run) -> None:
+def test_a_dataset_of_json_lines_needs_no_schema(tmp_path: Path, alone: Run) -> None:
     (tmp_path / "set").mkdir()
     lines = [{"text": article(1), "title": "One"}, {"text": article(2), "title": None}]
     (tmp_path / "set/train.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    documents = read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
+    documents = read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), alone)
     assert [(row["text"], row["title"]) for row in rows(documents)] == [(article(1), "One"), (article(2), None)]
 
 
-def test_timestamps_of_a_dataset_are_seconds(tmp_path: Path, run: Run) -> None:
+def test_timestamps_of_a_dataset_are_seconds(tmp_path: Path, alone: Run) -> None:
     moments = [datetime(2017, 6, 1, 12, tzinfo=UTC), datetime(2017, 6, 1, 12), None]
     for name, type_ in (("zone", pa.timestamp("ms", "UTC")), ("none", pa.timestamp("us")), ("day", pa.date32())):
         (tmp_path / name).mkdir()
@@ -119,23 +110,23 @@ def test_timestamps_of_a_dataset_are_seconds(tmp_path: Path, run: Run) -> None:
             {"text": [article(i) for i in range(3)], "date": pa.array(moments, pa.timestamp("us")).cast(type_)}
         )
         pq.write_table(table, tmp_path / name / "train.parquet")
-        documents = read_documents([f"huggingface:{tmp_path / name}"], str(tmp_path / f"out {name}"), run)
+        documents = read_documents([f"huggingface:{tmp_path / name}"], str(tmp_path / f"out {name}"), alone)
         expected = 1496275200 if name == "day" else 1496318400
         assert [row["date"] for row in rows(documents)] == [expected, expected, None]
 
 
-def test_a_dataset_without_the_column_or_with_a_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
+def test_a_dataset_without_the_column_or_with_a_damaged_file_is_named(tmp_path: Path, alone: Run) -> None:
     folder = dataset(tmp_path / "set", train=TRAIN)
     with pytest.raises(InputError, match="has no column 'text': its columns are content"):
-        read_documents([f"huggingface:{folder}"], str(tmp_path / "out"), run)
+        read_documents([f"huggingface:{folder}"], str(tmp_path / "out"), alone)
     with pytest.raises(ConfigError, match=r"write huggingface:NAME\[\[:CONFIG\]:COLUMN\]\[@REVISION\]"):
-        read_documents(["huggingface:"], str(tmp_path / "out"), run)
+        read_documents(["huggingface:"], str(tmp_path / "out"), alone)
     path = folder / "data/train-00001.parquet"
     data = bytearray(path.read_bytes())
     data[4:40] = bytes(36)
     path.write_bytes(data)
     with pytest.raises(InputError, match="shard 1 of 'huggingface:set:content@.*cannot be read"):
-        read_documents([f"huggingface:{folder}:content"], str(tmp_path / "out"), run)
+        read_documents([f"huggingface:{folder}:content"], str(tmp_path / "out"), alone)
 
 
 def test_a_reference_may_name_the_column_alone() -> None:
@@ -203,7 +194,7 @@ def test_a_data_frame_s_floats_in_parquet_are_integers(tmp_path: Path, run: Run)
     assert failures(documents) == {"row 2": "karma_not_integer"}
 
 
-def test_the_splits_of_a_dataset_and_of_its_rows_are_held_out(tmp_path: Path, run: Run) -> None:
+def test_the_splits_of_a_dataset_and_of_its_rows_are_held_out(tmp_path: Path, alone: Run) -> None:
     def records(first: int, *splits: str | None) -> list[dict[str, Any]]:
         return [{"text": article(i), "id": f"{i}", "split": split} for i, split in enumerate(splits, first)]
 
@@ -217,7 +208,7 @@ def test_the_splits_of_a_dataset_and_of_its_rows_are_held_out(tmp_path: Path, ru
         + "".join(f"  - split: {split}\n    path: data/{split}-*\n" for split in three)
         + "---\n"
     )
-    documents = read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
+    documents = read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), alone)
     expected = {"0": "train", "1": "validation", "2": "train", "3": "train", "10": "validation", "20": "validation"}
     assert {row["id"]: row["split"] for row in rows(documents)} == expected
 
@@ -249,9 +240,9 @@ def test_a_row_that_is_not_utf8_fails_alone(column: str, tmp_path: Path, run: Ru
     assert (documents.counts.records_in, documents.records) == (1500, 1499)
 
 
-def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(tmp_path: Path, run: Run) -> None:
+def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(tmp_path: Path, alone: Run) -> None:
     folder = latin_rows(tmp_path / "in", "text")
-    documents = read_documents([f"huggingface:{folder}"], str(tmp_path / "out"), run)
+    documents = read_documents([f"huggingface:{folder}"], str(tmp_path / "out"), alone)
     assert failures(documents) == {"row 700": "not_utf8"}
     assert documents.records == 1499
 
@@ -293,26 +284,25 @@ def test_a_small_file_of_gigabytes_is_one_failure_and_the_other_files_are_read(t
     assert [row["text"] for row in rows(documents)] == [article(1)]
 
 
-def test_a_dataset_with_a_small_file_of_gigabytes_is_rejected_with_its_name(tmp_path: Path, run: Run) -> None:
+def test_a_dataset_with_a_small_file_of_gigabytes_is_rejected_with_its_name(tmp_path: Path, alone: Run) -> None:
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 100_000, pa.int32()), pa.array(["word " * 200_000]))
     (tmp_path / "set").mkdir()
     pq.write_table(pa.table({"text": long}), tmp_path / "set/train.parquet", dictionary_pagesize_limit=1 << 30)
     with pytest.raises(
         InputError, match="train.parquet' decodes to too many bytes: its rows take more than 16,777,216"
     ):
-        read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), run)
+        read_documents([f"huggingface:{tmp_path / 'set'}"], str(tmp_path / "out"), alone)
 
 
 # --- what clean run takes ------------------------------------------------------------------------------------------------
 
 
-def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path) -> None:
+def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path, clean: Callable[..., str]) -> None:
     lines = [{"text": article(i) + f" Write to somebody{i}@example.org today."} for i in range(3)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
     def answer(*arguments: str) -> dict[str, Any]:
-        done = CliRunner().invoke(group, ["run", *arguments, "--json", "--workers", "1"], catch_exceptions=False)
-        found: dict[str, Any] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(clean("run", *arguments, "--json", "--workers", "1"))
         return found
 
     of_file = answer(str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "one"), "--scrub")
@@ -374,14 +364,13 @@ def test_a_second_run_knows_what_is_repeated_and_reads_a_changed_file_again(tmp_
     assert [row["url"] for row in rows(documents)] == [f"http://{i}.example/" for i in (1, 2, 3)]
 
 
-def test_a_page_of_two_crawls_is_kept_once_with_one_worker_and_with_four(tmp_path: Path) -> None:
+def test_a_page_of_two_crawls_is_kept_once_with_one_worker_and_with_two(tmp_path: Path, run: Run, alone: Run) -> None:
     body = {"url": "http://a.example/", "body": page(article(1))}
     ours = [write_pages(tmp_path / name, [[body], [body]]).folder.url for name in ("mine", "yours")]
-    for name, workers in (("one", 1), ("four", 4)):
-        with LocalEngine(workers=workers) as engine:
-            result = clean_pages(ours, str(tmp_path / name), CleanSettings(), Run(engine, Console("quiet")))
+    for name, each in (("one", alone), ("two", run)):
+        result = clean_pages(ours, str(tmp_path / name), CleanSettings(), each)
         assert (result.corpus.records, result.documents.counts.dropped) == (1, {"repeated_record": 3})
-    assert contents(tmp_path / "one") == contents(tmp_path / "four")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_an_id_in_two_files_of_records_fails_in_the_second(tmp_path: Path, run: Run) -> None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from set_contents import write_jsonl
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
 from webtext.clean import _ngrams
-from webtext.clean.command import group
 from webtext.clean.decontaminate import reference
-from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, ask_filter, keep_filter, open_filter, sizes
+from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, open_filter, query_filter, sizes, write_filter
 from webtext.clean.decontaminate.settings import DecontaminationSettings
 from webtext.clean.dedup.key import ngrams_of
 from webtext.clean.pipeline import decontaminate_documents, read_documents
@@ -33,9 +31,7 @@ def words(count: int, seed: int) -> str:
 
 
 def write_texts(path: Path, texts: list[str]) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(json.dumps({"text": text}) for text in texts), "utf-8")
-    return str(path)
+    return write_jsonl(path, *({"text": text} for text in texts))
 
 
 def hashes(*texts: str, n: int = 8) -> np.ndarray:
@@ -96,30 +92,31 @@ def planted(folder: Path) -> tuple[list[str], list[str]]:
 def test_a_kept_filter_reports_the_same_shares_as_the_documents(tmp_path: Path, run: Run) -> None:
     documents, against = planted(tmp_path)
     given = read_documents(documents, str(tmp_path / "imported"), run)
-    keep_filter(given, 8, tmp_path / "corpus.bloom", run)
+    write_filter(given, 8, tmp_path / "corpus.bloom", run)
     exact = decontaminate_documents(
         documents, str(tmp_path / "out"), DecontaminationSettings(against=tuple(against)), run
     )
     assert exact.overlap is not None
-    told = ask_filter(tmp_path / "corpus.bloom", against)
-    for one, other in zip(told["sets"], exact.overlap["sets"], strict=True):
+    answer = query_filter(tmp_path / "corpus.bloom", against)
+    for one, other in zip(answer["sets"], exact.overlap["sets"], strict=True):
         assert one == {name: other[name] for name in one}
-    assert told["sets"][0]["overlap_ratio"] > 0.3
-    assert told["sets"][1]["overlap_ratio"] == 0
+    assert answer["sets"][0]["overlap_ratio"] > 0.3
+    assert answer["sets"][1]["overlap_ratio"] == 0
 
 
-def test_one_worker_and_four_make_the_same_filter_and_a_second_call_makes_none(tmp_path: Path, run: Run) -> None:
+def test_one_worker_and_two_make_the_same_filter_and_a_second_call_makes_none(
+    tmp_path: Path, run: Run, alone: Run
+) -> None:
     documents, _ = planted(tmp_path)
     given = read_documents(documents, str(tmp_path / "imported"), run)
-    for name, workers in (("one", 1), ("four", 4)):
-        with LocalEngine(workers=workers) as engine:
-            keep_filter(given, 8, tmp_path / name, Run(engine, Console("quiet")))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "four").read_bytes()
+    for name, each in (("one", alone), ("two", run)):
+        write_filter(given, 8, tmp_path / name, each)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     made = (tmp_path / "one").stat().st_mtime_ns
     texts = [text for part in (0, 1) for text in given.table(part)["text"].to_pylist()]
-    assert keep_filter(given, 8, tmp_path / "one", run).ngrams == len(hashes(*texts))
+    assert write_filter(given, 8, tmp_path / "one", run).ngrams == len(hashes(*texts))
     assert (tmp_path / "one").stat().st_mtime_ns == made
-    assert keep_filter(given, 5, tmp_path / "one", run).words == 5
+    assert write_filter(given, 5, tmp_path / "one", run).words == 5
 
 
 def test_a_truncated_altered_or_foreign_file_is_rejected_as_a_filter(tmp_path: Path, run: Run) -> None:
@@ -127,7 +124,7 @@ def test_a_truncated_altered_or_foreign_file_is_rejected_as_a_filter(tmp_path: P
     path = tmp_path / "corpus.bloom"
     with pytest.raises(InputError, match="there is no filter"):
         open_filter(path)
-    keep_filter(read_documents(documents, str(tmp_path / "imported"), run), 8, path, run)
+    write_filter(read_documents(documents, str(tmp_path / "imported"), run), 8, path, run)
     data = path.read_bytes()
     for bad, message in (
         (data[:-8], "is truncated"),
@@ -139,40 +136,28 @@ def test_a_truncated_altered_or_foreign_file_is_rejected_as_a_filter(tmp_path: P
     ):
         path.write_bytes(bad)
         with pytest.raises(InputError, match=message):
-            ask_filter(path, against)
+            query_filter(path, against)
     path.write_bytes(data)
     with pytest.raises(ConfigError, match="no evaluation set given"):
-        ask_filter(path, [])
+        query_filter(path, [])
 
 
 def test_a_corpus_without_ngrams_has_an_empty_filter(tmp_path: Path, run: Run) -> None:
     documents = write_texts(tmp_path / "d.jsonl", ["too short"])
     against = write_texts(tmp_path / "e.jsonl", [words(20, 1)])
-    keep_filter(read_documents([documents], str(tmp_path / "imported"), run), 8, tmp_path / "f", run)
-    assert ask_filter(tmp_path / "f", [against])["sets"][0]["overlap_ratio"] == 0
+    write_filter(read_documents([documents], str(tmp_path / "imported"), run), 8, tmp_path / "f", run)
+    assert query_filter(tmp_path / "f", [against])["sets"][0]["overlap_ratio"] == 0
 
 
-def test_the_verb_keeps_a_filter_and_queries_it(tmp_path: Path) -> None:
+def test_the_verb_keeps_a_filter_and_queries_it(tmp_path: Path, clean: Callable[..., str]) -> None:
     documents, against = planted(tmp_path)
     kept = str(tmp_path / "corpus.bloom")
-    command = [
-        "decontaminate",
-        *documents,
-        "--out",
-        str(tmp_path / "imported"),
-        "--keep-filter",
-        kept,
-        "--workers",
-        "1",
-    ]
-    answer = json.loads(CliRunner().invoke(group, [*command, "--json"], catch_exceptions=False).stdout)
-    assert answer["bytes"] == Path(kept).stat().st_size - HEADER_BYTES
+    imported = str(tmp_path / "imported")
+    command = ["decontaminate", *documents, "--out", imported, "--keep-filter", kept, "--workers", "1"]
+    assert json.loads(clean(*command, "--json"))["bytes"] == Path(kept).stat().st_size - HEADER_BYTES
     ask = ["decontaminate", "--filter", kept, "--against", against[0], "--workers", "1"]
-    shown = CliRunner().invoke(group, ask, catch_exceptions=False).stdout
-    assert shown.splitlines()[0].split("  ")[0] == "evaluation set"
-    assert (
-        json.loads(CliRunner().invoke(group, [*ask, "--json"], catch_exceptions=False).stdout)["filter"]["words"] == 8
-    )
+    assert clean(*ask).splitlines()[0].split("  ")[0] == "evaluation set"
+    assert json.loads(clean(*ask, "--json"))["filter"]["words"] == 8
     for wrong in ([*ask, documents[0]], ["decontaminate"], [*command, "--against", against[0]]):
         with pytest.raises(ConfigError):
-            CliRunner().invoke(group, wrong, catch_exceptions=False)
+            clean(*wrong)

@@ -56,9 +56,10 @@ def test_jaccard_counts_common_shingles():
 
 
 @same_unicode
-def test_native_key_equals_the_readable_rule_for_every_character():
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
+def test_native_key_equals_the_readable_rule_for_every_character(step):
     assigned = itertools.chain(range(0xD800), range(0xE000, 0x32000), range(0xE0000, 0xE0200), [sys.maxunicode])
-    characters = [chr(code) for code in assigned]
+    characters = [chr(code) for code in assigned][::step]
     for start in range(0, len(characters), 64):
         # Between "x" and "y" every kind shows what it does to the word before and after it; "が" ends in a mark.
         text = "".join(f"x{character}y{character} が{character}" for character in characters[start : start + 64])
@@ -66,7 +67,7 @@ def test_native_key_equals_the_readable_rule_for_every_character():
 
 
 @same_unicode
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=200))
 def test_native_equals_twin_for_any_text(text):
     assert _minhash.key(text.encode()).decode() == dedup_key(text)
@@ -74,20 +75,20 @@ def test_native_equals_twin_for_any_text(text):
     assert (sets_of([text])[0] == reference.shingle_set(text, 5)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=60))
 def test_bytes_that_are_not_utf8_end_a_word(data):
     assert _minhash.key(data).decode() == dedup_key(data.decode(errors="replace").replace("\ufffd", " "))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40), max_size=6), st.integers(1, 200))
 def test_every_simd_path_gives_equal_signatures(texts, permutations):
     expected = sign(texts, permutations, "portable")
     assert all((sign(texts, permutations, path) == expected).all() for path in _minhash.simd_paths())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=40), max_size=6))
 def test_a_text_has_the_same_signature_in_any_batch(texts):
     assert all((row == sign([text])[0]).all() for row, text in zip(sign(texts), texts, strict=True))

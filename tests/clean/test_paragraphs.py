@@ -66,7 +66,7 @@ def test_long_sentences_are_kept_and_menus_are_not() -> None:
     same(tree)
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(drawn=trees)
 def test_any_tree_has_the_paragraphs_of_justext(drawn: Any) -> None:
     same(tree_of(("body", None, None, [drawn])))

@@ -5,33 +5,33 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-import sys
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
+from dedup_sets import document, write_set
+from set_contents import contents, rows
+from warc_files import article, page, write_pages
 
-from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
-from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanSettings, clean_pages, count_rule_yields, dedup_documents, filter_documents
+from webtext.clean.pipeline import (
+    CleanResult,
+    CleanSettings,
+    clean_pages,
+    count_rule_yields,
+    dedup_documents,
+    filter_documents,
+)
 from webtext.clean.rules.thresholds import RuleSettings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from dedup_sets import document, write_set  # noqa: E402
-from set_contents import contents, rows  # noqa: E402
-from warc_files import article, page, write_pages  # noqa: E402
-
-QUIET = Console("quiet")
 GERMAN = (
     "Der alte Hafen der Stadt wurde aus Granit gebaut, und am Abend gehen die Leute dort noch immer spazieren. " * 9
 )
@@ -58,8 +58,15 @@ def planted(folder: Path) -> PartSet:
     )
 
 
-def test_each_planted_page_has_the_expected_outcome_and_reason(tmp_path: Path, run: Run) -> None:
-    result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, run: Run) -> CleanResult:
+    """The planted pages, cleaned with the default settings; tests don't change it."""
+    folder = tmp_path_factory.mktemp("built")
+    return clean_pages([planted(folder / "pages").folder.url], str(folder / "build"), CleanSettings(), run)
+
+
+def test_each_planted_page_has_the_expected_outcome_and_reason(built: CleanResult) -> None:
+    result = built
     assert [row["url"] for row in rows(result.corpus)] == ["http://kept.example/", "http://also.example/"]
     kept = {row["url"]: row["id"] for row in rows(result.documents)}["http://kept.example/"]
     why = {row["url"]: row for row in rows(result.dropped)}
@@ -96,11 +103,12 @@ def test_a_document_that_the_rules_drop_takes_no_other_one_with_it(tmp_path: Pat
     assert clean_pages([pages.folder.url], str(tmp_path / "b"), nobody, run).counts.dropped == {"other_language": 2}
 
 
-def test_one_worker_and_two_give_the_same_bytes_and_a_second_run_does_nothing(tmp_path: Path, run: Run) -> None:
+def test_one_worker_and_two_give_the_same_bytes_and_a_second_run_does_nothing(
+    tmp_path: Path, run: Run, alone: Run
+) -> None:
     pages = planted(tmp_path / "pages").folder.url
-    for name, workers in (("one", 1), ("two", 2)):
-        with LocalEngine(workers=workers) as engine:
-            clean_pages([pages], str(tmp_path / name), CleanSettings(), Run(engine, Console("quiet")))
+    for name, each in (("one", alone), ("two", run)):
+        clean_pages([pages], str(tmp_path / name), CleanSettings(), each)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     times = {p: p.stat().st_mtime_ns for p in (tmp_path / "two").rglob("*")}
     dry = Run(run.engine, run.console, dry_run=True)
@@ -123,14 +131,10 @@ def test_another_threshold_decides_again_and_leaves_documents_and_signals_alone(
     assert contents(out) == before
 
 
-def test_a_dry_run_of_filter_counts_what_each_rule_drops_and_reads_no_text_where_signals_are(tmp_path: Path) -> None:
-    with LocalEngine(workers=1) as engine:
-        result = clean_pages(
-            [planted(tmp_path / "pages").folder.url],
-            str(tmp_path / "build"),
-            CleanSettings(),
-            Run(engine, Console("quiet")),
-        )
+def test_a_dry_run_of_filter_counts_what_each_rule_drops_and_reads_no_text_where_signals_are(
+    tmp_path: Path, run: Run, clean: Callable[..., str]
+) -> None:
+    result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
     documents = result.documents.folder.url
     before = contents(tmp_path)
     answers = []
@@ -138,9 +142,7 @@ def test_a_dry_run_of_filter_counts_what_each_rule_drops_and_reads_no_text_where
         if take_texts_away:
             for part in (tmp_path / "build" / "documents").glob("*.parquet"):
                 part.write_bytes(bytes(part.stat().st_size))  # of the same size, but not Parquet
-        arguments = ["filter", documents, "--dry-run", "--json", "--workers", "1", "--rule", "too_few_words=20"]
-        done = CliRunner().invoke(group, arguments, catch_exceptions=False)
-        answers.append(json.loads(done.stdout))
+        answers.append(json.loads(clean("filter", documents, "--dry-run", "--json", "--rule", "too_few_words=20")))
     assert answers[0] == answers[1]
     assert (answers[0]["documents"], answers[0]["kept"]) == (6, 4)
     drops = {rule["rule"]: rule["dropped_alone"] for rule in answers[0]["rules"]}
@@ -200,19 +202,17 @@ def test_parquet_files_are_deduplicated_and_ids_do_not_depend_on_their_order(tmp
     assert {row["id"] for row in rows(swapped.corpus)} == {row["id"] for row in rows(result.corpus)}
 
 
-def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(tmp_path: Path, run: Run) -> None:
-    pages, out = planted(tmp_path / "pages").folder.url, tmp_path / "build"
-    clean_pages([pages], str(out), CleanSettings(), run)
+def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(built: CleanResult, run: Run) -> None:
+    out = built.corpus.folder.local_path().parent
     before = contents(out)
     with pytest.raises(InputError, match="is both input and output"):
         filter_documents([f"{out}/corpus"], str(out), RuleSettings(), LanguageSettings(), run)
     assert contents(out) == before
 
 
-def test_a_corpus_that_another_stage_wrote_is_not_replaced(tmp_path: Path, run: Run) -> None:
+def test_a_corpus_that_another_stage_wrote_is_not_replaced(built: CleanResult, tmp_path: Path, run: Run) -> None:
     """The verb that wrote it may replace it with other settings."""
-    pages = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
-    documents, out = [pages.documents.folder.url], str(tmp_path / "filtered")
+    documents, out = [built.documents.folder.url], str(tmp_path / "filtered")
     first = filter_documents(documents, out, RuleSettings(), LanguageSettings(), run)
     manifest = Path(out, "corpus", "manifest.json").read_bytes()
     message = (
@@ -239,21 +239,19 @@ def test_files_without_texts_are_rejected_with_their_names(tmp_path: Path, run: 
             dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)
 
 
-def test_an_altered_documents_part_is_rejected(tmp_path: Path, run: Run) -> None:
-    result = clean_pages([planted(tmp_path / "pages").folder.url], str(tmp_path / "build"), CleanSettings(), run)
-    path = tmp_path / "build" / "documents" / "part-00001.parquet"
+def test_an_altered_documents_part_is_rejected(built: CleanResult, tmp_path: Path, run: Run) -> None:
+    documents = shutil.copytree(built.documents.folder.local_path(), tmp_path / "documents")
+    path = documents / "part-00001.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(InputError, match="part-00001.parquet' was altered"):
-        dedup_documents([result.documents.folder.url], str(tmp_path / "out"), CleanSettings().dedup, run)
+        dedup_documents([str(documents)], str(tmp_path / "out"), CleanSettings().dedup, run)
 
 
 def test_documents_that_are_all_equal_leave_one(tmp_path: Path, run: Run) -> None:
-    pages = write_pages(
-        tmp_path / "pages",
-        [[{"url": f"http://a.example/{i}", "body": page(article(1))} for i in range(20)] for _ in range(1)],
-    )
+    equal = [{"url": f"http://a.example/{i}", "body": page(article(1))} for i in range(20)]
+    pages = write_pages(tmp_path / "pages", [equal])
     result = clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run)
     assert (result.corpus.records, result.counts.dropped) == (1, {"exact_duplicate": 19})
 
@@ -271,21 +269,10 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
     assert not (tmp_path / "build").exists()
 
 
-def test_the_verb_answers_with_both_funnels_as_json_on_stdout(tmp_path: Path) -> None:
+def test_the_verb_answers_with_both_funnels_as_json_on_stdout(tmp_path: Path, clean: Callable[..., str]) -> None:
     pages = planted(tmp_path / "pages").folder.url
-    arguments = [
-        "run",
-        pages,
-        "--out",
-        str(tmp_path / "build"),
-        "--json",
-        "--workers",
-        "1",
-        "--rule",
-        "too_few_words=5",
-    ]
-    done = CliRunner().invoke(group, arguments, catch_exceptions=False)
-    answer = json.loads(done.stdout)
+    out = str(tmp_path / "build")
+    answer = json.loads(clean("run", pages, "--out", out, "--json", "--workers", "1", "--rule", "too_few_words=5"))
     assert answer["pages"]["kept"] == 6
     assert (answer["documents"], answer["counts"]["kept"]) == (3, 3)
     assert answer["counts"]["dropped"]["near_duplicate"] == 1
@@ -321,29 +308,25 @@ def test_an_empty_or_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
         dedup_documents([str(tmp_path / "flip.parquet")], str(tmp_path / "out"), DedupSettings(), run)
 
 
-class WeighingEngine(LocalEngine):
-    """Records the size of the largest task of each function."""
-
-    def map(self, function: Any, tasks: Any, **options: Any) -> Any:
-        name = getattr(tasks[0], "function", function).__qualname__ if tasks else ""
-        self.weights[name] = max([len(pickle.dumps(task)) for task in tasks] + [self.weights.get(name, 0)])
-        return super().map(function, tasks, **options)
-
-    @property
-    def weights(self) -> dict[str, int]:
-        return self.__dict__.setdefault("_weights", {})
-
-
-def test_a_task_does_not_grow_with_the_number_of_parts(tmp_path: Path) -> None:
+def test_a_task_does_not_grow_with_the_number_of_parts(
+    tmp_path: Path, alone: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """If every task had the part sets and digests of all parts, memory would grow with the square of their number."""
     settings = CleanSettings(language=LanguageSettings(language=("all",)))
-    weights = []
-    for n_parts in (4, 40):
-        documents = [document(f"{i:03d}", article(i // 2, 60) + " again" * (i % 2)) for i in range(40)]
+    weights: list[dict[str, int]] = []  # by function, the size of its largest task
+    map_ = alone.engine.map
+
+    def weighing(function: Any, tasks: Any, **options: Any) -> Any:
+        name = getattr(tasks[0], "function", function).__qualname__ if tasks else ""
+        weights[-1][name] = max([len(pickle.dumps(task)) for task in tasks] + [weights[-1].get(name, 0)])
+        return map_(function, tasks, **options)
+
+    monkeypatch.setattr(alone.engine, "map", weighing)
+    for n_parts in (2, 12):
+        documents = [document(f"{i:03d}", article(i // 2, 60) + " again" * (i % 2)) for i in range(12)]
         opened = write_set(tmp_path / f"{n_parts}" / "documents", documents, n_parts)
-        with WeighingEngine(2) as engine:
-            clean_pages([opened.folder.url], str(tmp_path / f"{n_parts}" / "out"), settings, Run(engine, QUIET))
-            weights.append(engine.weights)
+        weights.append({})
+        clean_pages([opened.folder.url], str(tmp_path / f"{n_parts}" / "out"), settings, alone)
     few, many = weights
     assert {"_measure_part", "_sign_part", "_sets_of_part", "_write_part"} <= set(few) & set(many)
     assert all(many[name] <= few[name] + 64 for name in few), (few, many)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from set_contents import rows
+from warc_files import article, page, write_pages
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
@@ -19,8 +18,6 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
-from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
@@ -28,17 +25,7 @@ from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents
 from webtext.clean.release.release import compare_release, write_release
 from webtext.clean.rules.thresholds import RuleSettings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warc_files import article, page, write_pages  # noqa: E402
-
 LENIENT = CleanSettings(rules=RuleSettings(rule=("too_few_words=5",)))
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    with LocalEngine(workers=1) as engine:
-        yield Run(engine, Console("quiet"))
 
 
 def build(folder: Path, run: Run, texts: dict[str, str], settings: CleanSettings | None = None) -> str:
@@ -47,10 +34,6 @@ def build(folder: Path, run: Run, texts: dict[str, str], settings: CleanSettings
     pages = write_pages(folder / "pages", [rows[:2], rows[2:]])
     clean_pages([pages.folder.url], str(folder / "build"), settings or CleanSettings(), run)
     return str(folder / "build")
-
-
-def rows_of(opened: PartSet) -> list[dict[str, Any]]:
-    return [row for part in opened.parts for row in opened.table(part).to_pylist()]
 
 
 def folder_of(released: PartSet) -> str:
@@ -68,12 +51,10 @@ def released(first: str, tmp_path_factory: pytest.TempPathFactory, run: Run) -> 
 
 
 def test_a_release_has_every_column_but_the_authors_words(first: str, released: PartSet) -> None:
-    corpus = rows_of(PartSet.open(f"{first}/corpus", "corpus"))
-    assert rows_of(released) == [
-        {k: v for k, v in row.items() if k not in ("text", "title", "author")} for row in corpus
-    ]
+    corpus = rows(PartSet.open(f"{first}/corpus", "corpus"))
+    assert rows(released) == [{k: v for k, v in row.items() if k not in ("text", "title", "author")} for row in corpus]
     assert len(corpus) == released.records == released.counts.kept == 5
-    assert set(DOCUMENT.names) - set(rows_of(released)[0]) == {"text", "title", "author"}
+    assert set(DOCUMENT.names) - set(rows(released)[0]) == {"text", "title", "author"}
 
 
 def test_no_file_of_a_release_contains_a_word_of_the_texts(released: PartSet) -> None:
@@ -133,15 +114,14 @@ def test_documents_without_url_match_by_text_alone(tmp_path: Path, run: Run) -> 
 
 
 def test_two_workers_write_the_same_bytes_and_a_second_run_nothing(
-    first: str, released: PartSet, tmp_path: Path
+    first: str, released: PartSet, tmp_path: Path, alone: Run
 ) -> None:
-    with LocalEngine(workers=2) as engine:
-        other = write_release(first, str(tmp_path / "out"), Run(engine, Console("quiet")))
-        assert other.hash == released.hash
-        again = Run(engine, Console("quiet"), dry_run=True)
-        assert write_release(first, str(tmp_path / "out"), again).hash == other.hash
-        with pytest.raises(DryRun):
-            write_release(first, str(tmp_path / "elsewhere"), again)
+    other = write_release(first, str(tmp_path / "out"), alone)
+    assert other.hash == released.hash
+    again = replace(alone, dry_run=True)
+    assert write_release(first, str(tmp_path / "out"), again).hash == other.hash
+    with pytest.raises(DryRun):
+        write_release(first, str(tmp_path / "elsewhere"), again)
 
 
 def test_a_folder_without_a_corpus_is_named(tmp_path: Path, released: PartSet, run: Run) -> None:
@@ -151,18 +131,18 @@ def test_a_folder_without_a_corpus_is_named(tmp_path: Path, released: PartSet, r
         PartSet.open(released.folder.url, "corpus")
 
 
-def test_the_verb_writes_or_checks_and_rejects_both_at_once(first: str, tmp_path: Path) -> None:
+def test_the_verb_writes_or_checks_and_rejects_both_at_once(
+    first: str, tmp_path: Path, clean: Callable[..., str]
+) -> None:
     out = str(tmp_path / "release")
-    CliRunner().invoke(group, ["release", first, "--out", out, "--workers", "1"], catch_exceptions=False)
-    done = CliRunner().invoke(group, ["release", first, "--check", out, "--json"], catch_exceptions=False)
-    assert json.loads(done.stdout) | {"build": "", "release": ""} == {
+    clean("release", first, "--out", out, "--workers", "1")
+    assert json.loads(clean("release", first, "--check", out, "--json")) | {"build": "", "release": ""} == {
         **{"build": "", "release": "", "documents": 5, "same_text": 5, "other_text": 0, "missing": 0, "new_texts": 0},
         "same_recipe": True,
     }
-    shown = CliRunner().invoke(group, ["release", first, "--check", out], catch_exceptions=False).stdout
-    assert shown.splitlines()[1].split() == ["same_text", "5"]
+    assert clean("release", first, "--check", out).splitlines()[1].split() == ["same_text", "5"]
     with pytest.raises(ConfigError, match="--out and --check"):
-        CliRunner().invoke(group, ["release", first, "--check", out, "--out", "x"], catch_exceptions=False)
+        clean("release", first, "--check", out, "--out", "x")
 
 
 def test_the_links_are_those_of_the_build_plus_links_made_from_documents(tmp_path: Path, run: Run) -> None:
@@ -184,8 +164,8 @@ def test_the_links_are_those_of_the_build_plus_links_made_from_documents(tmp_pat
     write_release(str(tmp_path / "build"), str(tmp_path / "out"), run)
     released = PartSet.open(str(tmp_path / "out" / "links"), "links")
     assert released.recipe["settings"] == {"x": 1}
-    known = {row["url"]: row for row in rows_of(links)}
-    found = {row["url"]: row for row in rows_of(released)}
+    known = {row["url"]: row for row in rows(links)}
+    found = {row["url"]: row for row in rows(released)}
     assert found.keys() == {urls[0], urls[1], moved["url"], warc[3]["url"]}
     lone = found.pop(str(warc[3]["url"]))
     assert all(row == known[url] for url, row in found.items())
@@ -194,7 +174,9 @@ def test_the_links_are_those_of_the_build_plus_links_made_from_documents(tmp_pat
     )  # fmt: skip
 
 
-def test_the_settings_are_a_config_file_that_clean_run_takes(tmp_path: Path, run: Run) -> None:
+def test_the_settings_are_a_config_file_that_clean_run_takes(
+    tmp_path: Path, run: Run, clean: Callable[..., str]
+) -> None:
     settings = CleanSettings(
         rules=RuleSettings(profile="gopher", rule=("too_few_words=5", "too_few_stop_words=off")),
         language=LanguageSettings(language=("all",)),
@@ -203,10 +185,9 @@ def test_the_settings_are_a_config_file_that_clean_run_takes(tmp_path: Path, run
     )
     made = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 4)}, settings)
     write_release(made, str(tmp_path / "out"), run)
-    arguments = ["run", str(tmp_path / "pages"), "--out", str(tmp_path / "again"), "--workers", "1"]
-    config = ["--config", str(tmp_path / "out" / "recipe.toml")]
-    CliRunner().invoke(group, [*arguments, *config], catch_exceptions=False)
-    found = compare_release(str(tmp_path / "out"), str(tmp_path / "again"))
+    pages, again, config = (str(tmp_path / name) for name in ("pages", "again", "out/recipe.toml"))
+    clean("run", pages, "--out", again, "--workers", "1", "--config", config)
+    found = compare_release(str(tmp_path / "out"), again)
     assert (found.same_text, found.same_recipe) == (found.documents, True)
-    CliRunner().invoke(group, arguments, catch_exceptions=False)
-    assert not compare_release(str(tmp_path / "out"), str(tmp_path / "again")).same_recipe
+    clean_pages([pages], again, CleanSettings(), run)
+    assert not compare_release(str(tmp_path / "out"), again).same_recipe

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from set_contents import rows
+from warc_files import article, page, write_pages
 
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
@@ -18,11 +19,6 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
 from webtext.clean.removal.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from set_contents import rows  # noqa: E402
-from warc_files import article, page, write_pages  # noqa: E402
 
 
 def removal_list(folder: Path, left: dict[str, int]) -> str:

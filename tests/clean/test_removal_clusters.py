@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from set_contents import rows
+from warc_files import article, page, write_pages
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
 from webtext.clean.command import group
 from webtext.clean.dedup.reference import jaccard, shingle_set
 from webtext.clean.dedup.settings import DedupSettings
@@ -28,17 +27,9 @@ from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages, dedu
 from webtext.clean.removal.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warc_files import article, page, write_pages  # noqa: E402
-
 WORDS = [
     f"{first}{second}" for first in ("ba", "ko", "mi", "ru", "te", "za") for second in ("lo", "na", "pi", "su", "ve")
 ]
-
-
-def rows(records: PartSet) -> list[dict[str, Any]]:
-    return [row for part in records.parts for row in records.table(part).to_pylist()]
 
 
 def listed(folder: Path, *lines: str) -> RemovalSettings:
@@ -201,10 +192,10 @@ def test_only_parts_with_removed_documents_are_written_again(tmp_path: Path, run
     assert {name: data for name, (_, data) in state(out).items()} == {name: data for name, (_, data) in before.items()}
 
 
+@pytest.mark.usefixtures("clean")
 def test_lines_that_name_nothing_change_nothing_and_are_reported(tmp_path: Path) -> None:
     pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
-    out = str(tmp_path / "build")
-    arguments = ["run", pages.folder.url, "--out", out, "--json", "--workers", "1"]
+    arguments = ["run", pages.folder.url, "--out", str(tmp_path / "build"), "--json"]
     CliRunner().invoke(group, arguments, catch_exceptions=False)
     before = state(tmp_path / "build")
     lines = tmp_path / "lines.txt"
@@ -254,7 +245,7 @@ def test_votes_and_requests_can_be_combined(tmp_path: Path, run: Run) -> None:
     assert kinds == ["documents", "signals", "removals", "removal_list"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_the_corpus_is_the_earlier_one_without_entire_clusters(tmp_path: Path, run: Run, seed: int) -> None:
     """40 texts in three files, many of them chains of changed copies, some held out; a third are requested."""
     chance = random.Random(seed)
@@ -288,14 +279,13 @@ def test_the_corpus_is_the_earlier_one_without_entire_clusters(tmp_path: Path, r
             assert row["value"] == jaccard(sets[name], sets[row["duplicate_of"]]) >= 0.8
 
 
-def test_workers_and_the_order_of_parts_do_not_change_what_is_removed(tmp_path: Path, run: Run) -> None:
+def test_workers_and_the_order_of_parts_do_not_change_what_is_removed(tmp_path: Path, run: Run, alone: Run) -> None:
     text = words(1)
     parts = [{"a": text, "b": with_changes(text, 9)}, {"c": with_changes(text, 90)}, {"d": words(2)}]
     answers = []
-    for number, (workers, order) in enumerate([(1, 1), (2, 1), (2, -1)]):
+    for number, (each, order) in enumerate([(alone, 1), (run, 1), (run, -1)]):
         (tmp_path / str(number)).mkdir()
-        with LocalEngine(workers=workers) as engine:
-            result = deduplicated(tmp_path / str(number), Run(engine, Console("quiet")), parts[::order], "id:b", "id:c")
+        result = deduplicated(tmp_path / str(number), each, parts[::order], "id:b", "id:c")
         answers.append((sorted(map(str, rows(result.dropped))), kept(result)))
     assert answers[0] == answers[1] == answers[2]
     assert answers[0][1] == {"d"}

@@ -123,7 +123,9 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "too_many_words")) for name in BROKEN]
+)
 def test_a_text_made_to_break_one_rule_is_dropped_by_it(name: str) -> None:
     profile, text = BROKEN[name]
     alone = RuleSettings(profile=profile, rule=tuple(f"{other}=off" for other in PROFILES[profile] if other != name))
@@ -227,9 +229,9 @@ def test_nothing_is_decided_about_no_documents() -> None:
 
 
 @pytest.mark.usefixtures("linear_time")
-def test_ten_megabytes_of_one_word_and_of_many_are_measured_in_linear_time() -> None:
-    assert signals_of("x" * 10_000_000)["n_words"] == 1
-    assert signals_of("ab cd " * 100_000)["n_words"] == 200_000
+def test_megabytes_of_one_word_and_of_many_are_measured_in_linear_time() -> None:
+    assert signals_of("x" * 500_000)["n_words"] == 1
+    assert signals_of("ab cd " * 20_000)["n_words"] == 40_000
 
 
 def test_every_reason_is_documented() -> None:

@@ -76,7 +76,7 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
 
 @pytest.mark.usefixtures("linear_time")
 @pytest.mark.parametrize(
-    "text", ["a" * 3_000_000, "a@" * 300_000, "a.b-" * 500_000 + "@", "8." * 1_000_000, "a@b." * 200_000]
+    "text", ["a" * 1_000_000, "a@" * 100_000, "a.b-" * 200_000 + "@", "8." * 200_000, "a@b." * 50_000]
 )
 def test_hostile_texts_are_scrubbed_in_linear_time(text: str) -> None:
     scrub(text)

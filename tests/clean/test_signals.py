@@ -31,25 +31,8 @@ PIECES = (
     *(" ", " ", " ", "\n", "\n", "\n\n", "\t", "\u3000", "\xa0", "\x85", "\u2028", "\x1c", "\0", " \n \n"),
     *(".", "...", "…", "!", "？", "。", "'", '"', "」", ")", "-", "•", "#", "{", "[", "]", "[1]", "[edit]", "[12"),
     *("[citation needed]", "javascript", "JavaScript", "lorem ipsum", "Lorem IPSUM", "privacy policy", "use cookies"),
-    *(
-        "字",
-        "か",
-        "か\u3099",
-        "ー",
-        "々",
-        "〇",
-        "モデル",
-        "ﾊ",
-        "ﾞ",
-        "𠀀",
-        "𰀀",
-        "日本語です。",
-        "漢" * 9,
-        "・",
-        "『",
-        "』",
-        "၊",
-    ),
+    *("字", "か", "か\u3099", "ー", "々", "〇", "モデル", "ﾊ", "ﾞ", "𠀀", "𰀀", "日本語です。"),
+    *("漢漢漢漢漢漢漢漢漢", "・", "『", "』", "၊"),
     *("ก", "กี่", "ำ", "เ", "ๆ", "๐", "ไทย ", "ລ", "ໜ", "ខ", "្ម", "។", "៕", "မြ", "က", "။", "\u200b", "\u200d"),
     *("\ufe0f", "\U000e0100", "\u0301", "\xad", "GPT-2", "2020", "Ａ", "㌔", "€", "「", "．"),
     *("terms of use", " a b c ", " one two three four five six.", "cookie policy", "uses cookies", "use of cookies"),
@@ -75,9 +58,10 @@ def test_every_text_has_the_values_of_the_readable_twin(texts: list[str]) -> Non
     assert_twins(*texts)
 
 
-def test_ten_thousand_random_texts_of_what_rules_look_for_have_the_same_values() -> None:
+@pytest.mark.parametrize("n_texts", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_random_texts_of_what_rules_look_for_have_the_same_values(n_texts: int) -> None:
     chance = random.Random(1)
-    assert_twins(*("".join(chance.choices(PIECES, k=chance.randrange(80))) for _ in range(10_000)))
+    assert_twins(*("".join(chance.choices(PIECES, k=chance.randrange(80))) for _ in range(n_texts)))
 
 
 @pytest.mark.parametrize("character", ["\0", "a", "-", " ", "\n", "😀", "。", "\u2028", "{", "[", "K"])
@@ -88,13 +72,13 @@ def test_texts_of_one_character_have_the_same_values(character: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x" * 10_000_000,
-        "a line like all the others.\n" * 20_000,
-        "".join(f"line {i} of many\n\n" for i in range(30_000)),
-        "a b " * 30_000,
-        "-=" * 50_000,
-        " ".join("[1[1[edit" for _ in range(20_000)),
-        "okicypsujavrms" * 20_000,
+        "x" * 2_000_000,
+        "a line like all the others.\n" * 3_000,
+        "".join(f"line {i} of many\n\n" for i in range(3_000)),
+        "a b " * 3_000,
+        "-=" * 10_000,
+        " ".join("[1[1[edit" for _ in range(3_000)),
+        "okicypsujavrms" * 5_000,
         ". " + "'" * 100_000 + "x",
         "\n" * 100_000,
     ],
@@ -107,18 +91,19 @@ def test_ugly_long_texts_have_the_same_values(text: str) -> None:
 @pytest.mark.parametrize("name", ["en", "multi", "code"])
 def test_real_texts_have_the_same_values(shared_data: Path, name: str) -> None:
     with lzma.open(shared_data / "corpora" / f"{name}.txt.xz", "rt", encoding="utf-8") as file:
-        text = file.read(1_000_000)
+        text = file.read(40_000)
     assert_twins(*(text[at : at + 5000] for at in range(0, len(text), 5000)))
 
 
 def test_real_documents_have_the_same_values(shared_data: Path) -> None:
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
-        assert_twins(*(json.loads(line)["text"] for line in islice(file, 300)))
+        assert_twins(*(json.loads(line)["text"] for line in islice(file, 30)))
 
 
-def test_every_character_is_of_the_class_that_the_rule_says() -> None:
+@pytest.mark.parametrize("step", [41, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_character_is_of_the_class_that_the_rule_says(step: int) -> None:
     """Seen in the values: a letter makes an alphabetic word, a symbol or blank no word, a terminal a punctuated line."""
-    codes = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    codes = [code for code in range(0, 0x110000, step) if not 0xD800 <= code < 0xE000]
     columns = _signals.measure(*texts_of(pa.array(map(chr, codes), pa.large_string())))
     classes = np.array([characters.class_of(chr(code)) for code in codes])
     is_blank = classes == characters.BLANK
@@ -133,7 +118,7 @@ def test_every_character_is_of_the_class_that_the_rule_says() -> None:
 
 def test_words_are_cut_at_blanks_and_lose_the_symbols_at_their_ends() -> None:
     assert words_of("(Hello,  world!)\n--- C++ e-mail") == [
-        *("(", "Hello", ",", "world", "!", ")", "---", "C", "++", "e-mail"),
+        *("(", "Hello", ",", "world", "!", ")", "---", "C", "++", "e-mail")
     ]
     assert words_of("») a_b _") == ["»", ")", "a_b", "_"]
 
@@ -192,7 +177,7 @@ print(peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the peak of memory in /proc")
-@pytest.mark.parametrize("unit", ["a b ", "-=", "x\n"])
+@pytest.mark.parametrize("unit", ["a b ", *(pytest.param(unit, marks=pytest.mark.slow) for unit in ("-=", "x\n"))])
 def test_memory_is_bounded_by_a_multiple_of_the_text(unit: str) -> None:
     """Measured: 34 times at most. A new process begins with the peak of its parent in `ru_maxrss`, not in /proc."""
     n_bytes = 8_000_000
@@ -202,7 +187,7 @@ def test_memory_is_bounded_by_a_multiple_of_the_text(unit: str) -> None:
 
 def test_other_threads_run_while_texts_are_measured() -> None:
     """The call releases the GIL: calls of two threads overlap. Times on a busy machine could not show this."""
-    texts = texts_of(pa.array(["one two three. " * 2_000_000], pa.large_string()))
+    texts = texts_of(pa.array(["one two three. " * 700_000], pa.large_string()))
     ticks = 0
     worker = threading.Thread(target=_signals.measure, args=texts)
     worker.start()

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from dedup_sets import by_id, document, edited, prose, write_set
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-sys.path.insert(0, str(Path(__file__).parent))
-from dedup_sets import by_id, document, edited, prose, write_set  # noqa: E402
-
 from webtext.base.errors import RunFailed
-from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.dedup import candidates, columns, settle, spill
 from webtext.clean.dedup.find import find_duplicates
@@ -53,7 +47,7 @@ def test_hashes_fill_all_ranges_from_the_first_to_the_last():
     assert range_of_hash(keys, 1_000_000).tolist() == [0, 499_999, 500_000, 999_999]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 5)))
 def test_groups_are_the_positions_of_each_key(keys):
     found = {key: places.tolist() for key, places in grouped(np.array(keys, np.int64))}
@@ -72,8 +66,8 @@ def test_blocks_cover_a_range():
     assert list(blocks(3, 3)) == []
 
 
-@pytest.mark.parametrize("template", [False, True])
-def test_results_do_not_depend_on_batch_sizes(tmp_path, monkeypatch, template):
+@pytest.mark.parametrize("template", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_results_do_not_depend_on_batch_sizes(tmp_path, monkeypatch, template, alone):
     """Batches of tens instead of thousands give the same rows and the same counts."""
     documents = []
     for family in range(60):
@@ -85,8 +79,7 @@ def test_results_do_not_depend_on_batch_sizes(tmp_path, monkeypatch, template):
         common = " ".join(prose(99, 200))
         documents += [document(f"page {i}", f"{common} number {i}") for i in range(150)]
     given = write_set(tmp_path / "given", documents, 3)
-    run = Run.quiet(1)
-    whole = find_duplicates(given, DedupSettings(), Folder(tmp_path / "whole"), run)
+    whole = find_duplicates(given, DedupSettings(), Folder(tmp_path / "whole"), alone)
     for module, name, value in (
         (spill, "RECORDS_PER_FILE", 50),
         (columns, "SIGNATURES_AT_A_TIME", 7),
@@ -94,8 +87,7 @@ def test_results_do_not_depend_on_batch_sizes(tmp_path, monkeypatch, template):
         (settle, "DOCUMENTS_AT_A_TIME", 2),
     ):
         monkeypatch.setattr(module, name, value)
-    parts = find_duplicates(given, DedupSettings(), Folder(tmp_path / "parts"), run)
-    run.engine.close()
+    parts = find_duplicates(given, DedupSettings(), Folder(tmp_path / "parts"), alone)
     assert len(by_id(given, whole)) > 50
     assert by_id(given, parts) == by_id(given, whole)
     assert parts.clusters == whole.clusters

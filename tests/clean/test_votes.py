@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import random
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from dedup_sets import document, write_set
+from set_contents import contents, rows
+from warc_files import article, page, write_pages
 
-from webtext.app.main import run as webtext
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
@@ -32,12 +34,6 @@ from webtext.clean.rules.vote_settings import VoteSettings
 from webtext.clean.rules.votes import REASONS, vote_verdicts
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import LinkSettings
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from dedup_sets import document, write_set  # noqa: E402
-from set_contents import contents, rows  # noqa: E402
-from warc_files import article, page, write_pages  # noqa: E402
 
 DAY = 86_400
 NO_RULES = CleanSettings(rules=RuleSettings(rule=("too_few_words=off",)), language=LanguageSettings(language=("all",)))
@@ -182,7 +178,7 @@ def test_a_post_without_subreddit_is_in_the_community_of_its_source(tmp_path: Pa
         assert verdict.drops.tolist() == [drops]
 
 
-@pytest.mark.parametrize("sum_karma", [False, True])
+@pytest.mark.parametrize("sum_karma", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_rule_equals_that_of_crawl_links(sum_karma: bool, tmp_path: Path, run: Run) -> None:
     """Two hundred links with random posts: collected with the rule, or all collected and then judged by it."""
     chance = random.Random(7)
@@ -249,16 +245,14 @@ def test_contradictory_communities_are_errors(names: tuple[str, ...]) -> None:
         VoteSettings(communities=names)
 
 
-def test_the_verbs_have_the_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_have_the_options(tmp_path: Path, clean: Callable[..., str]) -> None:
     pages = three_pages(tmp_path / "pages").folder.url
-    options = ["--min-karma", "4", "--communities", "-science", "--language", "all", "--workers", "1", "--json"]
-    assert webtext(["clean", "run", pages, "--out", str(tmp_path / "run"), *options]) == 0
-    documents = str(tmp_path / "run/documents")
-    assert webtext(["clean", "filter", documents, "--out", str(tmp_path / "filter"), *options]) == 0
-    for line in capsys.readouterr().out.splitlines():
-        assert json.loads(line)["counts"]["dropped"]["too_little_karma"] == 2
-    assert webtext(["clean", "filter", documents, "--out", str(tmp_path / "x"), "--before", "soon"]) == 2
-    assert "[clean.votes] before = 'soon': not a date or time" in capsys.readouterr().err
+    options = ["--min-karma", "4", "--communities", "-science", "--language", "all", "--json"]
+    for verb, given, out in (("run", pages, "run"), ("filter", str(tmp_path / "run/documents"), "filter")):
+        answer = json.loads(clean(verb, given, "--out", str(tmp_path / out), *options))
+        assert answer["counts"]["dropped"]["too_little_karma"] == 2
+    with pytest.raises(ConfigError, match=r"\[clean.votes\] before = 'soon': not a date or time"):
+        clean("filter", str(tmp_path / "run/documents"), "--out", str(tmp_path / "x"), "--before", "soon")
 
 
 def test_every_reason_is_documented() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,7 +18,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from hostile_answers import IN_A_SECOND, NO_ROBOTS, answer, redirect
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from hostile_answers import IN_A_SECOND, NO_ROBOTS, answer, redirect  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("wire")
 

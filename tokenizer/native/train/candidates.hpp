@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/growing.hpp"
+#include "train/growing.hpp"
 
 namespace webtext {
 
