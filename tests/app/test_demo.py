@@ -230,6 +230,7 @@ def test_pages_are_rendered_from_pythons_own_documentation(tmp_path: Path) -> No
     assert "<p>" in (tmp_path / f"{RESERVED[2]}.html").read_text()  # where the canary is put
 
 
+@pytest.mark.slow
 def test_one_python_always_renders_the_same_pages(tmp_path: Path) -> None:
     """The order of sets depends on the hash seed, and the addresses of objects differ between processes."""
     command = [sys.executable, "-m", "webtext.app.demo.pages"]

@@ -175,6 +175,7 @@ def test_a_second_run_finds_everything_done(
     assert "are done" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_pretraining_a_sample_adds_what_the_model_takes_to_the_estimate_of_its_build(
     sampled: Layout, estimate: dict[str, Any], small_demo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_documents_own_url_is_as_good_as_its_links(written_build: Path, capsys
     assert capsys.readouterr().out.startswith("http://copy.example/ ended in dropped: exact_duplicate\n")
 
 
+@pytest.mark.slow
 def test_a_cluster_that_was_removed_on_request_shows_for_which_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,6 +182,7 @@ def test_without_links_a_url_is_a_documents_a_pages_or_a_failed_records(
     assert capsys.readouterr().out.startswith(f"{urls['gone']} ended in pages: redirects_to_link\n")
 
 
+@pytest.mark.slow
 def test_a_mirror_of_what_an_earlier_build_removed_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("old", "new"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": name, "text": article(1, 40)}))

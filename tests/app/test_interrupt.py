@@ -70,13 +70,23 @@ def session_of(pid: int) -> set[int]:
     return found
 
 
+SLOW = [pytest.mark.slow]
+WAYS = {
+    "as a terminal does": (signal.SIGINT, True),
+    "to the command alone": (signal.SIGINT, False),
+    "as a batch system does": (signal.SIGTERM, True),
+    "as kill does": (signal.SIGTERM, False),
+}
+QUICK = {("clean", "as a terminal does"), ("clean", "as kill does")}
+SENT = [
+    pytest.param(verb, *way, id=f"{verb}-{name}", marks=[] if (verb, name) in QUICK else SLOW)
+    for verb in ("links", "clean")
+    for name, way in WAYS.items()
+]
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    ("number", "whole_group"),
-    [(signal.SIGINT, True), (signal.SIGINT, False), (signal.SIGTERM, True), (signal.SIGTERM, False)],
-    ids=["as a terminal does", "to the command alone", "as a batch system does", "as kill does"],
-)
-@pytest.mark.parametrize("verb", ["links", "clean"])
+@pytest.mark.parametrize(("verb", "number", "whole_group"), SENT)
 def test_ctrl_c_and_sigterm_end_with_130_and_a_message_and_leave_no_process(
     verb: str, number: int, whole_group: bool, tmp_path: Path
 ) -> None:
@@ -112,6 +122,7 @@ def test_ctrl_c_and_sigterm_end_with_130_and_a_message_and_leave_no_process(
     assert not list(out.rglob("manifest.json"))
 
 
+@pytest.mark.slow
 def test_after_ctrl_c_the_same_command_gives_the_bytes_of_an_undisturbed_run(tmp_path: Path) -> None:
     source = dump(tmp_path, 5_000)
     outs = [tmp_path / "whole", tmp_path / "interrupted"]
@@ -160,8 +171,15 @@ def run_with_files_of(size: int, command: list[str]) -> subprocess.CompletedProc
     return subprocess.run(whole, capture_output=True, text=True, timeout=SECONDS)
 
 
-@pytest.mark.parametrize("limit", ["a full disk", "a limit on files"])
-@pytest.mark.parametrize("verb", ["links", "clean"])
+@pytest.mark.parametrize(
+    ("verb", "limit"),
+    [
+        ("links", "a full disk"),
+        ("clean", "a limit on files"),
+        pytest.param("links", "a limit on files", marks=SLOW),
+        pytest.param("clean", "a full disk", marks=SLOW),
+    ],
+)
 def test_no_room_to_write_is_a_short_error_and_seals_nothing(verb: str, limit: str, tmp_path: Path) -> None:
     """Where no file system may be mounted, the limit on file sizes simulates the full disk too."""
     small = tmp_path / "small"

@@ -77,6 +77,7 @@ def build(folder: Path, port: int, *paths: str, allowed: bool = True, **sections
     return run(["build", str(folder / "build.toml"), "--workers", "1", "--json"])
 
 
+@pytest.mark.slow
 def test_a_build_with_a_host_that_did_not_answer_is_finished_and_exits_with_1(
     port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -126,7 +127,7 @@ def test_a_damaged_record_exits_with_1_and_the_others_are_kept(
     ("paths", "options", "message"),
     [
         (TOPICS, {"allowed": False}, "--allow-address"),
-        (("deutsch/1", "deutsch/2"), {}, "--language"),
+        pytest.param(("deutsch/1", "deutsch/2"), {}, "--language", marks=pytest.mark.slow),
         (("short/1", "short/2"), {}, "too_few_words=N"),
         (("https://en.wikipedia.org/wiki/WebText",), {}, "'wikipedia'"),
         (TOPICS, {"crawl_links": "min_karma = 9"}, "--min-karma"),

@@ -87,6 +87,7 @@ def test_after_a_removal_tokens_and_model_are_stale_and_build_packs_the_tokens_a
     assert "stale" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_corpus_that_grows_keeps_its_tokenizer_and_the_tokens_of_its_old_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

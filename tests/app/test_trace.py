@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.app.inspect.lookup import find_rows
@@ -116,12 +116,12 @@ def test_a_duplicate_of_an_earlier_build_is_shown_beside_the_document_that_stays
     from webtext.clean.pipeline import dedup_documents
 
     run = Run.quiet(1)
-    for month, settings in (
+    for month, dedup in (
         ("october", DedupSettings(keep_index=str(tmp_path / "october" / "index"))),
         ("november", DedupSettings(index=(str(tmp_path / "october" / "index"),))),
     ):
         (tmp_path / f"{month}.jsonl").write_text(f'{{"id": "{month} 1", "text": "The very same words."}}\n')
-        dedup_documents([str(tmp_path / f"{month}.jsonl")], str(tmp_path / month), settings, run)
+        dedup_documents([str(tmp_path / f"{month}.jsonl")], str(tmp_path / month), dedup, run)
     run.engine.close()
     trace = Tracer(str(tmp_path / "november")).trace_document("november 1")
     assert trace is not None
@@ -132,6 +132,7 @@ def test_a_duplicate_of_an_earlier_build_is_shown_beside_the_document_that_stays
     assert (cluster.kept["id"], [row["id"] for row in cluster.dropped]) == ("october 1", ["november 1"])
 
 
+@settings(max_examples=40)
 @given(names=st.sets(st.sampled_from(["kept", "copy", "short", "held", "moved", "deep", "nobody"])))
 def test_rows_found_by_key_are_those_that_a_full_scan_finds(written_build: Path, names: set[str]) -> None:
     wanted = {link_id(HOST(name)) for name in names}

@@ -167,7 +167,7 @@ def test_hostile_lines_take_linear_time_and_the_next_record_is_read(
     assert numbers(read(tmp_path, first() + HOSTILE[what] * 5 + page(1), "a.arc")) == ["damaged_record", "1"]
 
 
-@pytest.mark.parametrize("line", [b"\n", b"x\n"])
+@pytest.mark.parametrize("line", [b"\n", pytest.param(b"x\n", marks=pytest.mark.slow)])
 def test_a_small_member_of_a_hundred_million_lines_is_skipped(line: bytes, tmp_path: Path) -> None:
     members = [first(), line * (180_000_000 // len(line)), page(1)]
     data = b"".join(map(gzip.compress, members))

@@ -198,6 +198,7 @@ def test_any_bytes_give_a_body_or_a_reason(data: bytes, coding: str, is_chunked:
     assert reason in ("none", "damaged_body", "body_too_large")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear_time")
 def test_a_body_in_millions_of_chunks_is_given_up() -> None:
     """64 MiB in chunks of one byte took ten seconds of CPU time."""

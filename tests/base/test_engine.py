@@ -162,9 +162,14 @@ def test_a_death_outside_records_is_retried_once_and_then_fails_the_part(
 def test_a_worker_that_stalls_outside_records_is_ended_and_its_part_fails_after_one_retry(
     heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
 ) -> None:
-    """Once the worker has begun to stall, the clock advances a second per reading."""
-    seconds = itertools.count(1.0)
-    set_clock(lambda: next(seconds) if (tmp_path / "begun").exists() else 0.0)
+    """Each attempt that has begun to stall lets the clock advance by 4.5 s; then it waits for the next attempt."""
+    now, begun = [0.0], tmp_path / "begun"
+
+    def clock() -> float:
+        now[0] = min(now[0] + 0.25, 4.5 * begun.stat().st_size) if begun.exists() else 0.0
+        return now[0]
+
+    set_clock(clock)
     with LocalEngine(1, Limits(idle_seconds=3, record_seconds=1000)) as engine:
         failures = heard.map(engine, work.stall_between_records, [str(tmp_path / "begun")])
     assert failures == [TaskFailure(0, "the worker ended outside any record: no progress for 3 s")]
@@ -179,6 +184,7 @@ def test_a_batch_is_worked_on_row_by_row_only_after_a_death(heard: Heard) -> Non
     assert heard.set_aside == {(0, 4): "signal 11", (0, 6): "exit status 3"}
 
 
+@pytest.mark.slow
 def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.base.workers.engine.MAX_RETRIES_PER_PART", 5)
     with LocalEngine(1) as engine:

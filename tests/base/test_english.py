@@ -40,12 +40,13 @@ def texts() -> list[Path]:
 
 
 def found(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    text = path.read_text(encoding="utf-8")
+    places = sorted(
+        (m.start(), m[0], instead) for pattern, instead in PHRASES.items() for m in re.finditer(pattern, text)
+    )
     return [
-        f"{path.relative_to(ROOT)}:{number}: '{match[0]}', write: {instead}"
-        for number, line in enumerate(lines, 1)
-        for pattern, instead in PHRASES.items()
-        if (match := re.search(pattern, line))
+        f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, at) + 1}: '{phrase}', write: {instead}"
+        for at, phrase, instead in places
     ]
 
 

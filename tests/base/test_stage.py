@@ -77,6 +77,7 @@ def test_a_record_that_kills_its_worker_costs_itself_alone(tmp_path: Path, run: 
     assert (tmp_path / "kept" / "quarantine.json").is_file()
 
 
+@pytest.mark.slow
 def test_two_records_in_a_row_that_kill_their_worker_cost_themselves_alone(tmp_path: Path, run: Run) -> None:
     made = double(tmp_path, tasks([[2, 1000, 1000, 1000, 4]]), run)
     assert made["kept"].counts == Counts(5, 2, {}, {"killed_worker": 3})

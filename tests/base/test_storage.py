@@ -61,7 +61,7 @@ def s3() -> Iterator[str]:
         server.wait()
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.slow)])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "local":
         return Folder(tmp_path / "build")

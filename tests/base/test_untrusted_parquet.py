@@ -96,7 +96,12 @@ except Expands as error:
 """
 
 
-@pytest.mark.parametrize("what", BOMBS)
+QUICK = "one long value for many rows"
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=[] if what == QUICK else pytest.mark.slow) for what in BOMBS]
+)
 def test_a_small_file_that_decodes_to_gigabytes_is_rejected_in_bounded_memory(what: str, tmp_path: Path) -> None:
     columns, options = BOMBS[what]
     path = tmp_path / "bomb.parquet"

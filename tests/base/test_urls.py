@@ -205,6 +205,7 @@ MORE_HOSTS = st.text("aA1-_.x\u00e9", min_size=1, max_size=8)
 REST = st.text("aA1/.?&=%2e#'\"|^;:@+~-\\ \t\u00e9", max_size=12)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["http://", "https://", "HTTP://", "http:/"]), HOSTS | MORE_HOSTS, REST)
 @example("http://", "a.com", "/..")
 @example("http://", "a.com", "/a/.b/%2e")

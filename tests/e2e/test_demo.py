@@ -123,6 +123,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_a_build_killed_at_ten_random_moments_has_the_bytes_of_an_undisturbed_one(build: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
@@ -156,6 +157,7 @@ def test_a_changed_rule_redoes_what_it_touches_and_nothing_else(build: Path, tmp
     assert (copy / "documents" / "manifest.json").stat().st_mtime_ns == documents
 
 
+@pytest.mark.slow
 def test_a_dump_that_was_cut_short_is_built_and_not_overlooked(
     small_demo: Path, small_web: int, tmp_path: Path
 ) -> None:

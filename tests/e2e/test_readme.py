@@ -65,6 +65,7 @@ def smaller(command: list[str], port: int) -> list[str]:
     return [sys.executable, "-m", "webtext.app.main", *command[1:], *extra]
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_web: int) -> None:
     ran = []
     for line in COMMANDS:

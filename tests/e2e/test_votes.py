@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -63,13 +64,19 @@ class Web:
         return str(path)
 
 
-@pytest.fixture
-def web() -> Iterator[Web]:
+@contextlib.contextmanager
+def serving() -> Iterator[Web]:
     served = Web()
     yield served
     served.server.shutdown()
     served.server.server_close()
     served.thread.join()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    with serving() as served:
+        yield served
 
 
 def build(web: Web, folder: Path, *overrides: str) -> int:
@@ -90,6 +97,7 @@ def corpus(folder: Path, *columns: str) -> dict[str, tuple[Any, ...]]:
     return {row["url"].rpartition("/")[2]: tuple(row[column] for column in columns) for row in found}
 
 
+@pytest.mark.slow
 def test_a_threshold_of_the_view_is_raised_and_lowered_and_nothing_is_fetched_again(web: Web, tmp_path: Path) -> None:
     """All links are collected once. Every threshold gives the corpus of a build that never had another."""
     kept = {
@@ -110,6 +118,7 @@ def test_a_threshold_of_the_view_is_raised_and_lowered_and_nothing_is_fetched_ag
     assert [post["score"] for post in corpus(tmp_path / "build", "posts")["three"][0]] == [3, 5]
 
 
+@pytest.mark.slow
 def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_build(web: Web, tmp_path: Path) -> None:
     for min_karma, fetched in ((3, {"/three", "/four", "/five", "/six", "/moved", "/gone"}), (5, set()), (2, {"/two"})):
         web.asked.clear()
@@ -132,6 +141,7 @@ def test_another_rule_for_links_keeps_the_pages_and_gives_the_corpus_of_a_fresh_
             assert run(["build", str(tmp_path / "build.toml"), "--dry-run", "--set", "crawl.links.min_karma=5"]) == 0
 
 
+@pytest.mark.slow
 def test_any_other_rule_for_links_gives_the_corpus_of_a_fresh_build(web: Web, tmp_path: Path) -> None:
     """Sums instead of single scores, then an earlier end: each drops pages that were fetched under the rule before."""
     sums = ("crawl.links.profile=openwebtext2", "crawl.links.min_karma=5")
@@ -148,6 +158,7 @@ def test_any_other_rule_for_links_gives_the_corpus_of_a_fresh_build(web: Web, tm
     assert kinds == ["documents", "signals", "links"]
 
 
+@pytest.mark.slow
 def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +202,14 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     assert "is no longer at its recorded location" in (tmp_path / "again/corpus/README.md").read_text()
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Web, Path]]:
+    folder = tmp_path_factory.mktemp("finished") / "build"
+    with serving() as web:
+        assert build(web, folder, "crawl.links.min_karma=3") == 0
+        yield web, folder
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -201,10 +220,10 @@ def test_the_card_starts_at_the_votes_and_inspect_says_who_voted(
     ],
 )
 def test_what_a_later_stage_refuses_is_found_before_the_links_are_written(
-    setting: str, says: str, web: Web, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    setting: str, says: str, finished: tuple[Web, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert build(web, tmp_path / "build", "crawl.links.min_karma=3") == 0
-    before = contents(tmp_path / "build")
-    assert build(web, tmp_path / "build", "crawl.links.min_karma=5", setting) == 3
+    web, folder = finished
+    before = contents(folder)
+    assert build(web, folder, "crawl.links.min_karma=5", setting) == 3
     assert says in capsys.readouterr().err
-    assert contents(tmp_path / "build") == before
+    assert contents(folder) == before

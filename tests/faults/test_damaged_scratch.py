@@ -92,10 +92,16 @@ DAMAGES = (
     with_random_bytes, cut_short, emptied, removed, with_a_flipped_bit, swapped_with_another_part, left_by_other_settings
 )  # fmt: skip
 FILES = ("part-00000.signatures", "part-00000.signed", "part-00000.signed.json")
+QUICK = (removed, with_a_flipped_bit, swapped_with_another_part)
+
+
+def damages(*left_out: Damage) -> list[Any]:
+    marks = {damage: [] if damage in QUICK else [pytest.mark.slow] for damage in DAMAGES}
+    return [pytest.param(damage, marks=marks[damage]) for damage in DAMAGES if damage not in left_out]
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", damages())
 def test_damaged_signatures_are_made_again(
     damage: Damage, name: str, clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
@@ -112,7 +118,7 @@ def test_damaged_signatures_are_made_again(
 
 
 @pytest.mark.parametrize("name", [RESULT, "part-00000.duplicates"])
-@pytest.mark.parametrize("damage", [d for d in DAMAGES if d is not swapped_with_another_part])
+@pytest.mark.parametrize("damage", damages(swapped_with_another_part))
 def test_a_damaged_result_is_made_again(
     damage: Damage, name: str, clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
@@ -185,7 +191,7 @@ class Damaging:
         return failures
 
 
-@pytest.mark.parametrize("damage", [with_random_bytes, cut_short, emptied, removed])
+@pytest.mark.parametrize("damage", damages(with_a_flipped_bit, swapped_with_another_part, left_by_other_settings))
 def test_shingle_sets_that_change_while_dedup_runs_are_an_error_and_the_next_run_makes_them_again(
     damage: Damage, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ def outcome(*arguments: str) -> tuple[int, float, str]:
     return int(code), float(megabytes), done.stderr
 
 
-@pytest.mark.parametrize("ruin", RUINS)
+@pytest.mark.parametrize("ruin", [a_device, *(pytest.param(each, marks=pytest.mark.slow) for each in RUINS[1:])])
 def test_a_manifest_that_never_ends_is_rejected(ruin: Ruin, tmp_path: Path) -> None:
     write_set(tmp_path / "set", corpus(1)[:5])
     (tmp_path / "set/manifest.json").unlink()
@@ -88,8 +88,16 @@ def test_a_manifest_that_never_ends_is_rejected(ruin: Ruin, tmp_path: Path) -> N
         assert megabytes < MEGABYTES_ALLOWED
 
 
-@pytest.mark.parametrize("ruin", RUINS)
-@pytest.mark.parametrize("name", ["run.json", "manifest.json", "quarantine.json", "_parts/00000.json"])
+SIDE_FILES = ("run.json", "manifest.json", "quarantine.json", "_parts/00000.json")
+QUICK = {("run.json", a_device), ("manifest.json", a_pipe), ("quarantine.json", a_terabyte)}
+RUINED = [
+    pytest.param(name, ruin, marks=[] if (name, ruin) in QUICK else pytest.mark.slow)
+    for name in SIDE_FILES
+    for ruin in RUINS
+]
+
+
+@pytest.mark.parametrize(("name", "ruin"), RUINED)
 def test_an_output_folder_with_a_side_file_that_never_ends_is_rejected_or_written_again(
     name: str, ruin: Ruin, tmp_path: Path, run: Run
 ) -> None:

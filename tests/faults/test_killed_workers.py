@@ -92,6 +92,7 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_eighteen_kills_from_outside_quarantine_nothing(tmp_path: Path) -> None:
     """Each of six records is killed in its part, and twice when it is retried alone."""
     kills = dict.fromkeys((0, 1, 5, 6, 7, 11), 3)
@@ -112,6 +113,7 @@ def test_a_record_that_is_killed_three_times_alone_is_set_aside(tmp_path: Path) 
     assert not made.manifest["reproducible"]
 
 
+@pytest.mark.slow
 def test_a_part_that_is_killed_too_often_fails_and_the_next_run_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

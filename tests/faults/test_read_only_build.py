@@ -8,24 +8,24 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int]]:
     """Return name -> modification time and inode of every file and folder."""
     return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino) for path in [folder, *folder.rglob("*")]}
 
 
+@pytest.mark.parametrize("command", ["build", pytest.param("pretrain", marks=pytest.mark.slow)])
 def test_a_rerun_over_a_finished_build_writes_nothing(
-    small_demo: Path, in_a_mount_namespace: Callable[[str], subprocess.CompletedProcess[str]]
+    command: str, small_demo: Path, in_a_mount_namespace: Callable[[str], subprocess.CompletedProcess[str]]
 ) -> None:
     build = small_demo / "build"
     before = snapshot(build)
     place = shlex.quote(str(build))
-    for command in ("build", "pretrain"):
-        rerun = shlex.join(
-            [sys.executable, "-m", "webtext.app.main", command, str(small_demo / "build.toml"), "--quiet"]
-        )
-        answer = in_a_mount_namespace(f"mount --bind {place} {place} && mount -o remount,bind,ro {place} && {rerun}")
-        assert answer.returncode == 0, answer.stderr
-        answer = in_a_mount_namespace(rerun)  # not even where it could write
-        assert answer.returncode == 0, answer.stderr
+    rerun = shlex.join([sys.executable, "-m", "webtext.app.main", command, str(small_demo / "build.toml"), "--quiet"])
+    answer = in_a_mount_namespace(f"mount --bind {place} {place} && mount -o remount,bind,ro {place} && {rerun}")
+    assert answer.returncode == 0, answer.stderr
+    answer = in_a_mount_namespace(rerun)  # not even where it could write
+    assert answer.returncode == 0, answer.stderr
     assert snapshot(build) == before

@@ -17,6 +17,7 @@ from webtext.shards.shardfile import ShardWriter
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import STATE
 
+pytestmark = pytest.mark.slow
 TORCHRUN = [
     sys.executable,
     str(Path(__file__).parent.parent / "train" / "forking_torchrun.py"),

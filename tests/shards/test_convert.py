@@ -182,6 +182,7 @@ def test_documents_without_a_token_are_counted_as_dropped(tokens: str, tmp_path:
     assert (text_of(shards), shards.set.counts.dropped) == ("|x|y", {"no_tokens": 2})
 
 
+@pytest.mark.slow
 def test_datatroves_own_reader_reads_what_we_write_and_we_what_its_own_writer_writes(
     tokens: str, tmp_path: Path
 ) -> None:
@@ -206,6 +207,7 @@ def test_datatroves_own_reader_reads_what_we_write_and_we_what_its_own_writer_wr
     assert text_of(shards) == "|xy|z|no end"
 
 
+@pytest.mark.slow
 def test_megatrons_own_reader_reads_what_we_write(tokens: str, tmp_path: Path) -> None:
     indexed = pytest.importorskip("megatron.core.datasets.indexed_dataset")
     to(tokens, "megatron", tmp_path / "out")

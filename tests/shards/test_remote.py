@@ -167,6 +167,7 @@ def test_a_forked_process_opens_its_own_connections(server: RangeServer) -> None
     assert found == next(again).tolist()
 
 
+@pytest.mark.slow
 def test_a_set_at_a_url_trains_to_the_same_loss(folder: Path, server: RangeServer, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from webtext.base.run import Run
@@ -181,6 +182,7 @@ def test_a_set_at_a_url_trains_to_the_same_loss(folder: Path, server: RangeServe
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_a_set_in_an_object_store_gives_the_same_samples_and_may_be_packed_there(
     folder: Path, tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_an_altered_block_is_found_when_it_is_sliced(tmp_path: Path) -> None:
         stream[600:800]
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_over_a_url_fetch_no_whole_shard_and_measure_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
