@@ -104,7 +104,9 @@ def verb(
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         for decorate in (config, SET_OPTION, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
             decorate(command)
-        command.titles |= dict.fromkeys([*(str(each.name) for each in command.params[n_own:]), *_HELP], "Common options")
+        command.titles |= dict.fromkeys(
+            [*(str(each.name) for each in command.params[n_own:]), *_HELP], "Common options"
+        )
         group.add_command(command)
         return command
 

@@ -102,9 +102,9 @@ def _read(location: str, parse: Callable[[str], str | None], what: str, example:
     entries = set()
     for number, line in enumerate(text.splitlines(), 1):
         written, _, comment = line.partition("#")
-        said = _ABOUT.fullmatch(comment.strip())
-        if said:
-            about.setdefault(said[1].lower(), said[2])
+        named = _ABOUT.fullmatch(comment.strip())
+        if named:
+            about.setdefault(named[1].lower(), named[2])
         if not written.strip():
             continue
         entry = parse(written.strip())

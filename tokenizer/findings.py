@@ -68,11 +68,7 @@ def unused_ids(vocabulary: Vocabulary) -> list[int]:
 
 def remarks(vocabulary: Vocabulary) -> list[str]:
     """Return a sentence for each oddity: false assumptions that a user of the file might make."""
-    return [
-        *_about_ids(vocabulary),
-        *about_ranks(vocabulary),
-        *_about_other_libraries(vocabulary),
-    ]
+    return [*_about_ids(vocabulary), *about_ranks(vocabulary), *_about_other_libraries(vocabulary)]
 
 
 def _about_ids(vocabulary: Vocabulary) -> Iterator[str]:

@@ -172,10 +172,7 @@ class Tokenizer:
             return self._encoder.encode_array(encodable(as_text(text)), self._is_wide)
 
     def encode_batch(
-        self,
-        texts: Iterable[AnyText],
-        threads: int | None = None,
-        allowed_special: AllowedSpecial = (),
+        self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
     ) -> list[list[int]]:
         """Return a list of ids for each text."""
         if not allowed_special:
@@ -189,10 +186,7 @@ class Tokenizer:
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
     def encode_flat(
-        self,
-        texts: Iterable[AnyText],
-        threads: int | None = None,
-        allowed_special: AllowedSpecial = (),
+        self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
     ) -> tuple[Tokens, Offsets]:
         """Return the ids of all texts in one array, and int64 offsets: text i is tokens[offsets[i]:offsets[i + 1]].
 
@@ -264,10 +258,7 @@ class Tokenizer:
         return rectangle(*self.encode_flat(texts, threads, allowed_special), shape, pad_id, last_id)
 
     def encode_with_offsets(
-        self,
-        text: AnyText,
-        allowed_special: AllowedSpecial = (),
-        unit: Literal["characters", "bytes"] = "characters",
+        self, text: AnyText, allowed_special: AllowedSpecial = (), unit: Literal["characters", "bytes"] = "characters"
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids, and for each id the (start, end) of its characters in `text`, or of its bytes.
 

@@ -65,7 +65,7 @@ class Pace:
             await asyncio.sleep(wait)
         self._free_at = time.monotonic() + self._interval
 
-    def heard(self, headers: Mapping[str, str]) -> None:
+    def obey(self, headers: Mapping[str, str]) -> None:
         """Obey the rate-limit headers of an answer; values that are not numbers are ignored."""
         remaining, reset = _number(headers.get("X-Ratelimit-Remaining")), _number(headers.get("X-Ratelimit-Reset"))
         if remaining is not None and reset is not None:
@@ -118,8 +118,8 @@ class Api:
                 raise NetworkError(
                     f"no connection to '{host}': {error.reason}", "--allow-address opens an address that is not public"
                 ) from None
-            except _Patience as patience:
-                cause, wait = str(patience), patience.seconds
+            except _RetryLater as later:
+                cause, wait = str(later), later.seconds
             except Failure as error:
                 cause, wait = str(error), 0.0
                 if isinstance(error, NotConnected):
@@ -143,11 +143,11 @@ class Api:
         )
         try:
             async with request as response:
-                self._pace.heard(response.headers)
+                self._pace.obey(response.headers)
                 status = response.status
                 if status == 429 or status >= 500:
                     asked_for = retry_after(response.headers.get("Retry-After"), response.headers.get("Date"))
-                    raise _Patience(f"status {status}", asked_for)
+                    raise _RetryLater(f"status {status}", asked_for)
                 raw = await read_body(response.headers, response.content, MAX_ANSWER_BYTES, truncate=False)
                 coding = ", ".join(response.headers.getall("Content-Encoding", ()))
         except (Failure, Refused):
@@ -157,7 +157,7 @@ class Api:
         return Answer(status, _json(raw, coding) if 200 <= status < 300 else None, int(time.time()))
 
 
-class _Patience(Exception):
+class _RetryLater(Exception):
     """The service asks for a pause of `seconds`; 0 if it does not say how long."""
 
     def __init__(self, cause: str, seconds: float) -> None:

@@ -20,7 +20,7 @@ MAX_HITS = 1000
 FEW_HITS = 300  # below that, the next slice is twice as long
 FIRST_SLICE_SECONDS = 86_400
 ITEMS_AT_A_TIME = 64
-ITEMS_UNDER_WAY = 16
+CONCURRENT_ITEMS = 16
 
 
 class StoriesByTime:
@@ -79,7 +79,7 @@ class ItemsByNumber:
         self._api = api
         self._url = settings.hacker_news_url.rstrip("/")
         self._end = end
-        self._slots = asyncio.Semaphore(ITEMS_UNDER_WAY)
+        self._slots = asyncio.Semaphore(CONCURRENT_ITEMS)
         self.first = str(start)
 
     async def ask(self, cursor: str) -> Step:

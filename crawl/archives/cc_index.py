@@ -199,17 +199,17 @@ def _rank(row: _Wanted, named: str, found: dict[str, Any], preference: Preferenc
     Redirects and revisits, which need another look-up, rank after all pages. A redirect that was already followed is
     not followed again.
     """
-    goes_on = is_redirect(found["fetch_status"])
+    is_hop = is_redirect(found["fetch_status"])
     if row.captured is not None:  # this record or none
         is_it = (named, found["fetch_time"], found["content_digest"]) == (row.url, row.captured, row.digest)
-        return (False, False, False, 0) if is_it and not goes_on else None
-    if goes_on and named in row.passed.split("\n"):
+        return (False, False, False, 0) if is_it and not is_hop else None
+    if is_hop and named in row.passed.split("\n"):
         return None
     return preference.rank(
         found["fetch_time"],
         row.voted,
         is_exact=named == row.url,
-        is_redirect=goes_on or found["content_mime_detected"] == REVISIT_TYPE,
+        is_redirect=is_hop or found["content_mime_detected"] == REVISIT_TYPE,
         is_truncated=bool(found["content_truncated"]),
     )
 

@@ -59,9 +59,9 @@ class WarcReplay:
         )
         ranked = []
         for named, captured, status, *place in rows:
-            goes_on = is_redirect(status)
-            rank = self._preference.rank(captured, voted, is_exact=named == url, is_redirect=goes_on)
-            if rank is not None and not (goes_on and named in visit.redirects):  # to another spelling of itself
+            is_hop = is_redirect(status)
+            rank = self._preference.rank(captured, voted, is_exact=named == url, is_redirect=is_hop)
+            if rank is not None and not (is_hop and named in visit.redirects):  # to another spelling of itself
                 ranked.append((rank, place))
         failure = not_archived()
         for _, place in sorted(ranked):

@@ -101,12 +101,12 @@ class Wayback:
             seconds = _seconds(timestamp)
             if seconds is None or named is None or surt(named) != surt(url):
                 continue
-            goes_on = status.isdigit() and is_redirect(int(status))
-            if goes_on and named in passed:  # a redirect to another spelling of the same URL
+            is_hop = status.isdigit() and is_redirect(int(status))
+            if is_hop and named in passed:  # a redirect to another spelling of the same URL
                 continue
             is_page = status == "200" and media_type(str(kind)) in TEXT_TYPES or status == "-"  # "-" is a revisit
-            if goes_on or is_page:
-                rank = self._preference.rank(seconds, voted, is_exact=named == url, is_redirect=goes_on)
+            if is_hop or is_page:
+                rank = self._preference.rank(seconds, voted, is_exact=named == url, is_redirect=is_hop)
                 if rank is not None:
                     yield _Row(timestamp, named, original, rank)
 

@@ -15,7 +15,7 @@ from aiohttp import StreamReader
 from webtext.crawl.exchange.failures import Failure
 
 RATE_SECONDS = 10.0  # after these seconds, a body must have come at min_rate on average
-MEMORY_BYTES = 6 * 2**20  # of all buffered bodies together
+MEMORY_BYTES = 6 * 2**20  # of all buffered bodies together; 64 endless answers in memory took 605 MiB
 SMALL_BYTES = 64 * 1024  # up to this size, a body is never on disk: creating a file costs more than most pages
 PIECE_BYTES = 64  # overhead per piece: a server may send pieces of any size
 
@@ -93,8 +93,10 @@ class Spool:
 
     def __init__(self, memory: SpoolMemory) -> None:
         self._memory = memory
-        self._held: list[bytes] = []
-        self._n_held = 0  # bytes of memory
+        self._pieces: list[
+            bytes
+        ] = []  # joined at the end, which mostly copies nothing; one growing buffer copies twice
+        self._n_memory = 0  # bytes of memory
         self._file: IO[bytes] | None = None
         self.size = 0
 
@@ -102,7 +104,7 @@ class Spool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._let_go()
+        self._release()
         if self._file is not None:
             self._file.close()
 
@@ -112,23 +114,23 @@ class Spool:
         if self._file is not None:
             self._file.write(data)
             return
-        self._held.append(data)
+        self._pieces.append(data)
         taken = len(data) + PIECE_BYTES
-        self._n_held += taken
+        self._n_memory += taken
         self._memory.used += taken
-        if self._memory.used > self._memory.limit and self._n_held > SMALL_BYTES:
+        if self._memory.used > self._memory.limit and self._n_memory > SMALL_BYTES:
             self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by __exit__
-            self._file.write(b"".join(self._held))
-            self._let_go()
+            self._file.write(b"".join(self._pieces))
+            self._release()
 
     def read(self, max_bytes: int) -> bytes:
         """Return at most the first `max_bytes` bytes of the body."""
         if self._file is None:
-            data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+            data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             return data[:max_bytes]
         self._file.seek(0)
         return self._file.read(max_bytes)
 
-    def _let_go(self) -> None:
-        self._memory.used -= self._n_held
-        self._held, self._n_held = [], 0
+    def _release(self) -> None:
+        self._memory.used -= self._n_memory
+        self._pieces, self._n_memory = [], 0

@@ -28,6 +28,7 @@ from webtext.crawl.exchange.resolver import PinnedResolver
 MAX_TRIED_ADDRESSES = 3
 KEEP_ALIVE_MARGIN = 2.0  # seconds beyond the delay: most hosts get two requests, and idle TLS connections are large
 BUSY_STATUSES = frozenset({429, 503})
+# Only these count against a host. Any other failure is an answer, which shows that the host is there.
 NO_ANSWER = frozenset({"timed_out", "connection_failed", "tls_failed", "dns_failed", "dns_unanswered"})
 
 
@@ -114,6 +115,7 @@ class Client:
         """
         host, _ = host_and_port(url)
         for attempt in range(1, MAX_TRIED_ADDRESSES + 1):
+            # Looked up before the turn, since the turn is the address's too: many hosts share one server.
             address = await self.address(url)
             async with self.hosts.turn(host, address):
                 start = time.monotonic()
@@ -128,11 +130,11 @@ class Client:
                     if is_last or not self.resolver.next_address(host):
                         raise
                 else:
-                    self._hear(host, reply)
+                    self._adapt_pace(host, reply)
                     return reply
         raise AssertionError("unreachable")
 
-    def _hear(self, host: str, reply: Reply) -> None:
+    def _adapt_pace(self, host: str, reply: Reply) -> None:
         if reply.status in BUSY_STATUSES:
             self.hosts.failed(host)
             self.hosts.pause(host, retry_after(reply.header("retry-after"), reply.header("date")))
@@ -156,7 +158,9 @@ class Client:
                     message = answer.message
                     captured = int(time.time())
                     body = None
+                    # Judged by the head: a refused page or an image costs no body, only its connection.
                     if wants_body(message.code, message.raw_headers):
+                        # Most bodies have come with the head and need no timer.
                         if limits.min_rate > 0 and not answer.content.is_eof():
                             rate = MinimumRate(deadline, limits.min_rate)
                         body = await read_body(

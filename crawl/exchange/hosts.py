@@ -162,6 +162,7 @@ class Hosts:
     def _forget_old(self) -> None:
         if len(self._clocks) <= self._n_kept:
             return
+        # A clock without a pause is like a new one. The next sweep comes at twice the size, so sweeps stay rare.
         now = time.monotonic()
         self._clocks = {k: c for k, c in self._clocks.items() if c.users or c.free_at > now or not self._is_plain(c)}
         self._n_kept = max(CLOCKS_KEPT, 2 * len(self._clocks))
@@ -186,6 +187,7 @@ class Turn:
         shared.users += 1
         held: list[asyncio.Lock | asyncio.Semaphore] = []
         try:
+            # Every task locks its host first, then the address, so no two can wait for each other.
             await own.lock.acquire()
             held.append(own.lock)
             if own.gave_up is None and own.free_at > time.monotonic():
@@ -196,7 +198,8 @@ class Turn:
             held.append(shared.lock)
             if shared.free_at > time.monotonic():
                 await _sleep_until(shared.free_at)
-            await slots.acquire()  # last, so that no slot is taken while waiting for a turn
+            # Last: hosts that share an address would hold all slots while they wait for each other's pauses.
+            await slots.acquire()
             self._hosts._restart(*self._names)
         except BaseException:
             self._leave(held)

@@ -28,7 +28,9 @@ CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
 RETRY_WAITS = (1.0, 2.0)  # seconds before retrying a look-up that no name server answered
 
-RECEIVE_BYTES = 96 * 1024  # a socket's receive buffer, which the kernel doubles: the most that one read returns
+# A socket's receive buffer, which the kernel doubles: the most that one read returns. Per page, 96 KiB take 0.85 ms of
+# CPU, 64 KiB 0.95, and the system's own size 0.77, but 30 MiB more than 64 KiB for 64 requests at a time.
+RECEIVE_BYTES = 96 * 1024
 
 Lookup = Callable[[str], list[str]]
 
@@ -88,13 +90,13 @@ class PinnedResolver(AbstractResolver):
             return known[1]
         if host not in self._running:
             self._running[host] = asyncio.ensure_future(self._look_up_now(host))
-            self._running[host].add_done_callback(_heard)
+            self._running[host].add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._running[host])
 
     async def _look_up_once(self, host: str) -> list[str]:
         if host not in self._once:
             self._once[host] = asyncio.ensure_future(self._look_up_patiently(host))
-            self._once[host].add_done_callback(_heard)
+            self._once[host].add_done_callback(_retrieve_exception)
             if len(self._once) > CACHE_HOSTS:
                 self._once.popitem(last=False)
         return await asyncio.shield(self._once[host])
@@ -151,7 +153,7 @@ def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
     return make
 
 
-def _heard(answers: asyncio.Future[list[str]]) -> None:
+def _retrieve_exception(answers: asyncio.Future[list[str]]) -> None:
     """Retrieve the exception of a look-up that nobody awaits any more, so that asyncio doesn't report it."""
     if not answers.cancelled():
         answers.exception()

@@ -22,7 +22,7 @@ from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, FetchSettings
 from webtext.crawl.visits.visit import Visit
 
 HOSTS_AT_ONCE = 2048  # at a second or two between requests, enough for over 1,000 pages per second
-MOST_WAITING = 1000  # links per host that may wait for a retry; beyond that, the host takes no new links
+MAX_WAITING = 1000  # links per host that may wait for a retry; beyond that, the host takes no new links
 
 MakeVisit = Callable[[Link, Visit | None], Awaitable[Visit]]
 """Visits a link, or resumes an earlier visit of it."""
@@ -46,20 +46,20 @@ class HostQueues:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for queue in itertools.islice(waiting, HOSTS_AT_ONCE):
-                    tasks.create_task(self._work_off_all(itertools.chain([queue], waiting), answer))
+                    tasks.create_task(self._process_all(itertools.chain([queue], waiting), answer))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _work_off_all(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
+    async def _process_all(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
         for queue in queues:
-            await self._work_off(queue, answer)
+            await self._process(queue, answer)
 
-    async def _work_off(self, queue: Iterator[Link], answer: Answer) -> None:
+    async def _process(self, queue: Iterator[Link], answer: Answer) -> None:
         again: list[tuple[float, int, Link, Visit]] = []  # a heap, by the moment of the next try
         ticket = itertools.count()
         while True:
             due = bool(again) and again[0][0] <= time.monotonic()
-            link = None if due or len(again) >= MOST_WAITING else next(queue, None)
+            link = None if due or len(again) >= MAX_WAITING else next(queue, None)
             earlier = None
             if link is None:
                 if not again:

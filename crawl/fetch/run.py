@@ -48,7 +48,7 @@ from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
 from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.pages.link_hosts import over_host_cap
 from webtext.crawl.pages.link_table import LinkTable
-from webtext.crawl.pages.pages_set import Link, PagesSet, check_begun, take_over
+from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent
 from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings
@@ -86,7 +86,7 @@ def fetch_pages(
     None under `run.dry_run`.
     """
     started = time.time()
-    keep_pandas_out()
+    keep_pandas_out()  # pyarrow would import it where it is installed: 44 MiB
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
     recipe = _recipe(settings, domains, sample)
@@ -108,7 +108,7 @@ def fetch_pages(
     if run.dry_run:
         return None
     n_waiting = 0
-    if n_missing or pages.is_under_way:
+    if n_missing or pages.has_open_part:
         exclusions = _exclusions(parent, domains, run)
         missing = (link for link in _links(parent, settings, sample) if link.link_id not in pages.done)
         n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
@@ -126,7 +126,7 @@ def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None)
     """Raise the errors of `fetch_pages` that don't depend on the links, so that they come before links are written."""
     recipe = _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample)
     SetWriter(out, "pages", recipe).check_place()
-    check_begun(Folder(out), recipe)
+    check_same_settings(Folder(out), recipe)
 
 
 def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample | None) -> Recipe:
@@ -170,6 +170,7 @@ def _crawl(
         try:
             over_cap = over_host_cap(links, settings.max_pages_per_host)
             crawl = _Crawl(table, pages, settings, exclusions, open_archives, over_cap, progress)
+            # asyncio's own loop takes 0.53 ms of CPU per page, uvloop 0.51; over TLS 1.71 and 1.49, and 324 and 229 MiB.
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(crawl.run(missing))
         except KeyboardInterrupt:

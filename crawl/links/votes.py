@@ -64,10 +64,10 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
         run.console.say(f"links: resuming, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are already read")
     tasks = [task for job in missing for task in _tasks(job, run.engine.workers // len(missing))]
     n_idle = min(n_parts, run.engine.workers) - len(tasks)
-    with _engine_for(tasks, run) as engine, _begun(tasks, engine) as begun:
+    with _engine_for(tasks, run) as engine, _started(tasks, engine) as started:
         names = [task.dump.name for task in tasks]
         get_ready = partial(run.engine.prepare, n_idle, MERGING)
-        read = _map(engine, run, "reading dumps", spill_dump, begun, names, on_begun=get_ready)
+        read = _map(engine, run, "reading dumps", spill_dump, started, names, on_begun=get_ready)
     hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
     dumps, spills = _sorted(hashed.values()), []
     job_of = {job.dump.file: job for job in jobs}
@@ -99,12 +99,12 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
 
 
 @contextmanager
-def _begun(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
+def _started(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
     """Yield the tasks while a decoder and a worker start for each of the first ones, in the order of the tasks."""
     begun = []
-    with ExitStack() as started:
+    with ExitStack() as decoders:
         for n, task in enumerate(tasks[: engine.workers], 1):
-            ring = started.enter_context(started_decoder(task.local_path)) if task.ahead else None
+            ring = decoders.enter_context(started_decoder(task.local_path)) if task.ahead else None
             engine.prepare(n, READING, files=ring.files if ring else ())
             if ring:
                 ring.close()

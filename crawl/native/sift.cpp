@@ -100,7 +100,7 @@ class PostJudge {
   const Rule& rule_;
 };
 
-// Appends the post as a JSON object of our fields.
+// Appends the post as a JSON object of our fields, spelled as in the line: Python decodes 12 fields, not 36 to 152.
 void write_post(const LineScanner& line, std::string& posts) {
   char before = '{';
   for (const Field field : {kMeta, kCreated, kDomain, kId, kIsSelf, kName, kOver18, kRetrievedOn, kRetrievedUtc, kScore,
@@ -118,6 +118,11 @@ void write_post(const LineScanner& line, std::string& posts) {
 
 }  // namespace
 
+// The rule drops most posts, and here that takes no allocation: a dropped line is scanned, judged on views of its bytes
+// and counted. A line that isn't recognized is left to Python, so it costs time but never a vote.
+//
+// Tried: recognizing stretches of fields, word for word, from earlier lines. It skipped 46 % of the bytes and was only
+// 10 % faster (1,760 against 1,600 MB/s).
 Sifted sift(std::string_view lines, const Rule& rule, bool portable) {
   Sifted sifted;
   LineScanner line(portable);

@@ -1,6 +1,7 @@
 """The open part of a pages set: a growing WARC file and a journal of its rows, both in `DIR/_open` until publication.
 
-A page's records are written before its row. So a killed run leaves complete rows, and at most one incomplete record
+A page's records are written before its row, and both at once: when only complete parts were written, a kill lost up to
+five minutes of pages. So a killed run leaves complete rows, and at most one incomplete record
 after them, which the next run cuts off: no page that a site has sent is requested twice. For a set in an object store,
 the open part is in this machine's temporary folder, and a killed run loses what it has not published.
 """
@@ -59,13 +60,13 @@ class OpenPart:
         self.index = index
         self.n_rows = len(recovered.entries) if recovered else 0
         self._folder = folder
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._warc_name = _file_name(index, ".warc.gz")
         with no_space_is_an_error(folder.url):
             self._warc_path, self._journal_path = _paths(folder, index)
             self._warc_path.parent.mkdir(parents=True, exist_ok=True)
             if recovered:
-                _take_back(folder, self._warc_name, self._warc_path)
+                _reopen(folder, self._warc_name, self._warc_path)
             lines = [entry.index_line for entry in recovered.entries if entry.index_line] if recovered else []
             end = recovered.entries[-1].end if recovered else 0
             self._warc = WarcWriter(self._warc_path, self._warc_name, about, end, lines)
@@ -81,7 +82,7 @@ class OpenPart:
     @property
     def seconds(self) -> float:
         """Seconds since the part was started or resumed."""
-        return time.monotonic() - self._begun
+        return time.monotonic() - self._started
 
     def add(self, row: dict[str, Any], exchange: Exchange | None) -> None:
         """Add a row, and the records of its page if it has one."""
@@ -92,6 +93,8 @@ class OpenPart:
             row["captured"] = exchange.captured
             row["warc_file"] = self._warc_name
             row["warc_offset"], row["warc_length"] = stored.offset, stored.length
+        # Not synced: after a power failure `recover` finds what is complete. Written at its own offset, so that a write
+        # that failed (a full disk) is overwritten and leaves no gap.
         data = msgspec.json.encode(Entry(row, self._warc.n_bytes, line)) + b"\n"
         n_written = 0
         while n_written < len(data):
@@ -184,7 +187,7 @@ def _paths(folder: Folder, index: int) -> tuple[Path, Path]:
     return place / names[0], place / names[1]
 
 
-def _take_back(folder: Folder, warc_name: str, warc_path: Path) -> None:
+def _reopen(folder: Folder, warc_name: str, warc_path: Path) -> None:
     """Move the WARC file back to `_open` if a run was killed between publishing the file and its part."""
     if not warc_path.exists():
         folder.local_path(warc_name).rename(warc_path)

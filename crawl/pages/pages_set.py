@@ -60,7 +60,7 @@ class PagesSet:
         self._settings = settings
         self._part_pages = settings.part_pages or min(max(links.records // N_PARTS, LEAST_PART), LARGEST_PART)
         self._writer.check_place()
-        check_begun(self._writer.folder, recipe)
+        check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()
         self._parts: dict[int, Part] = self._writer.done()
         self._generation = self._writer.generation() + 1
@@ -131,7 +131,7 @@ class PagesSet:
         return self._writer.folder.scratch_path(name)
 
     @property
-    def is_under_way(self) -> bool:
+    def has_open_part(self) -> bool:
         """Whether a killed run left a part to be published."""
         return self._recovered is not None
 
@@ -164,7 +164,7 @@ class PagesSet:
                 yield entry.row
 
 
-def check_begun(folder: Folder, recipe: Recipe) -> None:
+def check_same_settings(folder: Folder, recipe: Recipe) -> None:
     """Raise InputError if the folder has pages that were fetched under other settings, which must not be mixed."""
     try:
         if folder.exists(MANIFEST):

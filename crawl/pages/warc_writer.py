@@ -74,7 +74,9 @@ class _Original:
 class WarcWriter:
     """Writes one WARC file, which starts with a warcinfo record.
 
-    Each exchange is written to the file at once, so a killed process leaves at most one incomplete record.
+    Each exchange is written to the file at once, so a killed process leaves at most one incomplete record. The file's
+    SHA-256 is computed when it is published: on the way it would save 7 µs per page, and a killed run would have to hash
+    what it finds.
     Memory: 500 bytes for each distinct body.
     """
 
@@ -88,7 +90,7 @@ class WarcWriter:
         os.ftruncate(self._file, end)
         self.n_bytes = end
         for line in index_lines:
-            self._know_again(line)
+            self._register(line)
         if not end:
             self._write(_warcinfo(name, about))
 
@@ -155,7 +157,7 @@ class WarcWriter:
             f"WARC-Refers-To-Filename: {self._name}\r\nWARC-Refers-To-File-Offset: {original.offset}\r\n"
         )
 
-    def _know_again(self, line: str) -> None:
+    def _register(self, line: str) -> None:
         """Register an exchange of the resumed file as an original, as `write` did."""
         captured, fields = read_index_line(line)
         digest = _SHA1 + fields["digest"]

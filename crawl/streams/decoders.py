@@ -28,7 +28,7 @@ class Ring:
     """The reader's side of a ring: file descriptors, which have the same numbers in a child that inherits them."""
 
     memory: int
-    words: int
+    filled: int
     freed: int
     identity: tuple[int, int]  # of the memory: device and inode
 
@@ -42,13 +42,13 @@ class Ring:
     @contextlib.contextmanager
     def reader(self) -> Iterator[RingReader]:
         """Return the reader in a context that closes the ring at its end."""
-        with _file(self.memory, "r+b") as memory, _file(self.words, "rb") as words, _file(self.freed, "wb") as freed:
-            yield RingReader(memory.fileno(), words, freed)
+        with _file(self.memory, "r+b") as memory, _file(self.filled, "rb") as filled, _file(self.freed, "wb") as freed:
+            yield RingReader(memory.fileno(), filled, freed)
 
     @property
     def files(self) -> tuple[int, int, int]:
         """The file descriptors that a child must inherit."""
-        return self.memory, self.words, self.freed
+        return self.memory, self.filled, self.freed
 
     def close(self) -> None:
         """Close it in this process, so that only the child has it."""
@@ -73,7 +73,7 @@ def decompressed_ahead(path: Path, started: Ring | None = None) -> Iterator[Iter
 def _chunks(ring: RingReader) -> Iterator[memoryview]:
     while isinstance(chunk := ring.next(), memoryview):
         yield chunk
-        ring.give_back()
+        ring.free_slot()
     if chunk == BROKEN:
         raise StreamBroken(*json.loads(ring.about()))
 
@@ -84,18 +84,18 @@ def started_decoder(path: Path) -> Iterator[Ring]:
 
     A process that does not read the ring must close it, so that the decoder notices when its reader has exited.
     """
-    (words, telling), (given, freed) = os.pipe(), os.pipe()
-    with shared_memory() as file, open(telling, "wb", buffering=0), open(given, "rb", buffering=0):
+    (filled, filled_end), (freed_end, freed) = os.pipe(), os.pipe()
+    with shared_memory() as file, open(filled_end, "wb", buffering=0), open(freed_end, "rb", buffering=0):
         memory = os.dup(file.fileno())
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, str(path), str(memory)],
-            stdin=given,
-            stdout=telling,
+            stdin=freed_end,
+            stdout=filled_end,
             stderr=subprocess.DEVNULL,
             pass_fds=[memory],
         )
     try:
-        yield Ring(memory, words, freed, _identity(memory))
+        yield Ring(memory, filled, freed, _identity(memory))
     finally:
         process.kill()
         process.wait()

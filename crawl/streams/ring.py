@@ -1,6 +1,6 @@
 """A ring buffer in memory shared by two processes: one fills its slots in turn, the other reads them in place.
 
-    writer → reader    a pipe with 8 bytes per full slot: the number of bytes in it, or a word from the writer
+    writer → reader    a pipe with 8 bytes per full slot: the number of bytes in it, or a signal from the writer
     reader → writer    a pipe with a byte per slot that may be filled again
 
 Nothing else is needed. Pipes order the writes to memory, wake the side that waits, and close when either side exits,
@@ -19,7 +19,7 @@ SLOT_BYTES = 1 << 20
 SLOTS = 8
 """Few, so that they stay in the processor's cache: 32 slots took 0.5 s longer for 1,000 MB of JSON."""
 _WORD_BYTES = 8
-FIRST_WORD = 2**64 - 16  # a writer may send words from here on instead of a length
+FIRST_SIGNAL = 2**64 - 16  # a writer may send signals from here on instead of a length
 
 
 def shared_memory() -> IO[bytes]:
@@ -37,10 +37,10 @@ def shared_memory() -> IO[bytes]:
 class RingWriter:
     """The side that fills slots."""
 
-    def __init__(self, memory: int, words: IO[bytes], freed: IO[bytes]) -> None:
+    def __init__(self, memory: int, filled: IO[bytes], freed: IO[bytes]) -> None:
         """`memory` is the file descriptor of `shared_memory`; both pipes are unbuffered."""
         self._slots = memoryview(mmap.mmap(memory, SLOTS * SLOT_BYTES))
-        self._words, self._freed = words, freed
+        self._filled_slots, self._freed = filled, freed
         self._n_free = SLOTS
         self._slot = self._filled = 0
         self._n_full = 0  # slots that the reader has not been sent yet
@@ -70,7 +70,7 @@ class RingWriter:
             self._send_full()
             self._final = (self._slot, self._filled)
 
-    def take_back(self) -> None:
+    def discard(self) -> None:
         """Discard the bytes that are not final."""
         self._slot, self._filled = self._final
         self._n_free += self._n_full
@@ -84,10 +84,10 @@ class RingWriter:
             self._next_slot()
         self._final = (self._slot, self._filled)
 
-    def say(self, word: int, about: bytes = b"") -> None:
-        """Send a word of at least FIRST_WORD after all that was written; a word with `about` must be the last."""
+    def signal(self, number: int, about: bytes = b"") -> None:
+        """Send a signal of at least FIRST_SIGNAL after all that was written; one with `about` must be the last."""
         self.flush()
-        self._send(word, about)
+        self._send(number, about)
 
     def _next_slot(self) -> None:
         self._slot, self._filled, self._n_free = (self._slot + 1) % SLOTS, 0, self._n_free - 1
@@ -98,33 +98,34 @@ class RingWriter:
         self._n_full = 0
 
     def _send(self, number: int, about: bytes = b"") -> None:
-        self._words.write(number.to_bytes(_WORD_BYTES, "little") + about)
+        self._filled_slots.write(number.to_bytes(_WORD_BYTES, "little") + about)
 
 
 class RingReader:
     """The side that reads slots. It returns them to the writer in the order it got them."""
 
-    def __init__(self, memory: int, words: IO[bytes], freed: IO[bytes]) -> None:
+    def __init__(self, memory: int, filled: IO[bytes], freed: IO[bytes]) -> None:
         """`memory` is the file descriptor of `shared_memory`; both pipes are unbuffered."""
         self._slots = memoryview(mmap.mmap(memory, SLOTS * SLOT_BYTES)).toreadonly()
-        self._words, self._freed = words, freed
+        self._filled_slots, self._freed = filled, freed
         self._slot = 0
 
     def next(self) -> memoryview | int:
-        """Return the next slot's bytes, valid until `give_back`, or a word. RuntimeError if the writer has exited."""
-        number = int.from_bytes(self._words.read(_WORD_BYTES), "little")  # 8 bytes are written, and so read, at once
-        if number >= FIRST_WORD:
+        """Return the next slot's bytes, valid until `free_slot`, or a signal. RuntimeError if the writer has exited."""
+        data = self._filled_slots.read(_WORD_BYTES)  # 8 bytes are written, and so read, at once
+        number = int.from_bytes(data, "little")
+        if number >= FIRST_SIGNAL:
             return number
         if not 0 < number <= SLOT_BYTES:
-            raise RuntimeError("a decoder exited without a word")
+            raise RuntimeError("a decoder exited without a signal")
         start, self._slot = self._slot * SLOT_BYTES, (self._slot + 1) % SLOTS
         return self._slots[start : start + number]
 
     def about(self) -> bytes:
-        """Return the bytes that the writer sent with its last word."""
-        return self._words.read()
+        """Return the bytes that the writer sent with its last signal."""
+        return self._filled_slots.read()
 
-    def give_back(self) -> None:
+    def free_slot(self) -> None:
         """Return the oldest slot to the writer, which may fill it again."""
         with contextlib.suppress(BrokenPipeError):  # an exited writer is noticed when its next slot is read
             self._freed.write(b"\0")

@@ -61,7 +61,9 @@ class Known:
     """Predicates on the URLs that redirects lead to."""
 
     is_link: Callable[[str], bool]  # the URL is a link, with a row of its own
-    is_held: Callable[[str], bool]  # another link that redirected there has the page
+    # Another link that redirected there has the page. The first to get there has it: a visit that waited for another one
+    # on its way to the same URL could be waited for by it.
+    is_held: Callable[[str], bool]
     is_excluded: Callable[[str], bool]  # the URL's site is excluded from the links
 
     def check(self, visit: Visit, url: str) -> None:

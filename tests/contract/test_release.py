@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "crawl"), str(HERE.parent / "clean")]  # the local web; pages of the tests
 
-from conftest import LocalWeb  # noqa: E402
+from local_web import LocalWeb  # noqa: E402
 from warc_files import article, page  # noqa: E402
 
 from webtext.app.main import run  # noqa: E402

@@ -1,20 +1,18 @@
-"""Fixtures: a small real web on loopback, good and hostile, and links sets that point into it."""
+"""Fixtures: a small real web on loopback, good and hostile, archives and APIs, and sets of links and pages."""
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
-import threading
-import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
+from webtext.app.main import run as webtext
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
@@ -22,106 +20,17 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.web.urls import registrable_domain
 from webtext.crawl import command
+from webtext.crawl.apis.harvest_inputs import harvest_inputs
+from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.visits.settings import FetchSettings
 
-Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
-HOSTS = [f"127.0.0.{i}" for i in range(1, 9)]
+sys.path.insert(0, str(Path(__file__).parent))  # for all test files here: the servers and other helpers
 
-
-class Request(NamedTuple):
-    time: float
-    host: str  # the address it came in on
-    path: str
-    headers: dict[str, str]
-
-
-class LocalWeb:
-    """A server on one port of 127.0.0.1 ... 127.0.0.8 that sends exactly the bytes a test plants, and logs requests."""
-
-    def __init__(self, hosts: Sequence[str] = HOSTS) -> None:
-        self._hosts = hosts
-        self.requests: list[Request] = []
-        self.hold_after: int | None = None
-        """If this is a number, that request and all later ones get no answer, so that the crawler stops there."""
-        self.port = 0
-        self._servers: list[asyncio.Server] = []
-        self._answers: dict[tuple[str, str], bytes | Answer] = {}
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
-
-    def url(self, path: str, host: int = 1) -> str:
-        return f"http://127.0.0.{host}:{self.port}{path}"
-
-    def plant(self, path: str, answer: bytes | Answer, host: int = 1) -> str:
-        """Answer `path` on that host with raw bytes or by a coroutine. Returns its URL."""
-        self._answers[f"127.0.0.{host}", path] = answer
-        return self.url(path, host)
-
-    def page(
-        self, path: str, body: bytes | str = "<html>page</html>", *headers: str, host: int = 1, status: str = "200 OK"
-    ) -> str:
-        """Plant an ordinary answer; text/html unless a header says otherwise. Returns its URL."""
-        data = body.encode() if isinstance(body, str) else body
-        lines = [f"HTTP/1.1 {status}", *headers, f"Content-Length: {len(data)}"]
-        if not any(header.lower().startswith("content-type:") for header in headers):
-            lines.append("Content-Type: text/html; charset=utf-8")
-        return self.plant(path, "\r\n".join([*lines, "", ""]).encode() + data, host)
-
-    def redirect(self, path: str, to: str, host: int = 1) -> str:
-        return self.page(path, b"", f"Location: {to}", host=host, status="302 Found")
-
-    def answer(self, host: str, path: str) -> bytes | Answer:
-        """Return what is planted at that address. A test may replace this function."""
-        return self._answers.get((host, path), b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-
-    def paths(self, host: int = 1, robots: bool = False) -> list[str]:
-        """Return the paths requested from that host, in order."""
-        asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
-        return [path for path in asked if robots or path != "/robots.txt"]
-
-    def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
-
-    async def _cancel_all(self) -> None:
-        for server in self._servers:
-            server.close()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        for host in self._hosts:
-            server = await asyncio.start_server(self._serve, host, self.port)
-            self._servers.append(server)
-            self.port = server.sockets[0].getsockname()[1]
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-                host, path = writer.get_extra_info("sockname")[0], head[0].split(" ")[1]
-                headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
-                self.requests.append(Request(time.monotonic(), host, path, headers))
-                number = len(self.requests)
-                while self.hold_after is not None and number >= self.hold_after:
-                    await asyncio.sleep(0.005)
-                answer = self.answer(host, path)
-                if isinstance(answer, bytes):
-                    writer.write(answer)
-                    await writer.drain()
-                else:
-                    await answer(writer)
-                    break
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+from local_apis import CLIENT_ID, SECRET, LocalApis  # noqa: E402
+from local_common_crawl import LocalCommonCrawl  # noqa: E402
+from local_wayback import LocalWayback  # noqa: E402
+from local_web import HOSTS, Answer, LocalWeb  # noqa: E402
 
 
 @pytest.fixture
@@ -181,9 +90,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 
 @pytest.fixture
-def outcomes(
-    crawl: Callable[..., Rows], web: LocalWeb, make_links: Callable[..., str], tmp_path: Path
-) -> Callable[..., Rows]:
+def outcomes(crawl: Callable[..., Rows], web: LocalWeb, make_links: Callable[..., str]) -> Callable[..., Rows]:
     """Crawl links, given as name -> URL or as name -> answer to plant, on hosts in turn. Returns the rows by name."""
 
     def run(plan: Mapping[str, str | bytes | Answer], out: str = "pages", **changes: Any) -> Rows:
@@ -191,7 +98,7 @@ def outcomes(
             name: answer if isinstance(answer, str) else web.plant(f"/link{i}", answer, host=i % len(HOSTS) + 1)
             for i, (name, answer) in enumerate(plan.items())
         }
-        rows = crawl(make_links(list(urls.values()), f"links-{out}"), tmp_path / out, **changes)
+        rows = crawl(make_links(list(urls.values()), f"links-{out}"), out, **changes)
         return {name: rows[url] for name, url in urls.items()}
 
     return run
@@ -247,11 +154,14 @@ def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
 
 
 @pytest.fixture
-def crawl(settings_for: Callable[..., FetchSettings]) -> Callable[..., Rows]:
-    """Fetch a links set into a folder, and return the rows by URL."""
+def crawl(
+    settings_for: Callable[..., FetchSettings], make_links: Callable[..., str], tmp_path: Path
+) -> Callable[..., Rows]:
+    """Fetch a links set, or a new one of these URLs, into a folder of `tmp_path`. Returns the rows by URL."""
 
-    def fetch(links: str, out: Path, **changes: Any) -> Rows:
-        pages = command.crawl(links, str(out), settings_for(**changes), Run.quiet())
+    def fetch(links: str | Sequence[str], out: str | Path = "pages", **changes: Any) -> Rows:
+        folder = links if isinstance(links, str) else make_links(links)
+        pages = command.crawl(folder, str(tmp_path / out), settings_for(**changes), Run.quiet())
         assert pages is not None
         return _rows_of(pages)
 
@@ -265,12 +175,12 @@ def rows_of() -> Callable[[PartSet], Rows]:
 
 
 @pytest.fixture
-def bodies() -> Callable[[Path], dict[str, bytes]]:
+def bodies(tmp_path: Path) -> Callable[..., dict[str, bytes]]:
     """Return target URI -> decoded body of every page, as read by warcio, and check that no URI occurs twice."""
 
-    def read(folder: Path) -> dict[str, bytes]:
+    def read(out: str | Path = "pages") -> dict[str, bytes]:
         found: list[tuple[str, bytes]] = []
-        for path in sorted(folder.glob("*.warc.gz")):
+        for path in sorted((tmp_path / out).glob("*.warc.gz")):
             with open(path, "rb") as file:
                 for record in ArchiveIterator(file, check_digests="raise"):
                     if record.rec_type in ("response", "revisit"):
@@ -304,3 +214,71 @@ def _rows_of(pages: PartSet) -> Rows:
     rows = [row for part in pages.parts for row in pages.table(part).to_pylist()]
     assert len({row["link_id"] for row in rows}) == len(rows), "a link has two rows"
     return {row["url"]: row for row in rows}
+
+
+@pytest.fixture(scope="session")
+def run() -> Iterator[Run]:
+    """A run with one worker for all tests: starting it takes longer than most of what it does here."""
+    quiet = Run.quiet(workers=1)
+    yield quiet
+    quiet.engine.close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def two_workers() -> Iterator[Run]:
+    quiet = Run.quiet(workers=2)
+    yield quiet
+    quiet.engine.close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def collect(run: Run, tmp_path: Path) -> Callable[..., PartSet]:
+    """Collect the links of these inputs into a folder of `tmp_path`; other keywords are settings of the rule."""
+
+    def make(
+        *inputs: str | Path, out: str | Path = "links", by: Run = run, api: ApiSettings | None = None, **settings: Any
+    ) -> PartSet:
+        return command.collect(
+            list(map(str, inputs)), str(tmp_path / out), LinkSettings(**settings), by, api or ApiSettings()
+        )
+
+    return make
+
+
+@pytest.fixture
+def links_verb(tmp_path: Path) -> Callable[..., int]:
+    """Run `webtext crawl links` into `links` of `tmp_path` with one worker. Returns the exit code."""
+
+    def verb(*arguments: str | Path) -> int:
+        return webtext(["crawl", "links", *map(str, arguments), "--out", str(tmp_path / "links"), "--workers", "1"])
+
+    return verb
+
+
+@pytest.fixture
+def apis(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApis]:
+    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_ID", CLIENT_ID)
+    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", SECRET)
+    local = LocalApis()
+    yield local
+    local.close()
+
+
+@pytest.fixture
+def harvest(apis: LocalApis, run: Run, tmp_path: Path) -> Callable[..., list[str]]:
+    """Ask the local APIs for these inputs, and return the files with their answers; keywords change the settings."""
+
+    def ask(*inputs: str, **changes: Any) -> list[str]:
+        return harvest_inputs(inputs, str(tmp_path / "links"), apis.settings(**changes), run)
+
+    return ask
+
+
+@pytest.fixture
+def wayback(web: LocalWeb, crawl: Callable[..., Rows]) -> LocalWayback:
+    return LocalWayback(web, crawl)
+
+
+@pytest.fixture
+def crawl_archive(web: LocalWeb, crawl: Callable[..., Rows], tmp_path: Path) -> LocalCommonCrawl:
+    return LocalCommonCrawl(web, tmp_path / "cc", crawl)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from aiohttp import web
+from local_web import InBackground
 
 from webtext.crawl.apis.settings import ApiSettings
 
@@ -27,10 +27,11 @@ class Asked(NamedTuple):
     headers: dict[str, str]
 
 
-class LocalApis:
+class LocalApis(InBackground):
     """A server on 127.0.0.1; use `settings` to ask it. `requests` are those that came in, tokens apart."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.requests: list[Asked] = []
         self.tokens: list[str] = []
         self.listings: dict[str, list[dict[str, Any]]] = {}
@@ -43,10 +44,7 @@ class LocalApis:
         self.hold_after: int | None = None
         """While this is a number, that request and the later ones get no answer: whoever asks does not get any further."""
         self.port = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._runner = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        self._runner = self.await_there(self._start())
 
     def settings(self, **changes: Any) -> ApiSettings:
         """Settings that ask this server, fast, and may ask nothing else."""
@@ -76,10 +74,8 @@ class LocalApis:
         return [asked.path for asked in self.requests]
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._runner.cleanup(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
+        self.await_there(self._runner.cleanup())
+        super().close()
 
     async def _start(self) -> web.AppRunner:
         app = web.Application()

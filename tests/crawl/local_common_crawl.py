@@ -6,9 +6,9 @@ import base64
 import calendar
 import gzip
 import hashlib
-import json
 import re
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,12 @@ from webtext.crawl.pages.warc_writer import WarcWriter
 from webtext.crawl.surt import surt
 
 FILE = "crawl-data/CC-MAIN-2017-51/segments/1/warc/CC-MAIN-00000.warc.gz"
+SCHEMA = pa.schema(  # of cc-index-table, the columns that are read and the host
+    [(name, pa.string()) for name in ("url_surtkey", "url", "url_host_name", "content_digest", "content_mime_detected")]
+    + [("content_truncated", pa.string()), ("warc_filename", pa.string())]
+    + [("fetch_time", pa.timestamp("ms")), ("fetch_status", pa.int16())]
+    + [("warc_record_offset", pa.int32()), ("warc_record_length", pa.int32())]
+)
 ARCHIVE = 8  # the host of the file server; the others are living sites
 
 
@@ -30,13 +36,13 @@ def seconds(date: str) -> int:
 class LocalCommonCrawl:
     """WARC files, their index, and a host that serves ranges of them."""
 
-    def __init__(self, web: Any, folder: Path, shared_data: Path) -> None:
-        self.web = web
-        self.schema = schema_of(shared_data / "crawl/cc/cc-index-schema-flat.json")
+    def __init__(self, web: Any, folder: Path, crawl: Any = None) -> None:
+        self.web, self._crawl = web, crawl
         self.folder = folder
         self.ranges: list[tuple[int, int]] = []
         self._web_answer = web.answer
         self._rows: list[dict[str, Any]] = []
+        self._n_indexed = 0
         self._path = folder / "data" / FILE
         self._path.parent.mkdir(parents=True)
         self._writer = WarcWriter(self._path, "x.warc.gz", {"software": "test"})
@@ -47,6 +53,12 @@ class LocalCommonCrawl:
             "cc_data": web.url("", ARCHIVE),
             "archive_delay": 0.0,
         }
+
+    def crawl(self, urls: Sequence[str], out: str = "pages", **changes: Any) -> Any:
+        """Write the index if it isn't, and crawl these links with this archive as the only source. Returns the rows by URL."""
+        if self._n_indexed != len(self._rows):
+            self.write_index()
+        return self._crawl(urls, out, **self.settings | changes)
 
     def page(self, url: str, date: str = "2017-12-01", body: bytes = b"", **columns: Any) -> None:
         """Add a record and its row. `columns` replace the row's values."""
@@ -83,7 +95,7 @@ class LocalCommonCrawl:
         self.row(url, date, place.offset, place.length, body, **columns)
 
     def row(self, url: str, date: str, offset: int, length: int, body: bytes, **columns: Any) -> None:
-        row = dict.fromkeys(self.schema.names)
+        row = dict.fromkeys(SCHEMA.names)
         row |= {
             "url_surtkey": surt(url),
             "url": url,
@@ -101,6 +113,7 @@ class LocalCommonCrawl:
     def write_index(
         self, row_group_size: int = 1000, name: str = "crawl=CC-MAIN-2017-51/subset=warc/part-0.parquet"
     ) -> None:
+        self._n_indexed = len(self._rows)
         rows = sorted(self._rows, key=lambda row: row["url_surtkey"])
         others = [row for row in rows if row["fetch_status"] != 200]
         pages = [row for row in rows if row["fetch_status"] == 200]
@@ -108,7 +121,7 @@ class LocalCommonCrawl:
         for part_name, part in parts.items():
             path = self.folder / "index" / part_name
             path.parent.mkdir(parents=True, exist_ok=True)
-            pq.write_table(pa.Table.from_pylist(part, self.schema), path, row_group_size=row_group_size)
+            pq.write_table(pa.Table.from_pylist(part, SCHEMA), path, row_group_size=row_group_size)
 
     def answer(self, host: str, path: str) -> Any:
         if path != f"/{FILE}":
@@ -142,10 +155,3 @@ def revisit_record(url: str, date: str, of: str, original_date: str, digest: str
     } | {name.replace("_", "-"): value for name, value in headers.items()}
     head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value) + "\r\n"
     return gzip.compress(head.encode() + block + b"\r\n\r\n")
-
-
-def schema_of(path: Path) -> pa.Schema:
-    """Return the flat schema of cc-index-table, as published."""
-    types = {"string": pa.string(), "timestamp": pa.timestamp("ms"), "short": pa.int16(), "integer": pa.int32()}
-    fields = json.loads(path.read_text())["fields"]
-    return pa.schema([pa.field(field["name"], types[field["type"]]) for field in fields])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,8 +15,8 @@ FIELDS = ["urlkey", "timestamp", "original", "mimetype", "statuscode", "digest",
 class LocalWayback:
     """CDX answers and replay on one host of the local web."""
 
-    def __init__(self, web: Any) -> None:
-        self.web = web
+    def __init__(self, web: Any, crawl: Any = None) -> None:
+        self.web, self._crawl = web, crawl
         self.settings = {
             "sources": ("wayback",),
             "wayback_cdx": web.url("/cdx/search/cdx", ARCHIVE),
@@ -25,6 +26,10 @@ class LocalWayback:
         self._rows: dict[str, list[list[str]]] = {}
         self._web_answer = web.answer
         web.answer = self._answer
+
+    def crawl(self, urls: Sequence[str], out: str = "pages", **changes: Any) -> Any:
+        """Crawl these links with this archive as the only source. Returns the rows by URL."""
+        return self._crawl(urls, out, **self.settings | changes)
 
     def capture(
         self, url: str, timestamp: str, status: str = "200", kind: str = "text/html", original: str = ""

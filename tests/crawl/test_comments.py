@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from dump_files import submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,7 +35,7 @@ def failure(line: bytes) -> str:
 def test_a_comment_votes_once_for_each_url_with_its_id_and_score() -> None:
     body = "[a](http://a.com/x_(y)) http://b.com/, again http://b.com/"
     assert votes(body=body, retrieved_on=1500000100) == [
-        Submission(
+        submission(
             source="reddit-comment",
             post_id="dkabc",
             subreddit="books",
@@ -42,8 +43,6 @@ def test_a_comment_votes_once_for_each_url_with_its_id_and_score() -> None:
             score=8,
             created=1500000000,
             retrieved=1500000100,
-            is_self=False,
-            over_18=False,
         )
         for url in ("http://a.com/x_(y)", "http://b.com/")
     ]

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from local_common_crawl import ARCHIVE, FILE, SCHEMA, LocalCommonCrawl, seconds
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.base.archives.reader import read_responses
@@ -30,25 +30,11 @@ from webtext.crawl.archives.common_crawl import neighbours
 from webtext.crawl.exchange.failures import Failure
 from webtext.crawl.surt import surt
 
-sys.path.insert(0, str(Path(__file__).parent))
 
-from local_common_crawl import ARCHIVE, FILE, LocalCommonCrawl, seconds  # noqa: E402
-
-MakeLinks = Callable[..., str]
-
-
-@pytest.fixture
-def crawl_archive(web: Any, tmp_path: Path, shared_data: Path) -> LocalCommonCrawl:
-    return LocalCommonCrawl(web, tmp_path / "cc", shared_data)
-
-
-def test_a_page_keeps_the_bytes_of_its_record(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_page_keeps_the_bytes_of_its_record(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
     url, absent = crawl_archive.web.url("/a?b=1"), crawl_archive.web.url("/absent")
     crawl_archive.page(url, body=b"<html>kept</html>")
-    crawl_archive.write_index()
-    rows = crawl(make_links([url, absent]), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl([url, absent])
     row = rows[url]
     assert (row["outcome"], row["source"], row["final_url"], row["requests"]) == ("fetched", "common-crawl", url, 1)
     assert (row["captured"], row["voted"]) == (seconds("2017-12-01"), 1)
@@ -69,9 +55,7 @@ def test_a_page_keeps_the_bytes_of_its_record(
         assert sum(record.rec_type == "response" for record in ArchiveIterator(file, check_digests="raise")) == 1
 
 
-def test_neighbouring_records_come_in_one_request(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_neighbouring_records_come_in_one_request(crawl_archive: LocalCommonCrawl) -> None:
     """Clusters of ten records, separated by a record that no link needs."""
     urls = []
     for cluster in range(4):
@@ -79,8 +63,7 @@ def test_neighbouring_records_come_in_one_request(
             urls.append(crawl_archive.web.url(f"/{cluster}/{page}"))
             crawl_archive.page(urls[-1])
         crawl_archive.page(f"http://b.example/{cluster}", body=bytes([cluster]) * 20_000)
-    crawl_archive.write_index()
-    rows = crawl(make_links(urls), tmp_path / "pages", **crawl_archive.settings, cc_max_gap=10_000)
+    rows = crawl_archive.crawl(urls, cc_max_gap=10_000)
     assert {row["outcome"] for row in rows.values()} == {"fetched"}
     assert len(crawl_archive.ranges) == 4
     assert len(urls) >= 5 * len(crawl_archive.ranges)
@@ -104,14 +87,7 @@ def test_a_group_has_a_bounded_gap_and_length(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("settings", "best"), [({}, "1999-01-01"), ({"archive_before": "2018-01-01"}, "2017-06-01")], ids=["vote", "before"]
 )
-def test_the_preferred_capture_is_taken(
-    settings: dict[str, Any],
-    best: str,
-    crawl: Any,
-    crawl_archive: LocalCommonCrawl,
-    make_links: MakeLinks,
-    tmp_path: Path,
-) -> None:
+def test_the_preferred_capture_is_taken(settings: dict[str, Any], best: str, crawl_archive: LocalCommonCrawl) -> None:
     url = crawl_archive.web.url("/a")
     for date in ("2005-01-01", "1999-01-01", "2017-06-01", "2018-01-01"):
         crawl_archive.page(url, date)
@@ -119,40 +95,31 @@ def test_the_preferred_capture_is_taken(
     crawl_archive.page(url, "1998-01-01", content_truncated="length")
     crawl_archive.page(url, "1998-01-01", content_mime_detected="image/png")
     crawl_archive.page(url + "/", "1998-01-01")
-    crawl_archive.write_index()
-    [row] = crawl(make_links([url]), tmp_path / "pages", **crawl_archive.settings, **settings).values()
+    [row] = crawl_archive.crawl([url], **settings).values()
     assert row["captured"] == seconds(best)
 
 
-def test_a_truncated_capture_or_another_spelling_is_better_than_none(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_truncated_capture_or_another_spelling_is_better_than_none(crawl_archive: LocalCommonCrawl) -> None:
     cut, slash = crawl_archive.web.url("/cut"), crawl_archive.web.url("/slash")
     crawl_archive.page(cut, content_truncated="length")
     crawl_archive.page(slash + "/")
-    crawl_archive.write_index()
-    rows = crawl(make_links([cut, slash]), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl([cut, slash])
     assert rows[cut]["outcome"] == "fetched"
     assert (rows[slash]["outcome"], rows[slash]["final_url"]) == ("fetched", slash + "/")
 
 
-def test_links_under_one_key_share_no_page(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_links_under_one_key_share_no_page(crawl_archive: LocalCommonCrawl) -> None:
     """The best capture of two links is of a third URL: only one of them gets it. A link's own capture is its own."""
     plain, slash = crawl_archive.web.url("/a"), crawl_archive.web.url("/a/")
     upper, own = crawl_archive.web.url("/A"), crawl_archive.web.url("/a?")
     crawl_archive.page(own)
-    crawl_archive.write_index()
-    rows = crawl(make_links([plain, slash, upper]), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl([plain, slash, upper])
     assert sorted(row["outcome"] for row in rows.values()) == ["fetched", "linked", "linked"]
-    rows = crawl(make_links([plain, slash, own]), tmp_path / "more", **crawl_archive.settings)
+    rows = crawl_archive.crawl([plain, slash, own], "more")
     assert (rows[own]["outcome"], rows[plain]["outcome"], rows[slash]["outcome"]) == ("fetched", "linked", "linked")
 
 
-def test_row_groups_that_no_link_needs_are_not_read(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_row_groups_that_no_link_needs_are_not_read(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
     """The second row group is overwritten, so that reading it fails."""
     first, second = crawl_archive.web.url("/a"), crawl_archive.web.url("/b")
     crawl_archive.page(first)
@@ -165,14 +132,14 @@ def test_row_groups_that_no_link_needs_are_not_read(
     with open(path, "r+b") as file:
         file.seek(start)
         file.write(b"\xff" * sum(column.total_compressed_size for column in columns))
-    [row] = crawl(make_links([first]), tmp_path / "pages", **crawl_archive.settings).values()
+    [row] = crawl_archive.crawl([first]).values()
     assert row["outcome"] == "fetched"
     with pytest.raises(InputError, match="the index cannot be read"):
-        crawl(make_links([first, second]), tmp_path / "more", **crawl_archive.settings)
+        crawl_archive.crawl([first, second], "more")
 
 
 def test_blocks_of_links_and_files_of_the_index_make_no_difference(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crawl_archive: LocalCommonCrawl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = [crawl_archive.web.url(f"/{i:03}") for i in range(60)]
     for url in urls:
@@ -181,40 +148,32 @@ def test_blocks_of_links_and_files_of_the_index_make_no_difference(
     crawl_archive.write_index(row_group_size=11, name="crawl=CC-MAIN-2018-05/subset=warc/part-0.parquet")
     crawl_archive.write_index(name="crawl=CC-MAIN-2018-05/subset=crawldiagnostics/part-0.parquet")
     monkeypatch.setattr(cc_index, "LINKS_AT_A_TIME", 4)
-    rows = crawl(make_links(urls[::3]), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl(urls[::3])
     assert len(rows) == 20
     assert {row["outcome"] for row in rows.values()} == {"fetched"}
 
 
-def test_the_current_robots_txt_is_checked_before_the_archive(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_current_robots_txt_is_checked_before_the_archive(crawl_archive: LocalCommonCrawl) -> None:
     web = crawl_archive.web
     web.page("/robots.txt", "User-agent: CCBot\nDisallow: /no", "Content-Type: text/plain")
     no, yes = web.url("/no"), web.url("/yes")
     for url in (no, yes):
         crawl_archive.page(url)
-    crawl_archive.write_index()
-    rows = crawl(make_links([no, yes]), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl([no, yes])
     assert (rows[no]["outcome"], rows[no]["reason"]) == ("refused", "robots_disallowed_ai_training")
     assert rows[yes]["outcome"] == "fetched"
     assert sum(end - start for start, end in crawl_archive.ranges) < 2000
     assert web.paths() == []
 
 
-def test_an_opt_out_in_an_archived_page_is_obeyed(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_opt_out_in_an_archived_page_is_obeyed(crawl_archive: LocalCommonCrawl) -> None:
     url = crawl_archive.web.url("/noai")
     crawl_archive.page(url, body=b"<html><head><meta name=robots content=noai></head><body>")
-    crawl_archive.write_index()
-    [row] = crawl(make_links([url]), tmp_path / "pages", **crawl_archive.settings).values()
+    [row] = crawl_archive.crawl([url]).values()
     assert (row["outcome"], row["reason"]) == ("refused", "noai_meta")
 
 
-def test_a_record_that_contradicts_the_index_fails_alone(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_record_that_contradicts_the_index_fails_alone(crawl_archive: LocalCommonCrawl) -> None:
     web = crawl_archive.web
     bad = {
         web.url("/digest"): {"content_digest": "A" * 32},
@@ -233,8 +192,7 @@ def test_a_record_that_contradicts_the_index_fails_alone(
     crawl_archive.row(other, "2017-12-01", 200, 300, b"")
     for url in good[1:]:
         crawl_archive.page(url)
-    crawl_archive.write_index()
-    rows = crawl(make_links([*good, *bad, other]), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl([*good, *bad, other])
     assert {url: rows[url]["reason"] for url in [*bad, other]} == dict.fromkeys([*bad, other], "archive_damaged")
     assert {rows[url]["outcome"] for url in good} == {"fetched"}
 
@@ -261,39 +219,32 @@ async def endless(writer: asyncio.StreamWriter) -> None:
     ],
     ids=["whole", "no range", "other range", "huge", "odd", "endless"],
 )
-def test_wrong_answers_of_a_file_server_are_detected(
-    answer: Any, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_wrong_answers_of_a_file_server_are_detected(answer: Any, crawl_archive: LocalCommonCrawl) -> None:
     urls = [crawl_archive.web.url(f"/{i}") for i in range(2)]
     for url in urls:
         crawl_archive.page(url)
-    crawl_archive.write_index()
     crawl_archive.web.answer = lambda host, path: answer if path == f"/{FILE}" else crawl_archive.answer(host, path)
-    rows = crawl(make_links(urls), tmp_path / "pages", **crawl_archive.settings)
+    rows = crawl_archive.crawl(urls)
     assert {row["reason"] for row in rows.values()} == {"archive_damaged"}
 
 
-def test_a_folder_works_like_a_file_server(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_folder_works_like_a_file_server(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
     url = crawl_archive.web.url("/a")
     crawl_archive.page(url)
-    crawl_archive.write_index()
-    settings = crawl_archive.settings | {"cc_data": str(tmp_path / "cc/data")}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    settings = {"cc_data": str(tmp_path / "cc/data")}
+    [row] = crawl_archive.crawl([url], **settings).values()
     assert row["outcome"] == "fetched"
     assert crawl_archive.ranges == []
 
 
 def test_a_busy_file_server_is_asked_less_and_a_failing_one_ends_the_run(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crawl_archive: LocalCommonCrawl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
     urls = [crawl_archive.web.url(f"/{i}") for i in range(8)]
     for url in urls:
         crawl_archive.page(url)
         crawl_archive.page("http://b.example/", body=url.encode() * 300)
-    crawl_archive.write_index()
     n_busy = 3
 
     def answer(host: str, path: str) -> Any:
@@ -304,19 +255,17 @@ def test_a_busy_file_server_is_asked_less_and_a_failing_one_ends_the_run(
         return crawl_archive.answer(host, path)
 
     crawl_archive.web.answer = answer
-    settings = crawl_archive.settings | {"cc_max_gap": 100}
-    rows = crawl(make_links(urls), tmp_path / "pages", **settings)
+    settings = {"cc_max_gap": 100}
+    rows = crawl_archive.crawl(urls, **settings)
     assert {row["outcome"] for row in rows.values()} == {"fetched"}
     assert sum(row["requests"] for row in rows.values()) == 8 + 3
     n_busy = 1_000_000
     with pytest.raises(NetworkError, match="HTTP status 403"):
-        crawl(make_links(urls), tmp_path / "more", **settings)
+        crawl_archive.crawl(urls, "more", **settings)
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "no parquet", "another table"])
-def test_an_invalid_index_is_rejected(
-    what: str, crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_invalid_index_is_rejected(what: str, crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
     folder = tmp_path / "cc/index"
     if what != "missing":
         folder.mkdir(parents=True)
@@ -325,7 +274,7 @@ def test_an_invalid_index_is_rejected(
     if what == "another table":
         pq.write_table(pa.table({"a": [1]}), folder / "a.parquet")
     with pytest.raises(InputError, match="index"):
-        crawl(make_links([crawl_archive.web.url("/a")]), tmp_path / "pages", **crawl_archive.settings)
+        crawl_archive.crawl([crawl_archive.web.url("/a")])
 
 
 def test_real_records_of_common_crawl_fit_their_index(shared_data: Path) -> None:
@@ -366,34 +315,29 @@ def test_a_record_that_decompresses_to_too_much_is_rejected_early(n_bytes: int) 
         read_record(member, 100_000)
 
 
-def test_the_index_may_be_at_an_fsspec_url(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_index_may_be_at_an_fsspec_url(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
     url = crawl_archive.web.url("/a")
     crawl_archive.page(url)
     crawl_archive.write_index()
     fsspec.filesystem("memory").put(str(tmp_path / "cc/index"), "/cc-index", recursive=True)
-    settings = crawl_archive.settings | {"cc_index": ("memory://cc-index",)}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    settings = {"cc_index": ("memory://cc-index",)}
+    [row] = crawl_archive.crawl([url], **settings).values()
     assert row["outcome"] == "fetched"
 
 
-def test_a_crawl_from_archives_resumes(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_crawl_from_archives_resumes(crawl_archive: LocalCommonCrawl) -> None:
     archived, living = crawl_archive.web.url("/archived"), crawl_archive.web.page("/living")
     crawl_archive.page(archived)
-    crawl_archive.write_index()
-    settings = crawl_archive.settings | {"sources": ("common-crawl", "web")}
-    rows = crawl(make_links([archived]), tmp_path / "pages", **settings)
+    settings = {"sources": ("common-crawl", "web")}
+    rows = crawl_archive.crawl([archived], **settings)
     n_asked = len(crawl_archive.web.requests)
-    assert crawl(make_links([archived]), tmp_path / "pages", **settings) == rows
+    assert crawl_archive.crawl([archived], **settings) == rows
     assert len(crawl_archive.web.requests) == n_asked
-    rows = crawl(make_links([archived, living]), tmp_path / "pages", **settings)
+    rows = crawl_archive.crawl([archived, living], **settings)
     assert {url: row["source"] for url, row in rows.items()} == {archived: "common-crawl", living: "web"}
     assert len(crawl_archive.ranges) == 1
     with pytest.raises(InputError, match="sources was"):
-        crawl(make_links([archived, living]), tmp_path / "pages", **settings | {"sources": ("web", "common-crawl")})
+        crawl_archive.crawl([archived, living], **settings | {"sources": ("web", "common-crawl")})
 
 
 SCRATCH = """
@@ -420,3 +364,10 @@ def test_scratch_files_have_no_name(tmp_path: Path) -> None:
         [sys.executable, "-c", SCRATCH], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
     )
     assert said.stdout == "[] True\n", said.stderr
+
+
+def test_the_small_index_has_columns_of_the_published_one(shared_data: Path) -> None:
+    types = {"string": pa.string(), "timestamp": pa.timestamp("ms"), "short": pa.int16(), "integer": pa.int32()}
+    fields = json.loads((shared_data / "crawl/cc/cc-index-schema-flat.json").read_text())["fields"]
+    published = {field["name"]: types[field["type"]] for field in fields}
+    assert {field.name: field.type for field in SCHEMA}.items() <= published.items()

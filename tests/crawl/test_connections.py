@@ -97,11 +97,9 @@ def test_the_returned_head_is_the_one_that_was_sent(server: NotingServer) -> Non
     assert server.heads == [[b"GET /a?b=%20c HTTP/1.1\r\nHost: " + host + b"\r\nAccept: text/html\r\n\r\n"]]
 
 
-def test_a_request_record_has_the_bytes_that_were_sent(
-    server: NotingServer, crawl: Any, make_links: Any, tmp_path: Any
-) -> None:
+def test_a_request_record_has_the_bytes_that_were_sent(server: NotingServer, crawl: Any, tmp_path: Any) -> None:
     url = f"http://127.0.0.1:{server.port}/page?"
-    rows = crawl(make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",))
+    rows = crawl([url], allow_address=("127.0.0.1",))
     assert rows[url]["reason"] is None
     with open(next((tmp_path / "pages").glob("*.warc.gz")), "rb") as file:
         records = [

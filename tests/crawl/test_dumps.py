@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from dump_files import submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -183,16 +184,8 @@ def test_every_post_of_the_real_dump_of_june_2005_is_read(shared_data: Path) -> 
         posts = [only(line) for _, line in RedditDump().records(file) if isinstance(line, bytes)]
     assert len(posts) == 103
     first = posts[0]
-    assert first == Submission(
-        source="reddit",
-        post_id="87",
-        subreddit="reddit.com",
-        url="http://www.downingstreetmemo.com",
-        score=183,
-        created=1119552233,
-        retrieved=None,
-        is_self=False,
-        over_18=False,
+    assert first == submission(
+        post_id="87", subreddit="reddit.com", url="http://www.downingstreetmemo.com", score=183, created=1119552233
     )
 
 

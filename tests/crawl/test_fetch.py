@@ -8,14 +8,15 @@ import re
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
+from hostile_answers import HEAD, NO_ROBOTS
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError, InputError
@@ -24,20 +25,13 @@ from webtext.base.storage import Folder
 from webtext.crawl.reasons import REASONS
 from webtext.crawl.visits.settings import FetchSettings
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from hostile_answers import HEAD, NO_ROBOTS  # noqa: E402
-
 MakeLinks = Callable[..., str]
 
 
-def test_a_page_is_stored_and_its_row_says_where(
-    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_page_is_stored_and_its_row_says_where(crawl: Any, bodies: Any, web: Any, tmp_path: Path) -> None:
     url = web.page("/a?b=c", "<html>words</html>")
     before, begun = int(time.time()), time.monotonic()
-    row = crawl(make_links([url]), tmp_path / "pages")[url]
+    row = crawl([url])[url]
     after, seconds = time.time(), time.monotonic() - begun
     assert (row["outcome"], row["reason"], row["status"], row["final_url"]) == ("fetched", None, 200, url)
     assert (row["redirects"], row["source"], row["karma"], row["voted"]) == ([], "web", 5, 1)
@@ -45,7 +39,7 @@ def test_a_page_is_stored_and_its_row_says_where(
     assert 0 <= row["milliseconds"] <= 1000 * seconds + 1
     member = (tmp_path / "pages" / row["warc_file"]).read_bytes()[row["warc_offset"] :][: row["warc_length"]]
     assert b"<html>words</html>" in gzip.decompress(member)
-    assert bodies(tmp_path / "pages") == {url: b"<html>words</html>"}
+    assert bodies() == {url: b"<html>words</html>"}
 
 
 def plant_good_pages(web: Any) -> dict[str, bytes]:
@@ -73,13 +67,11 @@ def plant_good_pages(web: Any) -> dict[str, bytes]:
     return good | {web.plant("/http-1.0", until_close): page}
 
 
-def test_pages_in_every_coding_come_back_as_they_were(
-    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_pages_in_every_coding_come_back_as_they_were(crawl: Any, bodies: Any, web: Any, tmp_path: Path) -> None:
     good = plant_good_pages(web)
-    rows = crawl(make_links(list(good)), tmp_path / "pages")
+    rows = crawl(list(good))
     assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(good)
-    assert bodies(tmp_path / "pages") == good
+    assert bodies() == good
     assert sum(path.stat().st_size for path in (tmp_path / "pages").glob("*.warc.gz")) < 200_000, "a bomb went off"
     read = list(read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz"))
     assert {response.url: response.body(30_000_000) for response in read} == good
@@ -133,7 +125,7 @@ def test_every_bad_page_is_a_counted_reason(crawl: Any, web: Any, make_links: Ma
     web.redirect("/loop?again", "/loop?more")
     web.redirect("/loop?more", "/loop?again")
     links = make_links(list(bad))
-    rows = crawl(links, tmp_path / "pages", contact="test@example.org")
+    rows = crawl(links, contact="test@example.org")
     assert {url: row["reason"] for url, row in rows.items()} == bad
     assert {row["outcome"] for row in rows.values()} == {"failed", "refused"}
     assert all(row["warc_file"] is None for row in rows.values())
@@ -143,13 +135,13 @@ def test_every_bad_page_is_a_counted_reason(crawl: Any, web: Any, make_links: Ma
     assert {*counts.failed, *counts.dropped} <= {*REASONS, "http_404", "http_500", "http_206"}
 
 
-def test_a_port_where_nobody_listens_is_a_failed_connection(crawl: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_port_where_nobody_listens_is_a_failed_connection(crawl: Any) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # bound but not listening, so that no other process can listen there
         url = f"http://127.0.0.1:{held.getsockname()[1]}/"
-        [row] = crawl(make_links([url]), tmp_path / "pages", allow_address=("127.0.0.1",), **NO_ROBOTS).values()
+        [row] = crawl([url], allow_address=("127.0.0.1",), **NO_ROBOTS).values()
         assert row["reason"] == "connection_failed"
-        [row] = crawl(make_links([url]), tmp_path / "pages2", allow_address=("127.0.0.1",)).values()
+        [row] = crawl([url], "pages2", allow_address=("127.0.0.1",)).values()
         assert (row["outcome"], row["reason"]) == ("refused", "robots_unreachable")
 
 
@@ -185,25 +177,20 @@ def tls_server(tmp_path: Path) -> Iterator[tuple[int, Path, list[bytes]]]:
 
 
 def test_a_page_over_tls_is_fetched_only_with_a_valid_certificate(
-    crawl: Any,
-    bodies: Any,
-    make_links: MakeLinks,
-    tmp_path: Path,
-    tls_server: tuple[int, Path, list[bytes]],
-    monkeypatch: pytest.MonkeyPatch,
+    crawl: Any, bodies: Any, tls_server: tuple[int, Path, list[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, certificate, received = tls_server
     url, allow = f"https://127.0.0.1:{port}/page", ("127.0.0.1",)
-    [row] = crawl(make_links([url]), tmp_path / "refused", allow_address=allow, **NO_ROBOTS).values()
+    [row] = crawl([url], "refused", allow_address=allow, **NO_ROBOTS).values()
     assert row["reason"] == "tls_failed"
     assert b"".join(received) == b"", "a request was sent over an unverified connection"
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    [row] = crawl(make_links([url]), tmp_path / "pages", allow_address=allow, **NO_ROBOTS).values()
+    [row] = crawl([url], allow_address=allow, **NO_ROBOTS).values()
     assert row["outcome"] == "fetched"
-    assert bodies(tmp_path / "pages") == {url: b"<html>"}
+    assert bodies() == {url: b"<html>"}
 
 
-def test_a_link_to_an_ipv6_address_is_fetched(crawl: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_link_to_an_ipv6_address_is_fetched(crawl: Any) -> None:
     answer = HEAD + b"Content-Length: 6\r\nConnection: close\r\n\r\n<html>"
 
     def serve() -> None:
@@ -220,9 +207,9 @@ def test_a_link_to_an_ipv6_address_is_fetched(crawl: Any, make_links: MakeLinks,
     with listener:
         threading.Thread(target=serve, daemon=True).start()
         port = listener.getsockname()[1]
-        [row] = crawl(make_links([f"http://[::1]:{port}/"]), tmp_path / "a", allow_address=("::1",)).values()
+        [row] = crawl([f"http://[::1]:{port}/"], "a", allow_address=("::1",)).values()
         assert row["outcome"] == "fetched"
-        [row] = crawl(make_links([f"http://[::1]:{port}/"]), tmp_path / "b").values()
+        [row] = crawl([f"http://[::1]:{port}/"], "b").values()
         assert row["reason"] == "address_not_public"
 
 
@@ -231,22 +218,20 @@ def test_without_a_contact_nothing_is_sent_when_any_link_leaves_this_machine(
 ) -> None:
     links = make_links([web.page("/a"), "http://example.com/"])
     with pytest.raises(ConfigError, match=r"example\.com.*not on this machine") as raised:
-        crawl(links, tmp_path / "pages")
+        crawl(links)
     assert raised.value.exit_code == 2
     assert "--contact" in str(raised.value)
     assert web.requests == []
     assert not (tmp_path / "pages").exists()
 
 
-def test_without_a_contact_a_redirect_off_this_machine_is_refused(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
-    [row] = crawl(make_links([web.redirect("/a", "http://8.8.8.8/")]), tmp_path / "pages").values()
+def test_without_a_contact_a_redirect_off_this_machine_is_refused(crawl: Any, web: Any) -> None:
+    [row] = crawl([web.redirect("/a", "http://8.8.8.8/")]).values()
     assert row["reason"] == "contact_missing"
 
 
-def test_the_contact_is_sent(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
-    crawl(make_links([web.page("/a")]), tmp_path / "pages", contact="https://example.org/bot")
+def test_the_contact_is_sent(crawl: Any, web: Any) -> None:
+    crawl([web.page("/a")], contact="https://example.org/bot")
     assert web.requests[0].headers["user-agent"] == "webtext/0.1.0 (+https://example.org/bot)"
 
 
@@ -264,22 +249,20 @@ def test_every_reason_is_documented_as_it_is_counted() -> None:
 
 
 def test_machines_fetch_their_shares_of_the_links_and_together_all_of_them(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    crawl: Any, web: Any, make_links: MakeLinks
 ) -> None:
     urls = [web.page("/page", host=host) for host in range(1, 9)]
     links = make_links(urls)
-    shares = [set(crawl(links, tmp_path / f"pages-{part}", share=f"{part}/3")) for part in (1, 2, 3)]
+    shares = [set(crawl(links, f"pages-{part}", share=f"{part}/3")) for part in (1, 2, 3)]
     assert sorted(url for share in shares for url in share) == sorted(urls)
     assert sum(bool(share) for share in shares) > 1
 
 
-def test_a_folder_holds_one_share(
-    settings_for: Any, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_folder_holds_one_share(crawl: Any, web: Any, make_links: MakeLinks) -> None:
     links = make_links([web.page("/page", host=host) for host in range(1, 9)])
-    crawl(links, tmp_path / "pages", share="1/2")
+    crawl(links, share="1/2")
     with pytest.raises(InputError, match="started with other settings: share"):
-        crawl(links, tmp_path / "pages", share="2/2")
+        crawl(links, share="2/2")
 
 
 @pytest.mark.parametrize("share", ["", "0/2", "3/2", "1", "1/0", "a/b", "1/-2", "1 / 2"])

@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dump_files import by_url
+from local_apis import LocalApis
 
-sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
-from local_apis import LocalApis  # noqa: E402
+from webtext.base.errors import ConfigError, NetworkError
+from webtext.crawl.apis.inputs import Items, Listing, Stories, parse_input
 
-from webtext.base.errors import ConfigError, NetworkError  # noqa: E402
-from webtext.base.parts.partset import PartSet  # noqa: E402
-from webtext.base.run import Run  # noqa: E402
-from webtext.crawl import command  # noqa: E402
-from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
-from webtext.crawl.apis.inputs import Items, Listing, Stories, parse_input  # noqa: E402
-from webtext.crawl.links.settings import LinkSettings  # noqa: E402
-
-RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 DAY = 86_400
 START = 1_451_606_400  # 2016-01-01
 BOUNDARY = 1_454_284_800  # 2016-02-01
 JANUARY = "hackernews:2016-01-01..2016-02-01"
-
-
-@pytest.fixture
-def apis() -> Iterator[LocalApis]:
-    local = LocalApis()
-    yield local
-    local.close()
 
 
 def story(number: int, created: int, **fields: Any) -> dict[str, Any]:
@@ -46,66 +30,58 @@ def story(number: int, created: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def collect(given: str, apis: LocalApis, tmp_path: Path) -> PartSet:
-    return command.collect([given], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
-
-
-def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
-    return {row["url"]: row for part in links.parts for row in links.table(part).to_pylist()}
-
-
-def test_a_month_of_stories_is_cut_until_each_slice_fits(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_month_of_stories_is_cut_until_each_slice_fits(collect: Any, apis: LocalApis) -> None:
     """2,500 stories in an hour do not fit in an answer of 1,000: slices are halved, and nothing is lost or repeated."""
     rush = [story(number, START + 5 * DAY + number) for number in range(2500)]
     quiet = [story(10_000 + day, START + day * DAY) for day in range(31)]
     beyond = [story(1, START - 1), story(2, BOUNDARY)]
     apis.stories = sorted([*rush, *quiet, *beyond], key=lambda each: -each["created_at_i"])
-    links = collect(JANUARY, apis, tmp_path)
+    links = collect(JANUARY, api=apis.settings())
     assert links.counts.kept == links.records == 2531
     assert links.counts.records_in == 2531
     assert len(apis.requests) < 60
-    (vote,) = links_of(links)["https://site10003.example.org/"]["posts"]
+    (vote,) = by_url(links)["https://site10003.example.org/"]["posts"]
     assert (vote["source"], vote["post_id"], vote["score"], vote["subreddit"]) == ("hackernews", "10003", 10, None)
     assert vote["created"] == START + 3 * DAY
 
 
-def test_more_stories_in_a_second_than_fit_in_an_answer_are_an_error(apis: LocalApis, tmp_path: Path) -> None:
+def test_more_stories_in_a_second_than_fit_in_an_answer_are_an_error(collect: Any, apis: LocalApis) -> None:
     apis.stories = [story(number, START + 7) for number in range(1200)]
     with pytest.raises(NetworkError, match=f"only 1,000 stories of second {START + 7}, and has more"):
-        collect("hackernews:2016-01-01..2016-01-02", apis, tmp_path)
+        collect("hackernews:2016-01-01..2016-01-02", api=apis.settings())
 
 
-def test_points_are_judged_by_the_karma_rule(apis: LocalApis, tmp_path: Path) -> None:
+def test_points_are_judged_by_the_karma_rule(collect: Any, apis: LocalApis) -> None:
     apis.stories = [story(1, START, points=2), story(2, START, points=None), story(3, START, points=3)]
-    counts = collect(JANUARY, apis, tmp_path).counts
+    counts = collect(JANUARY, api=apis.settings()).counts
     assert (counts.kept, counts.dropped) == (1, {"too_little_karma": 1, "null_score": 1})
     assert not any("points" in asked.query["numericFilters"] for asked in apis.requests)
 
 
-def test_stories_without_a_url_or_with_one_of_hacker_news_are_self_posts(apis: LocalApis, tmp_path: Path) -> None:
+def test_stories_without_a_url_or_with_one_of_hacker_news_are_self_posts(collect: Any, apis: LocalApis) -> None:
     urls = [None, "", "https://news.ycombinator.com/item?id=1", "https://news.ycombinator.community/"]
     apis.stories = [story(number, START, url=url) for number, url in enumerate(urls)]
-    counts = collect(JANUARY, apis, tmp_path).counts
+    counts = collect(JANUARY, api=apis.settings()).counts
     assert (counts.kept, counts.dropped) == (1, {"self_post": 3})
 
 
-def test_the_documented_items_give_their_one_link(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
+def test_the_documented_items_give_their_one_link(collect: Any, apis: LocalApis, shared_data: Path) -> None:
     """One of Hacker News' own examples is a story with a URL; the others are comments, a question, a job and a poll."""
     files = sorted((shared_data / "crawl" / "hn").glob("item_*.json"))
     items = [item for file in files if "type" in (item := json.loads(file.read_text()))]
     assert len(items) == 6
     apis.items = {1 + place: item for place, item in enumerate(items)} | {7: None}
-    links = collect("hackernews:1..", apis, tmp_path)
+    links = collect("hackernews:1..", api=apis.settings())
     assert [asked.path for asked in apis.requests][0] == "/v0/maxitem.json"
     assert sorted(apis.paths()[1:]) == [f"/v0/item/{number}.json" for number in range(1, 8)]
-    (row,) = links_of(links).values()
+    (row,) = by_url(links).values()
     assert row["url"] == "http://www.getdropbox.com/u/2/screencast.html"
     assert (row["karma"], row["first_created"], row["posts"][0]["post_id"]) == (111, 1175714200, "8863")
     assert links.counts.dropped == {"self_post": 1, "no_link": 5}
     assert links.counts.failed == {}
 
 
-def test_deleted_dead_and_odd_items_are_counted(apis: LocalApis, tmp_path: Path) -> None:
+def test_deleted_dead_and_odd_items_are_counted(collect: Any, apis: LocalApis) -> None:
     item = {"id": 1, "type": "story", "score": 5, "time": START, "url": "https://example.org/", "by": "someone"}
     apis.items = dict(
         enumerate(
@@ -114,16 +90,15 @@ def test_deleted_dead_and_odd_items_are_counted(apis: LocalApis, tmp_path: Path)
             start=1,
         )
     )
-    links = collect("hackernews:1..9", apis, tmp_path)
+    links = collect("hackernews:1..9", api=apis.settings())
     assert links.counts.kept == 1
     assert links.counts.dropped == {"deleted_by_user": 1, "removed_by_moderator": 1}
     assert links.counts.failed == {"wrong_type": 5}
 
 
-def test_an_open_end_is_fixed_once(apis: LocalApis, tmp_path: Path) -> None:
+def test_an_open_end_is_fixed_once(harvest: Any, apis: LocalApis) -> None:
     apis.items = dict.fromkeys(range(1, 101))
     apis.trouble = []
-    out = str(tmp_path / "links")
 
     def break_off() -> None:
         if "/v0/item/80.json" in apis.paths():
@@ -131,20 +106,18 @@ def test_an_open_end_is_fixed_once(apis: LocalApis, tmp_path: Path) -> None:
 
     apis.before_answer = break_off
     with pytest.raises(NetworkError, match="Hacker News refused item"):
-        harvest_inputs(["hackernews:1.."], out, apis.settings(), RUN)
+        harvest("hackernews:1..")
     apis.before_answer = lambda: None
     apis.trouble.clear()
     apis.requests.clear()
     apis.items[101] = None
-    harvest_inputs(["hackernews:1.."], out, apis.settings(), RUN)
+    harvest("hackernews:1..")
     assert sorted(apis.paths()) == sorted(f"/v0/item/{number}.json" for number in range(65, 101))
 
 
-def test_nothing_is_sent_to_hacker_news_without_a_contact(tmp_path: Path) -> None:
-    from webtext.crawl.apis.settings import ApiSettings
-
+def test_nothing_is_sent_to_hacker_news_without_a_contact(collect: Any) -> None:
     with pytest.raises(ConfigError, match="no contact"):
-        harvest_inputs([JANUARY], str(tmp_path / "links"), ApiSettings(), RUN)
+        collect(JANUARY)
 
 
 @pytest.mark.parametrize(

@@ -11,40 +11,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import zstandard
+from dump_files import by_url
+from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded
 
-sys.path.insert(0, str(Path(__file__).parent))  # the local APIs
-from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded  # noqa: E402
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, DryRun, NetworkError
+from webtext.base.parts.partset import PartSet
+from webtext.base.run import Run
+from webtext.base.workers.engine import LocalEngine
+from webtext.crawl.apis import reddit_api
+from webtext.crawl.apis.api import Api, Pace
+from webtext.crawl.apis.settings import ApiSettings
 
-from webtext.base.console import Console  # noqa: E402
-from webtext.base.errors import ConfigError, DryRun, NetworkError  # noqa: E402
-from webtext.base.parts.partset import PartSet  # noqa: E402
-from webtext.base.run import Run  # noqa: E402
-from webtext.base.workers.engine import LocalEngine  # noqa: E402
-from webtext.crawl.apis import reddit_api  # noqa: E402
-from webtext.crawl.apis.api import Api, Pace  # noqa: E402
-from webtext.crawl.apis.harvest_inputs import harvest_inputs  # noqa: E402
-from webtext.crawl.apis.settings import ApiSettings  # noqa: E402
-from webtext.crawl.command import collect  # noqa: E402
-from webtext.crawl.links.settings import LinkSettings  # noqa: E402
-
-RUN = Run.quiet()  # one for all: starting a worker takes longer than most of what it does here
 LISTING = "reddit:r/books/top?t=year"
-
-
-@pytest.fixture
-def apis(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApis]:
-    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_ID", CLIENT_ID)
-    monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", SECRET)
-    local = LocalApis()
-    yield local
-    local.close()
 
 
 def lines(locations: list[str]) -> list[dict[str, Any]]:
@@ -52,39 +37,35 @@ def lines(locations: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
-def links_of(links: PartSet) -> dict[str, dict[str, Any]]:
-    return {row["url"]: row for part in links.parts for row in links.table(part).to_pylist()}
-
-
-def test_a_listing_becomes_links_page_by_page(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_listing_becomes_links_page_by_page(collect: Any, apis: LocalApis, tmp_path: Path) -> None:
     """250 posts are three pages of at most 100; each continues after the last post of the previous one."""
     apis.listings["r/books/top"] = [post(number) for number in range(250)]
     started = int(time.time())
     out = str(tmp_path / "build" / "links")
-    links = collect([LISTING], out, LinkSettings(), RUN, apis.settings())
+    links = collect(LISTING, out=out, api=apis.settings())
     assert apis.paths() == ["/r/books/top"] * 3
     assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99", "t3_p199"]
     assert all(asked.query | {"after": ""} == {"limit": "100", "t": "year", "raw_json": "1", "after": ""}
                for asked in apis.requests)  # fmt: skip
     assert links.counts.kept == links.records == 250
-    (voted,) = links_of(links)["https://site7.example.org/"]["posts"]
+    (voted,) = by_url(links)["https://site7.example.org/"]["posts"]
     assert started <= voted.pop("retrieved") <= time.time()
     assert voted == {"source": "reddit", "post_id": "p7", "subreddit": "books", "score": 10, "created": 1_450_000_007}
 
 
-def test_answers_are_read_from_files_and_not_requested_again(apis: LocalApis, tmp_path: Path) -> None:
+def test_answers_are_read_from_files_and_not_requested_again(collect: Any, apis: LocalApis) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    first = collect([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    first = collect(LISTING, api=apis.settings())
     n_asked = len(apis.requests)
     apis.listings.clear()
-    again = collect([LISTING], str(tmp_path / "other"), LinkSettings(), RUN, ApiSettings())
+    again = collect(LISTING, out="other")
     assert len(apis.requests) == n_asked
     assert [part.record_digest for part in again.parts] == [part.record_digest for part in first.parts]
 
 
-def test_every_request_has_the_user_agent_and_the_token(apis: LocalApis, tmp_path: Path) -> None:
+def test_every_request_has_the_user_agent_and_the_token(harvest: Any, apis: LocalApis) -> None:
     apis.listings["r/books/top"] = [post(1)]
-    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(reddit_user="u/example_name"), RUN)
+    harvest(LISTING, reddit_user="u/example_name")
     (asked,) = apis.requests
     platform, app, rest = asked.headers["User-Agent"].split(":")
     assert (platform, app) == ("linux", "webtext")
@@ -102,26 +83,25 @@ def test_every_request_has_the_user_agent_and_the_token(apis: LocalApis, tmp_pat
     ],
 )
 def test_nothing_is_sent_to_reddit_without_name_and_credentials(
-    changes: dict[str, Any], variables: dict[str, str], said: str, apis: LocalApis, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    harvest: Any, changes: dict[str, Any], variables: dict[str, str], said: str, apis: LocalApis, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Exception, match=said):
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(**changes), RUN)
+        harvest(LISTING, **changes)
     assert not apis.requests
     assert not apis.tokens
 
 
 def test_credentials_may_be_in_a_file_and_appear_nowhere(
-    apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    collect: Any, apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WEBTEXT_REDDIT_CLIENT_ID")
     file = tmp_path / "reddit.toml"
     file.write_text(f'client_id = "{CLIENT_ID}"\nclient_secret = "{SECRET}"\n')
     apis.listings["r/books/top"] = [post(1)]
     settings = apis.settings(reddit_credentials=str(file))
-    collect([LISTING], str(tmp_path / "build" / "links"), LinkSettings(), RUN, settings)
+    collect(LISTING, out=tmp_path / "build" / "links", api=settings)
     files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
     plain = [
         zstandard.ZstdDecompressor().decompress(p.read_bytes()) if p.suffix == ".zst" else p.read_bytes() for p in files
@@ -129,14 +109,14 @@ def test_credentials_may_be_in_a_file_and_appear_nowhere(
     assert not [text for text in plain if SECRET.encode() in text or b"token-0" in text]
 
 
-def test_wrong_credentials_are_reported_without_showing_them(apis: LocalApis, tmp_path: Path, monkeypatch: Any) -> None:
+def test_wrong_credentials_are_reported_without_showing_them(harvest: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", "wrong-secret")
     with pytest.raises(ConfigError, match="Reddit issued no token: status 401") as error:
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+        harvest(LISTING)
     assert "wrong-secret" not in str(error.value)
 
 
-def test_a_revoked_token_is_renewed(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_revoked_token_is_renewed(harvest: Any, apis: LocalApis) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
 
     def take_back() -> None:
@@ -144,37 +124,39 @@ def test_a_revoked_token_is_renewed(apis: LocalApis, tmp_path: Path) -> None:
             apis.tokens.append("another")
 
     apis.before_answer = take_back
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+    found = harvest(LISTING)
     assert [asked.headers["Authorization"] for asked in apis.requests] == ["bearer token-0"] * 2 + ["bearer token-2"]
     assert len(lines(found)) == 150
 
 
-def test_a_token_is_renewed_before_it_expires(apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_renewed_before_it_expires(harvest: Any, apis: LocalApis, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is valid for an hour; here half an hour passes with every answer."""
     apis.listings["r/books/top"] = [post(number) for number in range(350)]
     monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(apis.requests)))
-    harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+    harvest(LISTING)
     used = [asked.headers["Authorization"] for asked in apis.requests]
     assert used == ["bearer token-0"] * 2 + ["bearer token-1"] * 2
 
 
-def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(
+    collect: Any, apis: LocalApis, tmp_path: Path
+) -> None:
     dump = tmp_path / "RS_2015-12"
     dump.write_text(json.dumps({**post(1), "retrieved_on": 1_450_000_100}))
     apis.listings["r/books/top"] = [post(1, score=500)]
-    links = collect([str(dump), LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
-    (row,) = links_of(links).values()
+    links = collect(dump, LISTING, api=apis.settings())
+    (row,) = by_url(links).values()
     assert (row["karma"], len(row["posts"]), links.counts.dropped) == (500, 1, {"duplicate_post": 1})
 
 
-def test_it_waits_as_long_as_the_answers_ask(apis: LocalApis, tmp_path: Path) -> None:
+def test_it_waits_as_long_as_the_answers_ask(harvest: Any, apis: LocalApis) -> None:
     """429 with a Retry-After, 503 without, then an answer that leaves 0 requests for the next second."""
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     apis.trouble = [(429, {"Retry-After": "1"}), (503, {})]
     apis.headers = {"X-Ratelimit-Used": "600", "X-Ratelimit-Remaining": "0.0", "X-Ratelimit-Reset": "1"}
     times: list[float] = []
     apis.before_answer = lambda: times.append(time.monotonic())
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+    found = harvest(LISTING)
     assert len(lines(found)) == 150
     waits = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
     assert len(waits) == 3
@@ -183,14 +165,14 @@ def test_it_waits_as_long_as_the_answers_ask(apis: LocalApis, tmp_path: Path) ->
     assert waits[2] >= 0.99
 
 
-def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(harvest: Any, apis: LocalApis) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     apis.headers = {"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "7200"}
     with pytest.raises(NetworkError, match="asks for a pause of 7,(200|1..) s"):
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+        harvest(LISTING)
     assert len(apis.requests) == 1
     apis.headers = {}
-    assert len(lines(harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN))) == 150
+    assert len(lines(harvest(LISTING))) == 150
     assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99"]
 
 
@@ -205,35 +187,34 @@ def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(apis: LocalApi
     ],
 )
 def test_a_request_that_reddit_refuses_ends_the_run_and_keeps_the_answers(
-    trouble: list[tuple[int, dict[str, str]]], said: str, apis: LocalApis, tmp_path: Path
+    harvest: Any, trouble: list[tuple[int, dict[str, str]]], said: str, apis: LocalApis
 ) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(150)]
     apis.before_answer = lambda: apis.trouble.extend(trouble if len(apis.requests) == 2 else [])
-    out = str(tmp_path / "links")
     with pytest.raises(NetworkError, match=said):
-        harvest_inputs([LISTING], out, apis.settings(max_tries=2), RUN)
+        harvest(LISTING, max_tries=2)
     apis.before_answer = lambda: None
     apis.requests.clear()
-    found = harvest_inputs([LISTING], out, apis.settings(), RUN)
+    found = harvest(LISTING)
     assert [asked.query.get("after") for asked in apis.requests] == ["t3_p99"]
     assert len(lines(found)) == 150
 
 
-def test_nothing_is_sent_to_an_address_that_is_not_open(apis: LocalApis, tmp_path: Path) -> None:
+def test_nothing_is_sent_to_an_address_that_is_not_open(harvest: Any, apis: LocalApis) -> None:
     with pytest.raises(NetworkError, match="no connection to '127.0.0.1': address_not_public"):
-        harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(allow_address=()), RUN)
+        harvest(LISTING, allow_address=())
     assert not apis.tokens
 
 
-def test_urls_are_not_unescaped_a_second_time(apis: LocalApis, tmp_path: Path) -> None:
+def test_urls_are_not_unescaped_a_second_time(collect: Any, apis: LocalApis) -> None:
     """With raw_json=1 Reddit escapes nothing: `&amp;` in a URL is the URL's own."""
     apis.listings["r/books/top"] = [post(1, url="https://example.org/?a=1&amp;b=2&lt;")]
-    links = collect([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
-    ((_, row),) = links_of(links).items()
+    links = collect(LISTING, api=apis.settings())
+    ((_, row),) = by_url(links).items()
     assert row["url_raw"] == "https://example.org/?a=1&amp;b=2&lt;"
 
 
-def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path) -> None:
+def test_each_post_that_does_not_vote_is_counted(collect: Any, apis: LocalApis) -> None:
     apis.listings["r/books/top"] = [
         post(1, title="half an emoji \ud83d"),
         post(2, author="[deleted]"),
@@ -246,7 +227,7 @@ def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path
         post(9, url="/r/books/comments/p9/"),
         post(10, score={"n": 3}),
     ]
-    links = collect([LISTING], str(tmp_path / "links"), LinkSettings(), RUN, apis.settings())
+    links = collect(LISTING, api=apis.settings())
     counts = links.counts
     assert counts.kept == 1
     assert counts.dropped == {
@@ -256,37 +237,38 @@ def test_each_post_that_does_not_vote_is_counted(apis: LocalApis, tmp_path: Path
     assert counts.failed == {"wrong_type": 1}
 
 
-def test_a_recorded_listing_gives_its_posts(apis: LocalApis, tmp_path: Path, shared_data: Path) -> None:
+def test_a_recorded_listing_gives_its_posts(collect: Any, apis: LocalApis, shared_data: Path) -> None:
     """The top posts of youtube.com as Reddit listed them in 2016: 100 per page; the recording has one page."""
     (answer,) = recorded(shared_data, "TestDomainListing.test_top")
     posts = [thing["data"] for thing in answer["data"]["children"]]
     apis.listings["domain/youtube.com/top"] = posts
-    settings = LinkSettings(min_karma=3)
-    given = ["reddit:domain/youtube.com/top?t=all"]
-    links = collect(given, str(tmp_path / "links"), settings, RUN, apis.settings())
+    links = collect("reddit:domain/youtube.com/top?t=all", min_karma=3, api=apis.settings())
     assert links.counts.records_in == len(posts) == 100
     kept = [each for each in posts if not each["over_18"] and each["author"] != "[deleted]"]
     assert links.counts.kept == len(kept)
-    voted = [vote for row in links_of(links).values() for vote in row["posts"]]
+    voted = [vote for row in by_url(links).values() for vote in row["posts"]]
     assert sorted((v["post_id"], v["score"]) for v in voted) == sorted((p["id"], p["score"]) for p in kept)
 
 
-def test_a_circular_listing_ends(apis: LocalApis, tmp_path: Path) -> None:
+def test_a_circular_listing_ends(harvest: Any, apis: LocalApis) -> None:
     """120 posts over and over, in pages of 100: they end at p100, p80, ... p20, p120, and at p100 again."""
     apis.listings["r/books/top"] = [post(1 + number % 120) for number in range(360)]
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+    found = harvest(LISTING)
     assert len(apis.requests) == 7
     assert found[-1].endswith("00000.end.harvest.jsonl.zst")
 
 
-def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(apis: LocalApis, tmp_path: Path) -> None:
+@pytest.mark.parametrize("n_kills", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(
+    n_kills: int, apis: LocalApis, tmp_path: Path
+) -> None:
     """Every page is a file here, so a kill loses at most the page that was being requested."""
     apis.listings["r/books/top"] = [post(number) for number in range(1000)]
     out = tmp_path / "links"
     command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(out)]
     command += apis.options(part_seconds=0.0)
     generator = random.Random(7)
-    for _ in range(4):
+    for _ in range(n_kills):
         asked = len(apis.requests)
         apis.hold_after = asked + generator.randint(1, 2)
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -296,14 +278,14 @@ def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(apis:
         assert process.wait() == -signal.SIGKILL
         apis.hold_after = None
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
-    assert len(apis.requests) <= 10 + 4
+    assert len(apis.requests) <= 10 + n_kills
     (folder,) = (tmp_path / "harvest").iterdir()
     records = lines([str(path) for path in sorted(folder.glob("*.zst"))])
     assert [record["data"]["id"] for record in records] == [f"p{number}" for number in range(1000)]
     assert PartSet.open(str(out), "links").records == 1000
 
 
-def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_every_answer(harvest: Any, apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(1000)]
     command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(tmp_path / "links")]
     command += apis.options()
@@ -315,7 +297,7 @@ def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
     assert process.wait(300) == 130
     apis.hold_after = None
     interrupted = len(apis.requests)
-    found = harvest_inputs([LISTING], str(tmp_path / "links"), apis.settings(), RUN)
+    found = harvest(LISTING)
     assert len(found) == 2
     assert len(lines(found)) == 1000
     assert interrupted >= 4
@@ -323,12 +305,10 @@ def test_ctrl_c_keeps_every_answer(apis: LocalApis, tmp_path: Path) -> None:
 
 
 def test_a_dry_run_prints_the_requests_and_sends_nothing(
-    apis: LocalApis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    collect: Any, apis: LocalApis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
-        collect(
-            [LISTING], str(tmp_path / "links"), LinkSettings(), Run(engine, Console("human"), True), apis.settings()
-        )
+        collect(LISTING, by=Run(engine, Console("human"), True), api=apis.settings())
     assert f"{LISTING}: to be harvested into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err
     assert not apis.tokens
     assert not list(tmp_path.iterdir())
@@ -343,7 +323,7 @@ def test_invalid_rate_limit_headers_are_ignored(remaining: str, reset: str) -> N
 
     async def turn() -> None:
         pace = Pace(None)
-        pace.heard({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
+        pace.obey({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
         async with asyncio.timeout(600):
             await pace.turn()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local_apis import post, recorded
 
-sys.path.insert(0, str(Path(__file__).parent))  # recorded answers
-from local_apis import post, recorded  # noqa: E402
-
-from webtext.crawl.links.harvested import Harvested, reddit_removal  # noqa: E402
-from webtext.crawl.links.submission import Dropped  # noqa: E402
+from webtext.crawl.links.harvested import Harvested, reddit_removal
+from webtext.crawl.links.submission import Dropped
 from webtext.crawl.streams.lines import Unreadable
 
 RECORDINGS = [

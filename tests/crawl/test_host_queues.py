@@ -95,7 +95,7 @@ def test_retries_are_limited() -> None:
 
 
 def test_a_host_whose_links_all_fail_holds_a_bounded_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_queues, "MOST_WAITING", 2)
+    monkeypatch.setattr(host_queues, "MAX_WAITING", 2)
     recorder = Recorder({link(0, number).url: 1 for number in range(6)})
     recorder.run([6])
     assert len(set(recorder.tries[:3])) == 2  # the third try is a retry

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
+from hostile_answers import HEAD, answer
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
 from webtext.base.web.content_coding import BodyError
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from hostile_answers import HEAD, answer  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -98,7 +94,7 @@ def test_endless_interim_answers_are_a_bad_response(outcomes: Any) -> None:
     assert "interim" in rows["page"]["cause"]
 
 
-def test_lengths_that_do_not_fit_are_never_guessed(outcomes: Any, bodies: Any, web: Any, tmp_path: Path) -> None:
+def test_lengths_that_do_not_fit_are_never_guessed(outcomes: Any, bodies: Any, web: Any) -> None:
     smuggled = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 7\r\n\r\nforeign"
     plan = {
         "shorter than the body": HEAD + b"Content-Length: 6\r\n\r\n<html>" + smuggled,
@@ -116,7 +112,7 @@ def test_lengths_that_do_not_fit_are_never_guessed(outcomes: Any, bodies: Any, w
     assert reasons.pop("shorter than the body") is reasons.pop("next") is None
     assert reasons.pop("longer than the body") == "connection_failed"
     assert set(reasons.values()) <= {"bad_response", "too_large"}
-    stored = bodies(tmp_path / "pages")
+    stored = bodies()
     assert stored == {rows["shorter than the body"]["url"]: b"<html>", next_page: b"<html>own"}
 
 

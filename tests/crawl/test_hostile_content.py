@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import gzip
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hostile_answers import answer  # noqa: E402
+from hostile_answers import answer
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -35,9 +30,7 @@ def test_files_of_other_types_are_recognised_by_their_first_bytes(outcomes: Any)
 TEXT = "<html><meta charset=koi8-r>grüße, мир"
 
 
-def test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte(
-    outcomes: Any, bodies: Any, tmp_path: Path
-) -> None:
+def test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte(outcomes: Any, bodies: Any) -> None:
     pages = {
         "no type": (b"<html>words", None),
         "UTF-7": (TEXT.encode("utf-7"), "utf-7"),
@@ -54,7 +47,7 @@ def test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte(
             plan[name] = answer(body, f"Content-Type: text/html; charset={charset}" if charset else "X: y")
     rows = outcomes(plan)
     assert {row["reason"] for row in rows.values()} == {None}
-    stored = bodies(tmp_path / "pages")
+    stored = bodies()
     assert {name: stored[row["url"]] for name, row in rows.items()} == {name: body for name, (body, _) in pages.items()}
 
 
@@ -74,9 +67,7 @@ def test_opt_outs_in_headers_are_obeyed_and_recorded(outcomes: Any) -> None:
     assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}
 
 
-def test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written(
-    outcomes: Any, bodies: Any, tmp_path: Path
-) -> None:
+def test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written(outcomes: Any, bodies: Any) -> None:
     noai = b'<html><head><meta name="robots" content="noai"></head><body>'
     plan = {
         "noai_meta": answer(noai),
@@ -87,7 +78,7 @@ def test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written(
     assert {name: row["reason"] for name, row in rows.items()} == {name: name for name in plan}
     assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}
     assert {row["outcome"] for row in rows.values()} == {"refused"}
-    assert bodies(tmp_path / "pages") == {}
+    assert bodies() == {}
     rows = outcomes(plan, "all", obey_noai=False, obey_noindex=False, obey_tdm_reservation=False)
     assert {row["reason"] for row in rows.values()} == {None}
     assert {name: row["opt_outs"] for name, row in rows.items()} == {name: [name] for name in plan}

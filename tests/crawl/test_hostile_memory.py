@@ -9,13 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from conftest import LocalWeb  # noqa: E402
-from hostile_answers import MiB, answer  # noqa: E402
+from conftest import LocalWeb
+from hostile_answers import MiB, answer
 
 HOSTS = [f"127.0.0.{i}" for i in range(1, 65)]
 MAX_PEAK = 150 * 10**6

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from hostile_answers import answer, redirect  # noqa: E402
+from hostile_answers import answer, redirect
 
 pytestmark = pytest.mark.usefixtures("wire")
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+from hostile_answers import redirect
 
 from webtext.base.web.urls import canonical_url
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hostile_answers import redirect  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("wire")
 

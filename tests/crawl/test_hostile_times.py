@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from hostile_answers import HEAD  # noqa: E402
+from hostile_answers import HEAD
 
 pytestmark = pytest.mark.usefixtures("wire")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import socket
 import ssl
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,10 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hostile_answers import IN_A_SECOND, NO_ROBOTS, answer, redirect  # noqa: E402
+from hostile_answers import IN_A_SECOND, NO_ROBOTS, answer, redirect
 
 pytestmark = pytest.mark.usefixtures("wire")
 

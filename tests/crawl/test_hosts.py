@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from webtext.crawl.exchange.hosts import Hosts, Pace
 
-MakeLinks = Callable[..., str]
 
-
-def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any) -> None:
     web.page(
         "/robots.txt",
         "User-agent: *\nDisallow: /private\n\nUser-agent: CCBot\nDisallow: /no-training\n",
         "Content-Type: text/plain",
     )
     urls = [web.page(path) for path in ("/public", "/private/a", "/no-training?x")]
-    rows = crawl(make_links(urls), tmp_path / "pages")
+    rows = crawl(urls)
     assert [rows[url]["reason"] for url in urls] == [None, "robots_disallowed", "robots_disallowed_ai_training"]
     assert web.paths(robots=True) == ["/robots.txt", "/public"], "robots.txt is asked once, a forbidden page never"
     assert {request.headers["user-agent"] for request in web.requests} == {"webtext/0.1.0"}
@@ -38,16 +34,14 @@ def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any, make_links
     ],
 )
 def test_a_missing_robots_txt_allows_and_a_failing_one_forbids(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, status: str, reason: str | None
+    crawl: Any, web: Any, status: str, reason: str | None
 ) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /", status=status)
-    [row] = crawl(make_links([web.page("/a")]), tmp_path / "pages").values()
+    [row] = crawl([web.page("/a")]).values()
     assert row["reason"] == reason
 
 
-def test_a_redirected_endless_or_compressed_robots_txt_is_read(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirected_endless_or_compressed_robots_txt_is_read(crawl: Any, web: Any) -> None:
     async def endless(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nUser-agent: *\nDisallow: /forbidden\n")
         while True:
@@ -58,27 +52,23 @@ def test_a_redirected_endless_or_compressed_robots_txt_is_read(
     packed = gzip.compress(b"User-agent: *\nDisallow: /forbidden\n" + b"#" * 10_000_000)
     web.page("/robots.txt", packed, "Content-Encoding: gzip", host=3)
     urls = [web.page(path, host=host) for host in (1, 3) for path in ("/forbidden", "/open")]
-    rows = crawl(make_links(urls), tmp_path / "pages")
+    rows = crawl(urls)
     assert [rows[url]["reason"] for url in urls] == ["robots_disallowed", None, "robots_disallowed", None]
 
 
-def test_the_robots_txt_of_a_redirect_target_applies_too(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_robots_txt_of_a_redirect_target_applies_too(crawl: Any, web: Any) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /", host=2)
     link = web.redirect("/a", web.page("/b", host=2))
-    [row] = crawl(make_links([link]), tmp_path / "pages").values()
+    [row] = crawl([link]).values()
     assert row["reason"] == "robots_disallowed"
     assert web.paths(host=2) == []
 
 
-def test_switched_off_opt_outs_are_recorded_and_not_obeyed(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_switched_off_opt_outs_are_recorded_and_not_obeyed(crawl: Any, web: Any) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /")
     url = web.page("/a", "<html>", "X-Robots-Tag: noai")
     off = {f"obey_{name}": False for name in ("robots", "ai_robots", "content_signal", "noai")}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **off).values()
+    [row] = crawl([url], **off).values()
     assert (row["outcome"], row["requests"]) == ("fetched", 1)
     assert row["opt_outs"] == ["robots_disallowed", "noai_header"]
 
@@ -110,18 +100,16 @@ class Together:
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
 
-def test_requests_to_one_host_are_spaced_and_hosts_run_in_parallel(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_requests_to_one_host_are_spaced_and_hosts_run_in_parallel(crawl: Any, web: Any) -> None:
     Together(web, (1, 2, 3, 4))
     urls = [web.page(f"/{i}", host=host) for host in (1, 2, 3, 4) for i in range(4)]
-    rows = crawl(make_links(urls), tmp_path / "pages", delay=0.15)
+    rows = crawl(urls, delay=0.15)
     assert {row["reason"] for row in rows.values()} == {None}, "hosts wait for each other"
     for host in (1, 2, 3, 4):
         assert min(times_between_requests(web, host)) >= 0.15 - TIMER
 
 
-def test_concurrent_requests_are_limited(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_concurrent_requests_are_limited(crawl: Any, web: Any) -> None:
     """The first three requests wait for each other. A fourth would have time to come, and must not."""
     under_way, most = 0, 0
     three = asyncio.Event()
@@ -138,13 +126,11 @@ def test_concurrent_requests_are_limited(crawl: Any, web: Any, make_links: MakeL
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 1\r\n\r\nx")
 
     urls = [web.plant("/slow", slow, host=host) for host in range(1, 9)]
-    crawl(make_links(urls), tmp_path / "pages", concurrency=3)
+    crawl(urls, concurrency=3)
     assert most == 3
 
 
-def test_hosts_that_wait_for_one_address_leave_room_for_others(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_hosts_that_wait_for_one_address_leave_room_for_others(crawl: Any, web: Any) -> None:
     """Two hosts share an address, which answers after a third host is done. There are two slots, one per address."""
     n_free = 2
     is_through = asyncio.Event()
@@ -162,7 +148,7 @@ def test_hosts_that_wait_for_one_address_leave_room_for_others(
     web.page("/a")
     busy = [web.url("/a"), f"http://localhost:{web.port}/a"]
     free = [web.plant(f"/{i}", answer_at_once, host=2) for i in range(n_free)]
-    rows = crawl(make_links([*busy, *free]), tmp_path / "pages", delay=0.05, concurrency=2)
+    rows = crawl([*busy, *free], delay=0.05, concurrency=2)
     assert {row["reason"] for row in rows.values()} == {None}
 
 
@@ -194,36 +180,32 @@ def test_a_cancelled_wait_for_a_turn_releases_it(host: str, address: str) -> Non
     asyncio.run(asyncio.wait_for(take_turns(), 60))
 
 
-def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any) -> None:
     urls = [web.page("/a"), web.page("/b")]
     named = f"http://localhost:{web.port}/c"
     web.page("/c")
-    crawl(make_links([*urls, named]), tmp_path / "pages", delay=0.1)
+    crawl([*urls, named], delay=0.1)
     assert len(times_between_requests(web, 1)) == 4  # two robots.txt, three pages
     assert min(times_between_requests(web, 1)) >= 0.1 - TIMER
 
 
-def test_a_crawl_delay_is_obeyed_up_to_thirty_seconds(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_crawl_delay_is_obeyed_up_to_thirty_seconds(crawl: Any, web: Any) -> None:
     web.page("/robots.txt", "User-agent: *\nCrawl-delay: 0.3\n")
-    crawl(make_links([web.page("/a"), web.page("/b")]), tmp_path / "pages", delay=0.01)
+    crawl([web.page("/a"), web.page("/b")], delay=0.01)
     assert times_between_requests(web, 1)[1] >= 0.3 - TIMER
     hosts = Hosts(Pace(delay=1.0))
     hosts.ask_for_delay("slow.example", 86_400.0)
     assert hosts._clocks["slow.example"].delay == 30.0
 
 
-def test_a_busy_host_is_left_alone(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_busy_host_is_left_alone(crawl: Any, web: Any) -> None:
     busy = web.page("/busy", "later", "Retry-After: 1", status="429 Too Many Requests")
-    rows = crawl(make_links([busy, web.page("/next")]), tmp_path / "pages")
+    rows = crawl([busy, web.page("/next")])
     assert rows[busy]["reason"] == "http_429"
     assert times_between_requests(web, 1)[1] >= 1.0 - TIMER
 
 
-def test_an_exception_in_the_fetcher_costs_one_page(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exception_in_the_fetcher_costs_one_page(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(value: str | None) -> str | None:
         if value == "text/plain":
             raise RuntimeError("a bug")
@@ -231,5 +213,5 @@ def test_an_exception_in_the_fetcher_costs_one_page(
 
     monkeypatch.setattr("webtext.crawl.visits.visit.media_type", broken)
     bad, good = web.page("/bad", "x", "Content-Type: text/plain"), web.page("/good")
-    rows = crawl(make_links([bad, good]), tmp_path / "pages")
+    rows = crawl([bad, good])
     assert (rows[bad]["reason"], rows[good]["reason"]) == ("fetcher_raised", None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from dump_files import submission
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,21 +18,10 @@ from webtext.base.parts.identifiers import VALIDATION_RATIO
 from webtext.crawl.excluded_sites import is_wikipedia
 from webtext.crawl.links.karma import Judge, is_media, link_url
 from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings
-from webtext.crawl.links.submission import Submission
 
 WEBTEXT = LinkSettings()
 LAST_SECOND_OF_2017 = 1514764799
-POST = Submission(
-    source="reddit",
-    post_id="88",
-    subreddit="books",
-    url="http://example.com/page",
-    score=3,
-    created=LAST_SECOND_OF_2017,
-    retrieved=None,
-    is_self=False,
-    over_18=False,
-)
+POST = submission(post_id="88", subreddit="books", url="http://example.com/page", score=3, created=LAST_SECOND_OF_2017)
 
 
 OLD_WIKIPEDIA = ("https://secure.wikimedia.org/wikipedia/en/wiki/A", "http://wiki2.org/en/A", "http://enwp.org/A")

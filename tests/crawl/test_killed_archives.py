@@ -12,16 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from local_common_crawl import LocalCommonCrawl
+from local_wayback import ARCHIVE, LocalWayback
 
 from webtext.base.archives.reader import read_response_at
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.crawl.exchange.clock_journal import NAME
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from local_common_crawl import LocalCommonCrawl  # noqa: E402
-from local_wayback import ARCHIVE, LocalWayback  # noqa: E402
 
 MakeLinks = Callable[..., str]
 N_PAGES, N_KILLS = 48, 5
@@ -31,11 +28,11 @@ RUN_SECONDS = 600.0  # only a guard against hanging runs
 class Archived:
     """Pages from an archive: some by a captured redirect, some with the same body, some not archived."""
 
-    def __init__(self, source: str, web: Any, folder: Path, shared_data: Path) -> None:
+    def __init__(self, source: str, web: Any, folder: Path) -> None:
         self.web = web
         self.links: dict[str, str | None] = {}  # URL -> the page's URL, None where it is not archived
         self.bodies: dict[str, bytes] = {}
-        archive: Any = LocalWayback(web) if source == "wayback" else LocalCommonCrawl(web, folder / "cc", shared_data)
+        archive: Any = LocalWayback(web) if source == "wayback" else LocalCommonCrawl(web, folder / "cc")
         for i in range(N_PAGES):
             link, host = web.url(f"/{i}", i % 6 + 1), i % 5 + 1
             self.links[link] = web.url(f"/page/{i}", host) if i % 4 == 0 else None if i % 7 == 3 else link
@@ -73,8 +70,8 @@ class Archived:
 
 
 @pytest.fixture(params=["wayback", "common-crawl"])
-def archived(request: pytest.FixtureRequest, web: Any, tmp_path: Path, shared_data: Path) -> Archived:
-    return Archived(request.param, web, tmp_path, shared_data)
+def archived(request: pytest.FixtureRequest, web: Any, tmp_path: Path) -> Archived:
+    return Archived(request.param, web, tmp_path)
 
 
 def test_a_crawl_from_an_archive_is_complete_after_many_kills(

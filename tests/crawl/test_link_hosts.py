@@ -99,7 +99,7 @@ def test_only_the_best_links_of_a_host_are_fetched_and_all_have_rows(
     urls = [web.page(f"/{i}") for i in range(6)]
     other = web.page("/only", host=2)
     links = make_links([*urls, other], karma={url: i for i, url in enumerate(urls)})
-    rows = crawl(links, tmp_path / "pages", max_pages_per_host=2)
+    rows = crawl(links, max_pages_per_host=2)
     assert sorted(web.paths()) == ["/4", "/5"]
     assert {rows[url]["reason"] for url in (*urls[4:], other)} == {None}
     assert {(rows[url]["outcome"], rows[url]["reason"], rows[url]["requests"]) for url in urls[:4]} == {
@@ -119,14 +119,14 @@ BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http
 
 @pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}, {"share": "1/1"}])
 def test_a_link_with_a_bad_url_is_counted_and_the_others_are_fetched(
-    changes: dict[str, Any], crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    changes: dict[str, Any], crawl: Any, web: Any, make_links: MakeLinks
 ) -> None:
     good = [web.page("/1"), web.page("/2")]
     links = make_links([*BAD_URLS, *good])
-    rows = crawl(links, tmp_path / "pages", **changes)
+    rows = crawl(links, **changes)
     assert {rows[url]["reason"] for url in good} == {None}
     assert {(rows[url]["outcome"], rows[url]["reason"]) for url in BAD_URLS} == {("refused", "bad_url")}
-    again = crawl(links, tmp_path / "pages", **changes)
+    again = crawl(links, **changes)
     assert again == rows
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dump_files import submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,14 +64,11 @@ def test_the_real_top_posts_of_2013_are_read_as_reddits(shared_data: Path, subre
     posts = read(CsvFile(HERE), data)
     assert len(posts) == len(rows) == 1000
     for post, row in zip(posts, rows, strict=True):
-        assert post == Submission(
-            source="reddit",
+        assert post == submission(
             post_id=row["id"],
-            subreddit=None,
             url=row["url"].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"),
             score=int(row["score"]),
             created=int(float(row["created_utc"])),
-            retrieved=None,
             is_self=row["is_self"] == "True",
             over_18=row["over_18"] == "True",
         )
@@ -158,17 +156,7 @@ def test_rows_of_a_csv_writer_are_read_back(rows: list[tuple[str, str]]) -> None
 def test_a_json_line_may_have_any_of_the_fields() -> None:
     data = b'{"url": "http://a.com/"}\n\n{"karma": 5, "url": "http://b.com/", "created": "2017-01-01T00:00:00Z"}\n'
     first, second = read(JsonLines(HERE), data)
-    assert first == Submission(
-        source="list",
-        post_id="links:0",
-        subreddit=None,
-        url="http://a.com/",
-        score=None,
-        created=None,
-        retrieved=None,
-        is_self=False,
-        over_18=False,
-    )
+    assert first == submission(source="list", post_id="links:0", url="http://a.com/")
     assert isinstance(second, Submission)
     assert (second.score, second.created, second.post_id) == (5, 1483228800, "links:26")
 

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dump_files import rows_of
 
-from webtext.base.parts.partset import PartSet
-from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
-from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
@@ -77,17 +75,15 @@ def lines_of(*rows: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for row in rows)
 
 
-def test_all_248_months_give_their_links_without_losing_a_line(tmp_path: Path) -> None:
+def test_all_248_months_give_their_links_without_losing_a_line(collect: Any, tmp_path: Path) -> None:
     """One link post per month; also a post without a score in two months, and one without a URL in two others."""
     assert len(MONTHS) == 248
     rows = [row for month in MONTHS for row in (row_of(month), *odd_rows_of(month))]
     (tmp_path / "RS_all").write_bytes(lines_of(*rows))  # one file: each costs two syncs of the disk
-    run = Run.quiet(workers=1)
-    links = collect_links([str(tmp_path)], str(tmp_path / "links"), ALL, run)
-    run.engine.close()  # type: ignore[attr-defined]
+    links = collect(tmp_path, before=None)
     dropped = {"null_score": 2, "null_url": 2}
     assert links.counts.to_json() == {"records_in": 252, "kept": 248, "dropped": dropped, "failed": {}}
-    by_month = {row["posts"][0]["post_id"][1:]: row for row in _rows(links)}
+    by_month = {row["posts"][0]["post_id"][1:]: row for row in rows_of(links)}
     assert sorted(by_month) == MONTHS
     for month, row in by_month.items():
         assert (row["first_created"], row["url"]) == (begin_of(month), f"http://a.com/{month}?a=1&b=2")
@@ -116,7 +112,3 @@ def _value(name: str, type_: dict[str, Any]) -> Any:
     values = {"int": 12, "float": 12.5, "bool": True, "null": None, "object": {}, "array": []}
     texts = {"created_utc": "1400000000", "id": "p1", "domain": "a.com", "url": "http://a.com/"}
     return texts.get(name, "12") if type_["type"] == "string" else values[type_["type"]]
-
-
-def _rows(links: PartSet) -> list[dict[str, Any]]:
-    return [row for part in links.parts for row in links.table(part).to_pylist()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gzip
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from warc_exchanges import bodies_by_fastwarc, bodies_by_warcio, exchange
 
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import Part, PartSet
@@ -19,10 +19,6 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
 from webtext.crawl.pages.warc_writer import stored_member
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warc_exchanges import bodies_by_fastwarc, bodies_by_warcio, exchange  # noqa: E402
 
 RECIPE = Recipe(stage="test", code_version=1, settings={})
 ABOUT = {"software": "test"}
@@ -151,7 +147,7 @@ def test_a_part_that_can_t_be_published_remains_open(tmp_path: Path, monkeypatch
     assert finish(tmp_path) == (len(BODIES), EXPECTED)
 
 
-def test_a_set_in_an_object_store_has_no_open_folder(tmp_path: Path) -> None:
+def test_a_set_in_an_object_store_has_no_open_folder() -> None:
     folder = Folder("memory://open-part-test/pages")
     part = OpenPart(folder, 0, ABOUT)
     for number in range(len(BODIES)):

@@ -30,33 +30,31 @@ def test_parts_are_published_one_by_one_and_a_rerun_does_nothing(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(7)])
-    rows = crawl(links, tmp_path / "pages", part_pages=3)
+    rows = crawl(links, part_pages=3)
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
     pages.verify()
     assert [part.records for part in pages.parts] == [3, 3, 1]
     assert [[a.name for a in part.attachments] for part in pages.parts][0] == ["part-00000.cdxj", "part-00000.warc.gz"]
     assert (pages.records, pages.counts.kept) == (7, 7)
     n_requests, manifest = len(web.requests), (tmp_path / "pages/manifest.json").read_bytes()
-    assert crawl(links, tmp_path / "pages", part_pages=100, delay=9.0) == rows
+    assert crawl(links, part_pages=100, delay=9.0) == rows
     assert len(web.requests) == n_requests
     assert (tmp_path / "pages/manifest.json").read_bytes() == manifest
 
 
 def test_a_small_crawl_gets_parts_for_several_workers(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crawl: Any, web: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webtext.crawl.pages.pages_set.LEAST_PART", 2)
-    crawl(make_links([web.page(f"/{i}") for i in range(7)]), tmp_path / "pages")
+    crawl([web.page(f"/{i}") for i in range(7)])
     assert [part.records for part in PartSet.open(str(tmp_path / "pages"), "pages").parts] == [2, 2, 2, 1]
 
 
-def test_when_the_links_grow_only_the_new_ones_are_fetched(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_when_the_links_grow_only_the_new_ones_are_fetched(crawl: Any, web: Any, tmp_path: Path) -> None:
     old, new = [web.page(f"/{i}") for i in range(3)], [web.page(f"/new{i}") for i in range(2)]
-    crawl(make_links(old), tmp_path / "pages")
+    crawl(old)
     web.requests.clear()
-    rows = crawl(make_links(old + new), tmp_path / "pages")
+    rows = crawl(old + new)
     assert sorted(rows) == sorted(old + new)
     assert sorted(web.paths()) == ["/new0", "/new1"]
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
@@ -69,13 +67,13 @@ def test_rows_of_removed_links_are_kept_and_counted(
 ) -> None:
     """Two links, then one of them and a new one, then all three: each is fetched once."""
     a, b, c = (web.page(path) for path in ("/a", "/b", "/c"))
-    crawl(make_links([a, b]), tmp_path / "pages")
+    crawl([a, b])
     fetch_pages(make_links([a, c]), str(tmp_path / "pages"), settings_for(), Run(Run.quiet().engine, Console("human")))
     said = capsys.readouterr().err
     assert "keeps 1 row of links that" in said
     assert "2 links, 1 done, 1 to fetch" in said
     assert json.loads((tmp_path / "pages/run.json").read_text())["links_gone"] == 1
-    assert sorted(crawl(make_links([a, b, c]), tmp_path / "pages")) == [a, b, c]
+    assert sorted(crawl([a, b, c])) == [a, b, c]
     assert sorted(web.paths()) == ["/a", "/b", "/c"]
 
 
@@ -83,33 +81,33 @@ def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links = make_links([web.page("/a")])
-    crawl(links, tmp_path / "pages")
+    crawl(links)
     with pytest.raises(
         InputError, match=r"max_bytes was 100000, is 50000\nrestore the setting, or write to another folder"
     ):
-        crawl(links, tmp_path / "pages", max_bytes=50_000)
+        crawl(links, max_bytes=50_000)
     (tmp_path / "pages/manifest.json").unlink()  # as if the crawl were unfinished
     with pytest.raises(InputError, match="obey_noai was True, is False"):
-        crawl(links, tmp_path / "pages", obey_noai=False)
+        crawl(links, obey_noai=False)
 
 
-def test_other_kinds_of_sets_are_rejected(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
-    crawl(make_links([web.page("/a")]), tmp_path / "pages")
+def test_other_kinds_of_sets_are_rejected(crawl: Any, web: Any, tmp_path: Path) -> None:
+    crawl([web.page("/a")])
     with pytest.raises(InputError, match="contains pages, not links"):
-        crawl(str(tmp_path / "pages"), tmp_path / "more")
+        crawl(str(tmp_path / "pages"), "more")
     with pytest.raises(InputError, match="no such folder"):
-        crawl(str(tmp_path / "nothing"), tmp_path / "more")
+        crawl(str(tmp_path / "nothing"), "more")
 
 
-def test_no_links_make_an_empty_sealed_set(crawl: Any, make_links: MakeLinks, tmp_path: Path) -> None:
-    assert crawl(make_links([]), tmp_path / "pages") == {}
+def test_no_links_make_an_empty_sealed_set(crawl: Any) -> None:
+    assert crawl([]) == {}
 
 
 def test_an_altered_part_is_rejected_by_readers_and_fetched_again(
     crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(6)])
-    rows = crawl(links, tmp_path / "pages", part_pages=2)
+    rows = crawl(links, part_pages=2)
     altered = tmp_path / "pages/part-00001.warc.gz"
     data = bytearray(altered.read_bytes())
     data[len(data) // 2] ^= 1
@@ -117,7 +115,7 @@ def test_an_altered_part_is_rejected_by_readers_and_fetched_again(
     with pytest.raises(InputError, match=r"part-00001\.warc\.gz' was altered"):
         PartSet.open(str(tmp_path / "pages"), "pages").verify()
     web.requests.clear()
-    again = crawl(links, tmp_path / "pages")
+    again = crawl(links)
     assert len(web.paths()) == 2
     assert sorted(again) == sorted(rows)
     PartSet.open(str(tmp_path / "pages"), "pages").verify()
@@ -142,9 +140,9 @@ def test_a_full_disk_ends_the_run_with_a_short_error(
     with monkeypatch.context() as patch:
         patch.setattr("webtext.crawl.pages.warc_writer.WarcWriter.write", full)
         with pytest.raises(MachineError, match="no space left"):
-            crawl(links, tmp_path / "pages")
+            crawl(links)
     assert not list((tmp_path / "pages").glob("part-*"))
-    assert len(crawl(links, tmp_path / "pages")) == 4
+    assert len(crawl(links)) == 4
 
 
 def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
@@ -205,7 +203,7 @@ def test_many_kills_lose_and_repeat_nothing(
     pages.verify()
     rows = rows_of(pages)
     assert sorted(rows) == sorted(urls)
-    assert sorted(bodies(tmp_path / "pages")) == sorted(urls[:36] + targets)
+    assert sorted(bodies()) == sorted(urls[:36] + targets)
     assert not list((tmp_path / "pages").glob(".*")), "scratch of a killed run is left"
 
 

@@ -85,7 +85,7 @@ def test_a_plan_measured_in_a_crawl_predicts_that_crawl(
     web.page("/else")
     links = PartSet.open(make_links(urls), "links")
     begun = time.monotonic()
-    crawl(links.folder.url, tmp_path / "pages")
+    crawl(links.folder.url)
     seconds = time.monotonic() - begun
     pages = PartSet.open(str(tmp_path / "pages"), "pages")
     found = measured(pages, BY_HAND)
@@ -98,10 +98,8 @@ def test_a_plan_measured_in_a_crawl_predicts_that_crawl(
     assert "measured in" in plan_text(plan)
 
 
-def test_a_pages_set_without_pages_measures_nothing(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
-    crawl(make_links([web.url("/missing")]), tmp_path / "pages")
+def test_a_pages_set_without_pages_measures_nothing(crawl: Any, web: Any, tmp_path: Path) -> None:
+    crawl([web.url("/missing")])
     with pytest.raises(InputError, match="no fetched page"):
         measured(PartSet.open(str(tmp_path / "pages"), "pages"), BY_HAND)
 

@@ -4,48 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dump_files import by_url, dump
 
-from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
-from webtext.base.run import Run
-from webtext.crawl.links.collect import collect_links
-from webtext.crawl.links.settings import PROFILES, LinkSettings
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    quiet = Run.quiet(workers=1)
-    yield quiet
-    quiet.engine.close()  # type: ignore[attr-defined]
-
-
-def dump(path: Path, *rows: dict[str, Any]) -> str:
-    base = {"url": "http://example.com/a", "score": 10, "created_utc": 1_400_000_000, "subreddit": "books"}
-    base |= {"is_self": False, "over_18": False}
-    path.write_text("".join(json.dumps(base | {"id": f"{i:x}"} | row) + "\n" for i, row in enumerate(rows)))
-    return str(path)
-
-
-def rows_of(links: PartSet) -> dict[str, dict[str, Any]]:
-    return {row["url"]: row for part in links.parts for row in links.table(part).to_pylist()}
-
+from webtext.crawl.links.settings import PROFILES
 
 GOLDEN_URLS = "48db0c814a18bd1feaf407ed1d7ab8650f506b43710f3c61d5eadc5ae289c00f"
 GOLDEN_RECORDS = "11070225dcf1bd411b515890aa7d9df4794ab9f18db866759e855e214897a3f2"
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_the_links_of_june_2005_do_not_change(profile: str, shared_data: Path, tmp_path: Path, run: Run) -> None:
+def test_the_links_of_june_2005_do_not_change(collect: Any, profile: str, shared_data: Path) -> None:
     """SHA-256 of the 83 URLs, sorted, one per line. In that month no URL was posted twice and no post was over 18."""
     dump_file = str(shared_data / "crawl/reddit/RS_v2_2005-06.xz")
-    links = collect_links([dump_file], str(tmp_path), LinkSettings(profile=profile), run)
-    urls = sorted(rows_of(links))
+    links = collect(dump_file, out=".", profile=profile)
+    urls = sorted(by_url(links))
     assert len(urls) == 83
     assert hashlib.sha256("".join(f"{url}\n" for url in urls).encode()).hexdigest() == GOLDEN_URLS
     assert links.parts[0].record_digest == GOLDEN_RECORDS
@@ -65,19 +43,19 @@ def test_the_links_of_june_2005_do_not_change(profile: str, shared_data: Path, t
     ],
 )
 def test_the_links_of_3000_posts_of_2013_do_not_change(
-    profile: str, golden: str, n_links: int, dropped: dict[str, int], shared_data: Path, tmp_path: Path, run: Run
+    collect: Any, profile: str, golden: str, n_links: int, dropped: dict[str, int], shared_data: Path
 ) -> None:
     """The self posts that `openwebtext` does not check all link back to Reddit."""
     lists = [str(path) for path in (shared_data / "crawl/reddit").glob("top25_*.csv")]
-    links = collect_links(lists, str(tmp_path), LinkSettings(profile=profile), run)
-    urls = sorted(rows_of(links))
+    links = collect(*lists, out=".", profile=profile)
+    urls = sorted(by_url(links))
     assert len(urls) == n_links
     assert hashlib.sha256("".join(f"{url}\n" for url in urls).encode()).hexdigest() == golden
     n_back = 22 if "self_post" in dropped else 22 + 141
     assert links.counts.to_json()["dropped"] == dropped | {"links_back": n_back, "media": 76, "wikipedia": 16}
 
 
-def test_openwebtext2_adds_up_the_scores_of_a_link(tmp_path: Path, run: Run) -> None:
+def test_openwebtext2_adds_up_the_scores_of_a_link(collect: Any, tmp_path: Path) -> None:
     path = dump(
         tmp_path / "RS_x",
         {"url": "http://a.com/?utm_source=x", "score": 1},
@@ -88,8 +66,8 @@ def test_openwebtext2_adds_up_the_scores_of_a_link(tmp_path: Path, run: Run) -> 
         {"url": "http://c.com/", "score": 2},
         {"url": "http://d.com/", "score": None},
     )
-    links = collect_links([path], str(tmp_path / "links"), LinkSettings(profile="openwebtext2"), run)
-    rows = rows_of(links)
+    links = collect(path, profile="openwebtext2")
+    rows = by_url(links)
     assert {url: (row["karma"], row["karma_sum"], len(row["posts"])) for url, row in rows.items()} == {
         "http://a.com/": (1, 3, 3)
     }
@@ -102,37 +80,36 @@ def test_openwebtext2_adds_up_the_scores_of_a_link(tmp_path: Path, run: Run) -> 
     }
 
 
-def test_a_sum_counts_each_post_once_in_its_latest_reading(tmp_path: Path, run: Run) -> None:
+def test_a_sum_counts_each_post_once_in_its_latest_reading(collect: Any, tmp_path: Path) -> None:
     """Two readings of one post are 2 + 2; the later one alone is 2."""
     one = dump(tmp_path / "RS_1", {"id": "x", "score": 2, "retrieved_on": 1})
     two = dump(tmp_path / "RS_2", {"id": "x", "score": 2, "retrieved_on": 2})
-    links = collect_links([one, two], str(tmp_path / "links"), LinkSettings(sum_karma=True), run)
+    links = collect(one, two, sum_karma=True)
     assert links.records == 0
     assert links.counts.to_json()["dropped"] == {"duplicate_post": 1, "too_little_karma_sum": 1}
 
 
-def test_a_sum_beyond_64_bits_becomes_the_largest_number(tmp_path: Path, run: Run) -> None:
+def test_a_sum_beyond_64_bits_becomes_the_largest_number(collect: Any, tmp_path: Path) -> None:
     path = dump(tmp_path / "RS_x", {"score": 2**63 - 1}, {"score": 2**63 - 1})
-    links = collect_links([path], str(tmp_path / "links"), LinkSettings(), run)
-    assert rows_of(links)["http://example.com/a"]["karma_sum"] == 2**63 - 1
+    links = collect(path)
+    assert by_url(links)["http://example.com/a"]["karma_sum"] == 2**63 - 1
 
 
-def test_tracking_parameters_do_not_make_a_second_link(tmp_path: Path, run: Run) -> None:
+def test_tracking_parameters_do_not_make_a_second_link(collect: Any, tmp_path: Path) -> None:
     raw = ("http://a.com/p?id=1&utm_source=twitter", "http://a.com/p?id=1&fbclid=x", "http://a.com/p?id=1#c")
-    links = collect_links(
-        [dump(tmp_path / "RS_x", *({"url": url} for url in raw))], str(tmp_path / "links"), LinkSettings(), run
-    )
-    (row,) = rows_of(links).values()
+    links = collect(dump(tmp_path / "RS_x", *({"url": url} for url in raw)))
+    (row,) = by_url(links).values()
     assert (row["url"], row["url_raw"], len(row["posts"])) == ("http://a.com/p?id=1", raw[0], 3)
 
 
-def test_the_manifest_records_the_blocklists(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_manifest_records_the_blocklists(
+    links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     path = dump(tmp_path / "RS_x", {"subreddit": "Bad"}, {"url": "http://a.spam.example/"}, {})
     (tmp_path / "s").write_text("# name: my subreddits\n# licence: CC0\nr/bad\n")
     (tmp_path / "d").write_text("spam.example\n")
-    command = ["crawl", "links", path, "--out", str(tmp_path / "links"), "--workers", "1", "--quiet"]
-    command += ["--subreddit-blocklist", str(tmp_path / "s"), "--domain-blocklist", str(tmp_path / "d")]
-    assert webtext(command) == 0
+    blocklists = ("--subreddit-blocklist", tmp_path / "s", "--domain-blocklist", tmp_path / "d")
+    assert links_verb(path, "--quiet", *blocklists) == 0
     links = PartSet.open(str(tmp_path / "links"), "links")
     assert links.counts.to_json()["dropped"] == {"blocked_domain": 1, "blocked_subreddit": 1}
     about = links.recipe["settings"]["subreddit_blocklists"]
@@ -140,15 +117,15 @@ def test_the_manifest_records_the_blocklists(tmp_path: Path, capfd: pytest.Captu
     assert about == [{"name": "my subreddits", "licence": "CC0", "sha256": sha256, "entries": 1}]
     assert str(tmp_path) not in json.dumps(links.recipe)
     (tmp_path / "d").write_text("other.example\n")
-    assert webtext(command) == 0  # another list is another recipe
+    assert links_verb(path, "--quiet", *blocklists) == 0  # another list is another recipe
     assert PartSet.open(str(tmp_path / "links"), "links").counts.to_json()["dropped"] == {"blocked_subreddit": 1}
     (tmp_path / "d").write_text("http://other.example/\n")
-    assert webtext(command) == 3
+    assert links_verb(path, "--quiet", *blocklists) == 3
     assert "line 1: 'http://other.example/' is not a domain" in capfd.readouterr().err
 
 
 def test_a_list_that_changes_while_dumps_are_read_ends_the_run(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    collect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = dump(tmp_path / "RS_x", {})
     blocked = tmp_path / "d"
@@ -162,4 +139,4 @@ def test_a_list_that_changes_while_dumps_are_read_ends_the_run(
     real = module.spill_dumps
     monkeypatch.setattr(module, "spill_dumps", changed)
     with pytest.raises(InputError, match="blocklist was changed"):
-        collect_links([path], str(tmp_path / "links"), LinkSettings(domain_blocklist=(str(blocked),)), run)
+        collect(path, domain_blocklist=(str(blocked),))

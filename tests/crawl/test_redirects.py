@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,77 +12,65 @@ from hypothesis import strategies as st
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.exchange.messages import redirect_target
 
-MakeLinks = Callable[..., str]
 
-
-def test_a_redirect_is_followed_and_the_page_is_stored_under_its_own_url(
-    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_is_followed_and_the_page_is_stored_under_its_own_url(crawl: Any, bodies: Any, web: Any) -> None:
     start = web.redirect("/start", "middle?x#part")
     web.redirect("/middle?x", f"//127.0.0.2:{web.port}/end")
     end = web.page("/end", "<html>end", host=2)
-    row = crawl(make_links([start]), tmp_path / "pages")[start]
+    row = crawl([start])[start]
     assert (row["outcome"], row["final_url"], row["status"]) == ("fetched", end, 200)
     assert row["redirects"] == [start, web.url("/middle?x")]
-    assert bodies(tmp_path / "pages") == {end: b"<html>end"}
+    assert bodies() == {end: b"<html>end"}
 
 
-def test_a_chain_longer_than_max_redirects_fails(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_chain_longer_than_max_redirects_fails(crawl: Any, web: Any) -> None:
     for i in range(10):
         web.redirect(f"/{i}", f"/{i + 1}")
     web.page("/5")
     web.redirect("/a0", "/a1")
     for i in range(1, 9):
         web.redirect(f"/a{i}", f"/a{i + 1}")
-    rows = crawl(make_links([web.url("/0"), web.url("/a0")]), tmp_path / "pages")
+    rows = crawl([web.url("/0"), web.url("/a0")])
     assert rows[web.url("/0")]["reason"] is None, "five redirects are allowed"
     assert rows[web.url("/a0")]["reason"] == "too_many_redirects"
 
 
-def test_a_redirect_to_another_link_is_left_to_that_link(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_to_another_link_is_left_to_that_link(crawl: Any, web: Any) -> None:
     one = web.redirect("/one", "/two")
     two = web.page("/two", "<html>two")
-    rows = crawl(make_links([one, two]), tmp_path / "pages")
+    rows = crawl([one, two])
     assert (rows[one]["outcome"], rows[one]["reason"], rows[one]["final_url"]) == ("linked", "redirects_to_link", two)
     assert rows[two]["outcome"] == "fetched"
     assert sorted(web.paths()) == ["/one", "/two"], "fetched twice"
 
 
-def test_a_redirect_to_a_link_with_tracking_parameters_is_left_to_that_link(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_to_a_link_with_tracking_parameters_is_left_to_that_link(crawl: Any, web: Any) -> None:
     """Links are stored without them, and URL shorteners often add them."""
     one = web.redirect("/one", "/two?utm_source=shortener")
     two = web.page("/two", "<html>two")
-    rows = crawl(make_links([one, two]), tmp_path / "pages")
+    rows = crawl([one, two])
     assert (rows[one]["reason"], rows[one]["final_url"]) == ("redirects_to_link", two)
     assert sorted(web.paths()) == ["/one", "/two"]
 
 
-def test_a_link_that_redirects_to_its_own_tracked_url_is_followed(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_link_that_redirects_to_its_own_tracked_url_is_followed(crawl: Any, web: Any) -> None:
     link = web.redirect("/page", "/page?utm_source=self")
     page = web.page("/page?utm_source=self", "<html>page")
-    row = crawl(make_links([link]), tmp_path / "pages")[link]
+    row = crawl([link])[link]
     assert (row["outcome"], row["final_url"]) == ("fetched", page)
     assert web.paths() == ["/page", "/page?utm_source=self"], "the target is asked for as the site names it"
 
 
-def test_two_links_that_lead_to_one_page_share_it(
-    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_two_links_that_lead_to_one_page_share_it(crawl: Any, bodies: Any, web: Any) -> None:
     links = [web.redirect("/one", "/page"), web.redirect("/two", "/page", host=1)]
     page = web.page("/page")
     far = web.redirect("/far", page, host=2)
-    rows = crawl(make_links([*links, far]), tmp_path / "pages")
+    rows = crawl([*links, far])
     assert sorted(row["outcome"] for row in rows.values()) == ["fetched", "linked", "linked"]
     assert {row["final_url"] for row in rows.values()} == {page}
-    assert list(bodies(tmp_path / "pages")) == [page]
+    assert list(bodies()) == [page]
     late = web.redirect("/late", page)
-    rows = crawl(make_links([*links, far, late]), tmp_path / "pages")
+    rows = crawl([*links, far, late])
     assert rows[late]["outcome"] == "linked", "forgotten in a later run"
 
 
@@ -99,9 +85,7 @@ def assert_untouched(listener: socket.socket) -> None:
         listener.accept()
 
 
-def test_a_redirect_to_a_private_address_is_never_connected_to(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_to_a_private_address_is_never_connected_to(crawl: Any, web: Any) -> None:
     with silent_listener() as listener:
         port = listener.getsockname()[1]
         spellings = [
@@ -119,30 +103,26 @@ def test_a_redirect_to_a_private_address_is_never_connected_to(
         targets = [f"http://{spelling}:{port}/secret" for spelling in spellings]
         targets += ["http://10.0.0.1/", "http://169.254.169.254/latest/meta-data/", "http://[64:ff9b::a00:1]/"]
         links = [web.redirect(f"/{i}", target) for i, target in enumerate(targets)]
-        rows = crawl(make_links(links), tmp_path / "pages", contact="test@example.org")
+        rows = crawl(links, contact="test@example.org")
         rows.pop(links[spellings.index("LOCALHOST.")])  # some systems know no such name
         assert {row["reason"] for row in rows.values()} == {"address_not_public"}
         assert_untouched(listener)
 
 
-def test_a_robots_file_that_redirects_to_a_private_address_is_not_followed(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_robots_file_that_redirects_to_a_private_address_is_not_followed(crawl: Any, web: Any) -> None:
     with silent_listener() as listener:
         web.redirect("/robots.txt", f"http://127.0.0.1:{listener.getsockname()[1]}/robots.txt")
-        [row] = crawl(make_links([web.page("/a")]), tmp_path / "pages").values()
+        [row] = crawl([web.page("/a")]).values()
         assert row["reason"] == "robots_unreachable"
         assert_untouched(listener)
 
 
-def test_a_proxy_variable_is_ignored(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_variable_is_ignored(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with silent_listener() as listener:
         for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
         page = web.page("/a")
-        rows = crawl(make_links([page, "http://10.0.0.1/"]), tmp_path / "pages", contact="test@example.org")
+        rows = crawl([page, "http://10.0.0.1/"], contact="test@example.org")
         assert rows[page]["outcome"] == "fetched"
         assert rows["http://10.0.0.1/"]["reason"] == "address_not_public"
         assert_untouched(listener)

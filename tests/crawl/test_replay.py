@@ -6,20 +6,16 @@ import base64
 import gzip
 import hashlib
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from local_common_crawl import revisit_record
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from local_common_crawl import revisit_record  # noqa: E402
 
 MakeLinks = Callable[..., str]
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
@@ -41,7 +37,7 @@ def write(path: Path, *members: bytes) -> None:
     path.write_bytes(b"".join(members))
 
 
-def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, tmp_path: Path) -> None:
     chunked, odd = web.url("/chunked"), web.url("/odd")
     blocks = {
         chunked: page(b"6\r\n<html>\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
@@ -49,9 +45,7 @@ def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, make_links: Make
     }
     data = b"".join(record(url, "2010-01-01T00:00:00Z", block) for url, block in blocks.items())
     (tmp_path / "old.warc.gz").write_bytes(data)
-    rows = crawl(
-        make_links([chunked, odd]), tmp_path / "pages", sources=("warc",), warc=(str(tmp_path / "old.warc.gz"),)
-    )
+    rows = crawl([chunked, odd], sources=("warc",), warc=(str(tmp_path / "old.warc.gz"),))
     assert {(row["outcome"], row["source"], row["requests"]) for row in rows.values()} == {("fetched", "warc", 0)}
     for url, row in rows.items():
         member = (tmp_path / "pages" / row["warc_file"]).read_bytes()[row["warc_offset"] :][: row["warc_length"]]
@@ -62,9 +56,7 @@ def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, make_links: Make
     assert found[odd].date == "2010-01-01T00:00:00Z"
 
 
-def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(crawl: Any, web: Any, tmp_path: Path) -> None:
     moved, end, hurt, gone = (web.url(path) for path in ("/moved", "/end", "/hurt", "/gone"))
     wrong = {"WARC-Payload-Digest": "sha1:" + "A" * 32}
     records = [
@@ -79,7 +71,7 @@ def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(
     (tmp_path / "old/a.warc.gz").write_bytes(b"".join(records[:3]))
     (tmp_path / "old/b.warc.gz").write_bytes(b"".join(records[3:]))
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "old"),)}
-    rows = crawl(make_links([moved, hurt, gone]), tmp_path / "pages", **settings)
+    rows = crawl([moved, hurt, gone], **settings)
     assert (rows[moved]["outcome"], rows[moved]["final_url"], rows[moved]["redirects"]) == ("fetched", end, [moved])
     assert rows[moved]["captured"] == 1009843200
     assert rows[hurt]["captured"] == 1041379200
@@ -93,7 +85,7 @@ FIRST, AGAIN = "1985-01-01T00:00:00Z", "1975-01-01T00:00:00Z"  # the second is n
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_other_crawlers_revisits_are_pages_wherever_the_original_is(
-    chunked: bool, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    chunked: bool, crawl: Any, web: Any, tmp_path: Path
 ) -> None:
     """The original may be of another URL or of the same one: the page had the same text at that time."""
     one, other = web.url("/one"), web.url("/other")
@@ -107,7 +99,7 @@ def test_other_crawlers_revisits_are_pages_wherever_the_original_is(
         revisit_record(one, AGAIN, one, FIRST, DIGEST, WARC_Profile=PROFILE_1_1),
     )
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "first"), str(tmp_path / "second"))}
-    rows = crawl(make_links([one, other]), tmp_path / "pages", **settings)
+    rows = crawl([one, other], **settings)
     assert {row["captured"] for row in rows.values()} == {157766400}
     for found in read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz"):
         assert (found.body(1000), found.http_headers.get("X-Seen")) == (SAME, "again")
@@ -127,9 +119,7 @@ def test_other_crawlers_revisits_are_pages_wherever_the_original_is(
     ],
     ids=lambda doubt: " ".join(map("=".join, doubt.items())),
 )
-def test_an_ambiguous_revisit_is_skipped(
-    doubt: dict[str, str], crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_ambiguous_revisit_is_skipped(doubt: dict[str, str], crawl: Any, web: Any, tmp_path: Path) -> None:
     one, other = web.url("/one"), web.url("/other")
     revisit = {"date": AGAIN, "of": one, "original_date": FIRST, "digest": DIGEST} | doubt
     write(
@@ -139,50 +129,46 @@ def test_an_ambiguous_revisit_is_skipped(
         revisit_record(other, **revisit),
     )
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    rows = crawl(make_links([one, other]), tmp_path / "pages", **settings)
+    rows = crawl([one, other], **settings)
     assert (rows[one]["outcome"], rows[one]["captured"]) == ("fetched", 473385600), "the next best"
     assert rows[other]["reason"] in ("not_archived", "archive_damaged")
 
 
-def test_an_arc_file_is_an_error_that_says_how_to_convert_it(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_arc_file_is_an_error_that_says_how_to_convert_it(crawl: Any, web: Any, tmp_path: Path) -> None:
     block = b"HTTP/1.1 200 OK\r\n\r\n<html>old"
     line = f"{web.url('/one')} 127.0.0.1 20050102030405 text/html {len(block)}\n".encode()
     (tmp_path / "a.arc").write_bytes(b"filedesc://a.arc 0.0.0.0 20050102030405 text/plain 0\n\n" + line + block)
     with pytest.raises(InputError, match=r"a\.arc' is an ARC file.*\nconvert it first"):
-        crawl(make_links([web.url("/one")]), tmp_path / "pages", sources=("warc",), warc=(str(tmp_path / "a.arc"),))
+        crawl([web.url("/one")], sources=("warc",), warc=(str(tmp_path / "a.arc"),))
 
 
-def test_revisits_of_revisits_end(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_revisits_of_revisits_end(crawl: Any, web: Any, tmp_path: Path) -> None:
     one, other = web.url("/one"), web.url("/other")
     data = [revisit_record(one, FIRST, other, AGAIN, DIGEST), revisit_record(other, AGAIN, one, FIRST, DIGEST)]
     write(tmp_path / "a.warc.gz", *data)
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    rows = crawl(make_links([one, other]), tmp_path / "pages", **settings)
+    rows = crawl([one, other], **settings)
     assert {row["reason"] for row in rows.values()} == {"not_archived"}
 
 
-def test_a_redirect_to_another_spelling_of_itself_is_followed_once(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_to_another_spelling_of_itself_is_followed_once(crawl: Any, web: Any, tmp_path: Path) -> None:
     url = web.url("/a")
     write(tmp_path / "a.warc.gz", record(url, FIRST, page(b"", b"Location: /a/", status=b"301 Moved")))
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    [row] = crawl([url], **settings).values()
     assert (row["reason"], row["redirects"]) == ("not_archived", [url])
 
 
-def test_the_current_robots_txt_applies(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_the_current_robots_txt_applies(crawl: Any, web: Any, tmp_path: Path) -> None:
     url = web.url("/a")
     web.page("/robots.txt", "User-agent: webtext\nDisallow: /", "Content-Type: text/plain")
     (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "*.warc.gz"),)}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    [row] = crawl([url], **settings).values()
     assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
 
 
-def test_opt_outs_in_archived_pages_are_obeyed(crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_opt_outs_in_archived_pages_are_obeyed(crawl: Any, web: Any, tmp_path: Path) -> None:
     """Also in a body that is stored chunked and compressed."""
     body = gzip.compress(b'<html><head><meta name="robots" content="noai"></head><body>')
     chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
@@ -190,9 +176,9 @@ def test_opt_outs_in_archived_pages_are_obeyed(crawl: Any, web: Any, make_links:
     url = web.url("/a")
     (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", head + chunks))
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    [row] = crawl([url], **settings).values()
     assert (row["outcome"], row["reason"], row["opt_outs"]) == ("refused", "noai_meta", ["noai_meta"])
-    [row] = crawl(make_links([url]), tmp_path / "all", **settings, obey_noai=False).values()
+    [row] = crawl([url], "all", **settings, obey_noai=False).values()
     assert (row["outcome"], row["opt_outs"]) == ("fetched", ["noai_meta"])
 
 
@@ -201,16 +187,16 @@ def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
 ) -> None:
     """Two pages of one body: the second is a revisit record."""
     links = make_links([web.page("/a", "<html>same</html>"), web.page("/b", "<html>same</html>")])
-    crawl(links, tmp_path / "first")
+    crawl(links, "first")
     n_asked = len(web.paths())
-    rows = crawl(links, tmp_path / "second", sources=("warc",), warc=(str(tmp_path / "first"),))
+    rows = crawl(links, "second", sources=("warc",), warc=(str(tmp_path / "first"),))
     assert {row["source"] for row in rows.values()} == {"warc"}
-    assert bodies(tmp_path / "second") == bodies(tmp_path / "first")
+    assert bodies("second") == bodies("first")
     assert len(web.paths()) == n_asked
 
 
 def test_a_gone_site_is_taken_only_with_the_setting(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import socket
 
@@ -221,9 +207,9 @@ def test_a_gone_site_is_taken_only_with_the_setting(
     url = "http://gone.example/"
     (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
     settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **settings).values()
+    [row] = crawl([url], **settings).values()
     assert row["reason"] == "dns_failed"
-    [row] = crawl(make_links([url]), tmp_path / "more", **settings, take_gone_sites=True).values()
+    [row] = crawl([url], "more", **settings, take_gone_sites=True).values()
     assert row["outcome"] == "fetched"
 
 
@@ -247,7 +233,7 @@ def test_real_archives_are_replayed(
             "max_bytes": 10**7,
             **NO_ROBOTS,
         }
-        rows = crawl(make_links(list(found), name + "-links"), tmp_path / f"{name}-pages", **settings)
+        rows = crawl(make_links(list(found), name + "-links"), f"{name}-pages", **settings)
         assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(found)
         pages = Folder(tmp_path / f"{name}-pages")
         kept = {r.url: r for r in read_responses(pages, "part-00000.warc.gz")}
@@ -255,7 +241,7 @@ def test_real_archives_are_replayed(
 
 
 def test_errors_name_files_that_cannot_be_replayed(
-    shared_data: Path, crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    shared_data: Path, crawl: Any, web: Any, make_links: MakeLinks
 ) -> None:
     links = make_links([web.url("/a")])
     for inputs, message in {
@@ -264,4 +250,4 @@ def test_errors_name_files_that_cannot_be_replayed(
         str(shared_data / "crawl/warc/warcio_example-wrong-chunks.warc.gz"): "warcio recompress",
     }.items():
         with pytest.raises(InputError, match=message):
-            crawl(links, tmp_path / "pages", sources=("warc",), warc=(inputs,))
+            crawl(links, sources=("warc",), warc=(inputs,))

@@ -17,17 +17,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
+from hostile_answers import IN_A_SECOND, answer, redirect
 
 from webtext.crawl.exchange.clock_journal import NAME, ClockJournal, NotedClock
 from webtext.crawl.exchange.failures import Refused
 from webtext.crawl.exchange.hosts import Hosts, Pace
 from webtext.crawl.exchange.messages import retry_after
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from hostile_answers import IN_A_SECOND, answer, redirect  # noqa: E402
 
 SOON = {"retries": 2, "retry_seconds": 0.05}
 
@@ -44,14 +41,14 @@ def fails_first(n: int, status: str, *headers: str) -> Callable[[asyncio.StreamW
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_a_status_that_may_pass_is_retried(status: int, outcomes: Any, web: Any) -> None:
+def test_a_status_that_may_pass_is_retried(status: int, outcomes: Any) -> None:
     rows = outcomes({"twice": fails_first(2, f"{status} X"), "thrice": fails_first(3, f"{status} X")}, **SOON)
     assert (rows["twice"]["reason"], rows["twice"]["requests"]) == (None, 3)
     assert (rows["thrice"]["reason"], rows["thrice"]["requests"]) == (f"http_{status}", 3)
     assert rows["thrice"]["status"] == status
 
 
-def test_only_broken_connections_and_timeouts_are_retried(outcomes: Any, web: Any) -> None:
+def test_only_broken_connections_and_timeouts_are_retried(outcomes: Any) -> None:
     plan = {
         "reset": hostile.reset,
         "404": answer(status="404 Not Found"),
@@ -94,7 +91,7 @@ def test_a_retry_resumes_at_the_redirect_that_failed(outcomes: Any, web: Any) ->
 
 
 def test_a_host_continues_while_a_link_waits_for_its_retry(
-    crawl: Any, web: Any, make_links: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The clock of its wait is stopped until the others were asked, however long that takes."""
     again = web.plant("/again", fails_first(1, "500 Oops"))
@@ -107,7 +104,7 @@ def test_a_host_continues_while_a_link_waits_for_its_retry(
         return time.monotonic() - stopped_at[0] if stopped_at else 0.0
 
     monkeypatch.setattr("webtext.crawl.fetch.host_queues.time", SimpleNamespace(monotonic=clock))
-    rows = crawl(make_links([again, *others]), tmp_path / "pages", retries=1, retry_seconds=0.6)
+    rows = crawl([again, *others], retries=1, retry_seconds=0.6)
     assert {row["reason"] for row in rows.values()} == {None}
     asked = [request for request in web.requests if request.path != "/robots.txt"]
     assert asked[-1].path == "/again", "the others waited for it"
@@ -134,19 +131,19 @@ def test_a_robots_file_fetched_at_the_second_try_is_obeyed(outcomes: Any, web: A
     assert (rows["closed"]["reason"], rows["closed"]["requests"]) == ("robots_disallowed", 0)
 
 
-def test_the_queue_of_a_dead_host_is_given_up(crawl: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
+def test_the_queue_of_a_dead_host_is_given_up(crawl: Any, web: Any) -> None:
     urls = [web.plant(f"/{i}", hostile.reset) for i in range(12)]
-    rows = crawl(make_links([*urls, web.page("/", host=2)]), tmp_path / "pages", max_host_failures=3)
+    rows = crawl([*urls, web.page("/", host=2)], max_host_failures=3)
     reasons = [rows[url]["reason"] for url in urls]
     assert (reasons.count("connection_failed"), reasons.count("host_kept_failing")) == (3, 9)
     assert {row["requests"] for row in rows.values() if row["reason"] == "host_kept_failing"} == {0}
     assert rows[web.url("/", 2)]["reason"] is None
 
 
-def test_a_host_that_never_answers_is_dead_too(crawl: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
+def test_a_host_that_never_answers_is_dead_too(crawl: Any, web: Any) -> None:
     web.plant("/robots.txt", hostile.silence)
     urls = [web.plant(f"/{i}", hostile.silence) for i in range(12)]
-    rows = crawl(make_links(urls), tmp_path / "pages", max_host_failures=3, **IN_A_SECOND | {"total_seconds": 0.1})
+    rows = crawl(urls, max_host_failures=3, **IN_A_SECOND | {"total_seconds": 0.1})
     reasons = [rows[url]["reason"] for url in urls]
     assert (reasons.count("timed_out"), reasons.count("host_kept_failing")) == (2, 10)  # robots.txt is the third
 
@@ -172,16 +169,14 @@ def test_a_retry_after_of_any_form_is_a_number_of_seconds(value: str, seconds: f
     assert retry_after(value, "Fri, 31 Dec 1999 23:59:00 GMT") == seconds
 
 
-def test_a_host_that_asks_for_a_long_pause_is_not_asked_again(
-    crawl: Any, web: Any, make_links: Any, tmp_path: Path
-) -> None:
+def test_a_host_that_asks_for_a_long_pause_is_not_asked_again(crawl: Any, web: Any) -> None:
     busy = answer(b"", "Retry-After: 1000000000", status="503 Busy")
     urls = [web.plant(f"/{i}", busy) for i in range(3)]
-    rows = crawl(make_links(urls), tmp_path / "pages", **SOON)
+    rows = crawl(urls, **SOON)
     assert sorted(row["reason"] for row in rows.values()) == ["host_asked_to_wait"] * 3
     assert len(web.paths()) == 1
     web.requests.clear()
-    later = crawl(make_links([*urls, web.page("/later")]), tmp_path / "pages", **SOON)
+    later = crawl([*urls, web.page("/later")], **SOON)
     assert later[web.url("/later")]["reason"] == "host_asked_to_wait", "a later run forgot what it was asked"
     assert web.requests == []
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.crawl.streams.decoders import Ring, decompressed_ahead, started_decoder
-from webtext.crawl.streams.ring import FIRST_WORD, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
+from webtext.crawl.streams.ring import FIRST_SIGNAL, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
 LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than fits in a ring
 
@@ -28,49 +28,49 @@ LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTE
 @contextlib.contextmanager
 def ring() -> Iterator[tuple[RingReader, RingWriter]]:
     """Both sides of a ring, in this process."""
-    (words, to_words), (freed, to_freed) = os.pipe(), os.pipe()
+    (filled, to_filled), (freed, to_freed) = os.pipe(), os.pipe()
     with (
         shared_memory() as memory,
-        open(words, "rb", buffering=0) as told,
-        open(to_words, "wb", buffering=0) as telling,
-        open(freed, "rb", buffering=0) as given,
-        open(to_freed, "wb", buffering=0) as giving,
+        open(filled, "rb", buffering=0) as filled_slots,
+        open(to_filled, "wb", buffering=0) as to_reader,
+        open(freed, "rb", buffering=0) as freed_slots,
+        open(to_freed, "wb", buffering=0) as to_writer,
     ):
-        yield RingReader(memory.fileno(), told, giving), RingWriter(memory.fileno(), telling, given)
+        yield RingReader(memory.fileno(), filled_slots, to_writer), RingWriter(memory.fileno(), to_reader, freed_slots)
 
 
-def through_a_ring(pieces: list[bytes], word: int, about: bytes) -> tuple[list[bytes], int, bytes]:
-    """Return what a reader sees of these pieces: the slots, the word at the end, and the bytes sent with it."""
+def through_a_ring(pieces: list[bytes], signal: int, about: bytes) -> tuple[list[bytes], int, bytes]:
+    """Return what a reader sees of these pieces: the slots, the signal at the end, and the bytes sent with it."""
     with ring() as (reader, writer):
 
         def write() -> None:
             for piece in pieces:
                 writer.write(piece)
-            writer.say(word, about)
-            writer._words.close()
+            writer.signal(signal, about)
+            writer._filled_slots.close()
 
         thread = threading.Thread(target=write)
         thread.start()
         seen = []
         while isinstance(slot := reader.next(), memoryview):
             seen.append(bytes(slot))
-            reader.give_back()
-        told = reader.about()
+            reader.free_slot()
+        about_signal = reader.about()
         thread.join()
-        return seen, slot, told
+        return seen, slot, about_signal
 
 
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 1000, SLOT_BYTES - 1, SLOT_BYTES, 3 * SLOT_BYTES + 5]), max_size=6),
-    word=st.integers(FIRST_WORD, 2**64 - 1),
+    signal=st.integers(FIRST_SIGNAL, 2**64 - 1),
     about=st.binary(max_size=20),
 )
-def test_written_bytes_arrive_in_full_slots_and_one_partial_slot(sizes: list[int], word: int, about: bytes) -> None:
+def test_written_bytes_arrive_in_full_slots_and_one_partial_slot(sizes: list[int], signal: int, about: bytes) -> None:
     pieces = [bytes([65 + place]) * size for place, size in enumerate(sizes)]
-    seen, last, told = through_a_ring(pieces, word, about)
+    seen, last, about_signal = through_a_ring(pieces, signal, about)
     assert b"".join(seen) == b"".join(pieces)
     assert all(len(slot) == SLOT_BYTES for slot in seen[:-1])
-    assert (last, told) == (word, about)
+    assert (last, about_signal) == (signal, about)
 
 
 @given(
@@ -79,7 +79,7 @@ def test_written_bytes_arrive_in_full_slots_and_one_partial_slot(sizes: list[int
     )
 )
 def test_bytes_that_are_not_final_arrive_with_later_ones_or_are_discarded(pieces: list[tuple[int, bool]]) -> None:
-    """A reader takes slots meanwhile; after `take_back` writing continues after the last final bytes."""
+    """A reader takes slots meanwhile; after `discard` writing continues after the last final bytes."""
     final = written = seen = b""
     with ring() as (reader, writer):
         for place, (size, is_final) in enumerate(pieces):
@@ -89,13 +89,13 @@ def test_bytes_that_are_not_final_arrive_with_later_ones_or_are_discarded(pieces
             final = written if is_final else final
             while len(seen) + SLOT_BYTES <= len(final):
                 seen += slot_of(reader)
-        writer.take_back()
+        writer.discard()
         writer.write(b"then")
-        writer.say(FIRST_WORD)
-        writer._words.close()
+        writer.signal(FIRST_SIGNAL)
+        writer._filled_slots.close()
         while isinstance(slot := reader.next(), memoryview):
             seen += bytes(slot)
-            reader.give_back()
+            reader.free_slot()
     assert seen == final + b"then"
 
 
@@ -104,7 +104,7 @@ def slot_of(reader: RingReader) -> bytes:
     slot = reader.next()
     assert isinstance(slot, memoryview)
     data = bytes(slot)
-    reader.give_back()
+    reader.free_slot()
     return data
 
 
@@ -117,7 +117,7 @@ def test_a_slot_does_not_change_until_it_is_given_back() -> None:
         os.set_blocking(writer._freed.fileno(), False)
         with pytest.raises(TypeError):  # nothing can be read: None
             writer.write(b"more")
-        reader.give_back()
+        reader.free_slot()
         writer.write(b"more")
         assert isinstance(first, memoryview)
         assert bytes(first[:4]) == b"more"
@@ -145,7 +145,7 @@ def test_a_killed_decoder_is_an_error_not_the_end_of_the_file(dump: Path) -> Non
         seen = [bytes(next(chunks))]
         (decoder,) = set(children()) - before
         os.kill(decoder, signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="exited without a word"):
+        with pytest.raises(RuntimeError, match="exited without a signal"):
             seen.extend(map(bytes, chunks))
     assert seen
     assert LINES.startswith(b"".join(seen))
@@ -172,7 +172,7 @@ def test_a_decoder_started_here_is_read_by_a_child_that_inherits_its_ring(dump: 
     expected = f"{hashlib.sha256(LINES).hexdigest()} False\n"
     with started_decoder(dump) as ring:
         assert read(ring, []) == expected  # by a decoder of its own
-        select.select([ring.words], [], [])  # the one that was started has opened the file
+        select.select([ring.filled], [], [])  # the one that was started has opened the file
         dump.unlink()
         assert read(ring, ring.files) == expected
         assert ring.is_here

@@ -5,45 +5,24 @@ from __future__ import annotations
 import bisect
 import contextlib
 import json
-from collections.abc import Iterator
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dump_files import submission
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.app.main import run as webtext
 from webtext.base.parts.partset import PartSet
-from webtext.base.run import Run
-from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.score_ages import DAY, EDGES, ScoreAges, score_ages
-from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.submission import Submission
 
 NOVEMBER_2018 = 1_541_030_400
-BEFORE_ANY = LinkSettings(before=None)
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    quiet = Run.quiet(workers=1)
-    yield quiet
-    quiet.engine.close()  # type: ignore[attr-defined]
 
 
 def post(created: int | None, retrieved: int | None) -> Submission:
-    return Submission(
-        source="reddit",
-        post_id="x",
-        subreddit=None,
-        url="http://a.com/",
-        score=3,
-        created=created,
-        retrieved=retrieved,
-        is_self=False,
-        over_18=False,
-    )
+    return submission(score=3, created=created, retrieved=retrieved)
 
 
 def dump(path: Path, ages: list[int | None], created: int = NOVEMBER_2018) -> str:
@@ -126,34 +105,33 @@ def test_many_posts_at_once_are_counted_like_each_alone(times: list[tuple[int, i
     assert one_by_one.to_bytes() == at_once.to_bytes()
 
 
-def test_a_links_set_keeps_the_table_of_the_posts_that_count(tmp_path: Path, run: Run) -> None:
+def test_a_links_set_keeps_the_table_of_the_posts_that_count(collect: Any, tmp_path: Path) -> None:
     path = dump(tmp_path / "RS_x", [5, 5, 400 * DAY, None])
-    links = collect_links([path], str(tmp_path / "links"), LinkSettings(before=None, parts=3), run)
+    links = collect(path, before=None, parts=3)
     assert score_ages(links).months == {"2018-11": [2, 0, 0, 0, 0, 0, 1]}
     assert all(part.attachments for part in links.parts)
     links.verify()
 
 
-def test_after_a_later_reading_a_month_is_not_fresh(tmp_path: Path, run: Run) -> None:
+def test_after_a_later_reading_a_month_is_not_fresh(collect: Any, tmp_path: Path) -> None:
     first = dump(tmp_path / "RS_1", [5, 5])
     second = dump(tmp_path / "RS_2", [400 * DAY, 400 * DAY])
-    links = collect_links([first, second], str(tmp_path / "links"), BEFORE_ANY, run)
+    links = collect(first, second, before=None)
     assert score_ages(links).months == {"2018-11": [0, 0, 0, 0, 0, 0, 2]}
 
 
 def test_the_verb_lists_fresh_months_and_can_drop_their_posts(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fresh = dump(tmp_path / "RS_2018-11", [5, 60, 400 * DAY])
     ripe = dump(tmp_path / "RS_2018-12", [30 * DAY], NOVEMBER_2018 + 40 * DAY)
-    arguments = ["crawl", "links", fresh, ripe, "--out", str(tmp_path / "links"), "--workers", "1"]
-    arguments += ["--before", "none", "--json"]
-    assert webtext(arguments) == 0
+    arguments = (fresh, ripe, "--before", "none", "--json")
+    assert links_verb(*arguments) == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["fresh_months"] == ["2018-11"]
     assert "warning: most scores of 2018-11 were read within a day" in said.err
     assert "--min-score-age 86400" in said.err
-    assert webtext([*arguments, "--min-score-age", "86400"]) == 0
+    assert links_verb(*arguments, "--min-score-age", "86400") == 0
     said = capfd.readouterr()
     assert json.loads(said.out)["counts"]["dropped"] == {"score_too_fresh": 2}
     assert said.err == ""

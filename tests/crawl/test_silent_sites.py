@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,7 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import hostile_answers as hostile
 import pytest
+from local_common_crawl import LocalCommonCrawl
+from test_replay import page, record
 
 from webtext.base.errors import RunFailed
 from webtext.base.parts.outcomes import check_settled
@@ -19,12 +21,6 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl import command
 from webtext.crawl.opt_outs.silent_sites import DAY, NAME, SilentSites
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-import hostile_answers as hostile  # noqa: E402
-from local_common_crawl import LocalCommonCrawl  # noqa: E402
-from test_replay import page, record  # noqa: E402
 
 LATE = {"total_seconds": 1.0, "connect_seconds": 1.0}
 """Settings for a crawl of sites that never answer."""
@@ -97,20 +93,20 @@ def run_at(
 
 
 def test_the_row_records_why_robots_txt_could_not_be_fetched(
-    dead: dict[str, str], crawl: Any, web: Any, make_links: Any, tmp_path: Path
+    dead: dict[str, str], crawl: Any, web: Any, make_links: Any
 ) -> None:
     web.page("/robots.txt", "", host=4, status="503 Busy")
-    rows = crawl(make_links(list(dead.values())), tmp_path / "dead", allow_address=("127.0.0.0/8",), **LATE)
+    rows = crawl(list(dead.values()), "dead", allow_address=("127.0.0.0/8",), **LATE)
     urls = dead | {"http_503": web.url("/d", 4)}
-    rows |= crawl(make_links([urls["http_503"]], "busy"), tmp_path / "answers")
+    rows |= crawl(make_links([urls["http_503"]], "busy"), "answers")
     assert {row["reason"] for row in rows.values()} == {"robots_unreachable"}
     assert {name: rows[url]["cause"].partition(":")[0] for name, url in urls.items()} == {name: name for name in urls}
 
 
 def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
-    dead: dict[str, str], archive: dict[str, Any], crawl: Any, make_links: Any, tmp_path: Path
+    dead: dict[str, str], archive: dict[str, Any], crawl: Any, tmp_path: Path
 ) -> None:
-    rows = crawl(make_links(list(dead.values())), tmp_path / "pages", **archive, **LATE)
+    rows = crawl(list(dead.values()), **archive, **LATE)
     assert {(row["outcome"], row["reason"], row["source"]) for row in rows.values()} == {
         ("refused", "robots_unreachable", "web")
     }
@@ -118,27 +114,27 @@ def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
 
 
 def test_archived_pages_are_taken_for_sites_silent_in_enough_runs(
-    dead: dict[str, str], archive: dict[str, Any], crawl: Any, bodies: Any, make_links: Any, tmp_path: Path
+    dead: dict[str, str], archive: dict[str, Any], crawl: Any, bodies: Any, make_links: Any
 ) -> None:
     links = make_links(list(dead.values()))
-    rows = crawl(links, tmp_path / "pages", **archive, **LATE, **AT_ONCE)
+    rows = crawl(links, **archive, **LATE, **AT_ONCE)
     for url in dead.values():
         assert (rows[url]["outcome"], rows[url]["source"], rows[url]["opt_outs"]) == (
             "fetched",
             "warc",
             ["robots_unreachable"],
         )
-        assert bodies(tmp_path / "pages")[url] == b"<html>" + url.encode()
+        assert bodies()[url] == b"<html>" + url.encode()
 
 
 def test_a_site_that_answers_anything_is_not_gone(
-    archive: dict[str, Any], crawl: Any, web: Any, make_links: Any, tmp_path: Path
+    archive: dict[str, Any], crawl: Any, web: Any, tmp_path: Path
 ) -> None:
     urls = [web.url("/busy", 4), web.page("/alive", host=5)]
     web.page("/robots.txt", "", host=4, status="503 Busy")
     members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
-    rows = crawl(make_links(urls), tmp_path / "pages", **archive, **AT_ONCE)
+    rows = crawl(urls, **archive, **AT_ONCE)
     assert [(rows[url]["outcome"], rows[url]["reason"]) for url in urls] == [
         ("refused", "robots_unreachable"),
         ("fetched", None),
@@ -146,14 +142,14 @@ def test_a_site_that_answers_anything_is_not_gone(
 
 
 def test_all_links_of_a_silent_site_get_the_same_result(
-    closed_port: int, archive: dict[str, Any], crawl: Any, make_links: Any, tmp_path: Path
+    closed_port: int, archive: dict[str, Any], crawl: Any, tmp_path: Path
 ) -> None:
     """Including those that are not requested, because the host kept failing."""
     urls = [f"http://127.0.0.1:{closed_port}/{i}" for i in range(12)]
     members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
     given = archive | AT_ONCE | {"max_host_failures": 2}
-    rows = crawl(make_links(urls), tmp_path / "pages", **given, retry_seconds=0.0)
+    rows = crawl(urls, **given, retry_seconds=0.0)
     assert {(row["outcome"], row["source"]) for row in rows.values()} == {("fetched", "warc")}
 
 
@@ -210,14 +206,7 @@ def test_an_answer_resets_the_count_and_an_incomplete_line_is_skipped(tmp_path: 
 @pytest.mark.parametrize("kind", ["warc", "common-crawl"])
 @pytest.mark.parametrize("n_failures", [0, 1, 2])
 def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobody_answered(
-    kind: str,
-    n_failures: int,
-    crawl: Any,
-    web: Any,
-    make_links: Any,
-    tmp_path: Path,
-    shared_data: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, n_failures: int, crawl: Any, web: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: Counter[str] = Counter()
 
@@ -237,20 +226,18 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
         (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
         given: dict[str, Any] = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
     else:
-        archive = LocalCommonCrawl(web, tmp_path, shared_data)
+        archive = LocalCommonCrawl(web, tmp_path)
         for url in urls:
             archive.page(url)
         archive.write_index()
         given = archive.settings
     given |= {"contact": "https://example.org/", "take_gone_sites": True, "max_host_failures": 3}
-    rows = crawl(make_links(urls), tmp_path / "pages", **given)
+    rows = crawl(urls, **given)
     assert {(row["outcome"], row["reason"]) for row in rows.values()} == {("fetched", None)}
     assert asked == {"gone.example": 1 + n_failures, "there.example": 1 + n_failures}
 
 
-def test_an_unanswered_name_is_not_gone(
-    crawl: Any, make_links: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unanswered_name_is_not_gone(crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(host: str) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN if host == "a.example" else socket.EAI_FAIL, "no answer")
 
@@ -259,6 +246,6 @@ def test_an_unanswered_name_is_not_gone(
     urls = ["http://a.example/", "http://b.example/"]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(record(url, "2001-01-01T00:00:00Z", page(b"<html>")) for url in urls))
     given = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
-    assert crawl(make_links(urls), tmp_path / "pages", **given, take_gone_sites=True) == {}
-    rows = crawl(make_links(urls), tmp_path / "more", **given)
+    assert crawl(urls, **given, take_gone_sites=True) == {}
+    rows = crawl(urls, "more", **given)
     assert {row["reason"] for row in rows.values()} == {"dns_unanswered"}

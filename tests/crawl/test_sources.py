@@ -8,7 +8,6 @@ import json
 import lzma
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from dump_files import by_url, counts_of, rows_of
 
-from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import Reference, _revision, pinned
-from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.links import votes
-from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.hugging_face import HuggingFaceColumn
 from webtext.crawl.links.inputs import InputFile, find_files
 from webtext.crawl.links.lists import Defaults
@@ -32,22 +29,6 @@ from webtext.crawl.links.settings import SOURCES, LinkSettings
 from webtext.crawl.links.sources import HARVEST, HUGGING_FACE, PATTERNS, link_source, source_by_name
 
 URL = "http://example.com/a"
-
-
-@pytest.fixture(scope="module")
-def run() -> Iterator[Run]:
-    quiet = Run.quiet(workers=1)
-    yield quiet
-    quiet.engine.close()  # type: ignore[attr-defined]
-
-
-def rows_of(links: PartSet) -> list[dict[str, Any]]:
-    return [row for part in links.parts for row in links.table(part).to_pylist()]
-
-
-def counts_of(links: PartSet) -> dict[str, Any]:
-    assert links.counts.balanced
-    return links.counts.to_json()
 
 
 def comment(comment_id: str, body: str, **fields: object) -> str:
@@ -152,9 +133,9 @@ def test_a_files_content_must_match_its_source(tmp_path: Path) -> None:
 # --- all together ----------------------------------------------------------------------------------------------------
 
 
-def test_the_real_tables_of_top_posts_add_up(shared_data: Path, tmp_path: Path, run: Run) -> None:
+def test_the_real_tables_of_top_posts_add_up(collect: Any, shared_data: Path) -> None:
     """141 of 3,000 posts are self posts; no post occurs twice; 126 URLs were escaped as HTML."""
-    links = collect_links([str(shared_data / "crawl/reddit/top25_*.csv")], str(tmp_path / "links"), LinkSettings(), run)
+    links = collect(shared_data / "crawl/reddit/top25_*.csv")
     assert counts_of(links) == {
         "records_in": 3000,
         "kept": 2743,
@@ -167,7 +148,7 @@ def test_the_real_tables_of_top_posts_add_up(shared_data: Path, tmp_path: Path, 
     assert {post["source"] for row in rows for post in row["posts"]} == {"reddit"}
 
 
-def test_votes_of_all_sources_meet_in_one_link(tmp_path: Path, run: Run) -> None:
+def test_votes_of_all_sources_meet_in_one_link(collect: Any, tmp_path: Path) -> None:
     (tmp_path / "RS_1.xz").write_bytes(lzma.compress(submission("s1", URL).encode()))
     body = f"[here]({URL}#top), {URL} and http://other.example.com/?a_(b)."
     (tmp_path / "RC_1.bz2").write_bytes(bz2.compress(comment("c1", body).encode()))
@@ -177,9 +158,7 @@ def test_votes_of_all_sources_meet_in_one_link(tmp_path: Path, run: Run) -> None
     )
     (tmp_path / "urls.txt").write_text(f"# mine\n{URL}\n")
     pq.write_table(pa.table({"url": [URL], "score": [6], "created": [9]}), tmp_path / "links.parquet")
-    settings = LinkSettings(default_score=3, default_created="2013-01-01")
-    inputs = [str(path) for path in tmp_path.iterdir()]
-    links = collect_links(inputs, str(tmp_path / "out"), settings, run)
+    links = collect(*tmp_path.iterdir(), out="out", default_score=3, default_created="2013-01-01")
     first, other = sorted(rows_of(links), key=lambda row: row["url"])
     assert [(post["source"], post["post_id"], post["score"]) for post in first["posts"]] == [
         ("list", "more.jsonl.zst:0", 5),
@@ -198,7 +177,7 @@ def test_votes_of_all_sources_meet_in_one_link(tmp_path: Path, run: Run) -> None
     ]
 
 
-def test_the_funnel_counts_votes_and_comments_without_any(tmp_path: Path, run: Run) -> None:
+def test_the_funnel_counts_votes_and_comments_without_any(collect: Any, tmp_path: Path) -> None:
     """Seven comments: nine votes, two without a link, one that is not a comment."""
     lines = [
         comment("c1", "http://a.com http://b.com http://en.wikipedia.org/wiki/A_(b)"),
@@ -210,7 +189,7 @@ def test_the_funnel_counts_votes_and_comments_without_any(tmp_path: Path, run: R
         "{",
     ]
     (tmp_path / "RC_1").write_text("\n".join(lines))
-    links = collect_links([str(tmp_path / "RC_1")], str(tmp_path / "out"), LinkSettings(), run)
+    links = collect(tmp_path / "RC_1", out="out")
     assert counts_of(links) == {
         "records_in": 12,
         "kept": 3,
@@ -228,7 +207,7 @@ def test_the_funnel_counts_votes_and_comments_without_any(tmp_path: Path, run: R
 
 
 def test_workers_that_read_one_file_of_comments_together_change_no_byte(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    collect: Any, two_workers: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seventeen MB, so that both workers have stretches of their own."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
@@ -237,40 +216,37 @@ def test_workers_that_read_one_file_of_comments_together_change_no_byte(
         comment(f"{i:x}", bodies[i % 4].format(i % 9, i % 7), score=i % 8, filler="x" * 4_000) for i in range(4_000)
     ]
     (tmp_path / "RC_1.zst").write_bytes(zstandard.compress("\n".join([*lines, "{"]).encode()))
-    one = collect_links([str(tmp_path / "RC_1.zst")], str(tmp_path / "one"), LinkSettings(), run)
-    with Run.quiet(workers=2).engine as engine:  # type: ignore[attr-defined]
-        two = collect_links(
-            [str(tmp_path / "RC_1.zst")], str(tmp_path / "two"), LinkSettings(), Run(engine, run.console)
-        )
+    one = collect(tmp_path / "RC_1.zst", out="one")
+    two = collect(tmp_path / "RC_1.zst", out="two", by=two_workers)
     assert one.hash == two.hash
     assert counts_of(one)["records_in"] == 5001
     assert counts_of(one)["dropped"]["no_link"] == 2000
 
 
-def test_plain_urls_need_a_score_and_a_time(tmp_path: Path, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_plain_urls_need_a_score_and_a_time(
+    collect: Any, links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "urls.txt").write_text(f"{URL}\nhttp://b.com/\n")
-    assert webtext(["crawl", "links", str(tmp_path / "urls.txt"), "--out", str(tmp_path / "none")]) == 0
+    assert links_verb(tmp_path / "urls.txt") == 0
     error = capfd.readouterr().err
     assert "kept 0 of 2 records" in error
     assert "--default-score" in error
     (tmp_path / "links.jsonl").write_text(json.dumps({"link": URL, "score": 5, "created": 1}))
-    assert webtext(["crawl", "links", str(tmp_path / "links.jsonl"), "--out", str(tmp_path / "no")]) == 0
+    assert links_verb(tmp_path / "links.jsonl") == 0
     assert "1 is 'null_url'\n  a list's links must be in its column 'url'" in capfd.readouterr().err
-    settings = LinkSettings(default_score=3)
-    links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "some"), settings, run)
+    links = collect(tmp_path / "urls.txt", default_score=3)
     assert counts_of(links)["dropped"] == {"null_created": 2}
-    settings = LinkSettings(default_score=3, default_created="2017-06-01T00:00:00Z")
-    links = collect_links([str(tmp_path / "urls.txt")], str(tmp_path / "all"), settings, run)
+    links = collect(tmp_path / "urls.txt", default_score=3, default_created="2017-06-01T00:00:00Z")
     assert [(row["karma"], row["first_created"]) for row in rows_of(links)] == [(3, 1496275200)] * 2
     with pytest.raises(ConfigError, match="default_created = 'soon'"):
         LinkSettings(default_created="soon")
 
 
-def test_a_file_read_by_another_source_is_read_again(tmp_path: Path, run: Run) -> None:
+def test_a_file_read_by_another_source_is_read_again(collect: Any, tmp_path: Path) -> None:
     (tmp_path / "RS_1").write_text(submission("1", URL) + "\n")
-    first = collect_links([str(tmp_path / "RS_1")], str(tmp_path / "out"), LinkSettings(), run)
+    first = collect(tmp_path / "RS_1", out="out")
     assert rows_of(first)[0]["posts"][0]["source"] == "reddit"
-    again = collect_links([str(tmp_path / "RS_1")], str(tmp_path / "out"), LinkSettings(source="jsonl"), run)
+    again = collect(tmp_path / "RS_1", out="out", source="jsonl")
     assert rows_of(again)[0]["posts"][0]["source"] == "list"
 
 
@@ -302,12 +278,12 @@ def test_a_references_parts() -> None:
             Reference.parse(bad)
 
 
-def test_a_datasets_column_gives_the_links_of_all_splits_in_any_folder(tmp_path: Path, run: Run) -> None:
+def test_a_datasets_column_gives_the_links_of_all_splits_in_any_folder(collect: Any, tmp_path: Path) -> None:
     name = f"huggingface:{dataset(tmp_path / 'set')}:link"
-    links = collect_links([name], str(tmp_path / "out"), LinkSettings(default_score=3), run)
+    links = collect(name, out="out", default_score=3)
     assert counts_of(links) == {"records_in": 4, "kept": 3, "dropped": {"null_url": 1}, "failed": {}}
-    rows = {row["url"]: row["posts"][0] for row in rows_of(links)}
-    assert {url: (post["score"], post["created"]) for url, post in rows.items()} == {
+    first_posts = {url: row["posts"][0] for url, row in by_url(links).items()}
+    assert {url: (post["score"], post["created"]) for url, post in first_posts.items()} == {
         URL: (5, 7),
         "http://b.com/?x&y": (3, 8),
         "http://c.com/": (4, 5),
@@ -317,7 +293,7 @@ def test_a_datasets_column_gives_the_links_of_all_splits_in_any_folder(tmp_path:
     assert source.part == str(pinned(name))
     (tmp_path / "elsewhere").mkdir()
     moved = (tmp_path / "set").rename(tmp_path / "elsewhere/set")
-    again = collect_links([f"huggingface:{moved}:link"], str(tmp_path / "again"), LinkSettings(default_score=3), run)
+    again = collect(f"huggingface:{moved}:link", out="again", default_score=3)
     assert again.hash == links.hash
 
 
@@ -331,12 +307,12 @@ def test_a_dataset_of_json_lines_is_read_too(tmp_path: Path) -> None:
     assert rows == [(i, (i, {"url": f"http://a.com/{i}", "score": i})) for i in range(3)]
 
 
-def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(tmp_path: Path, run: Run) -> None:
+def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(collect: Any, tmp_path: Path) -> None:
     raw = pa.array([b"http://a.com/", b"http://b.com/\xe9", b"http://c.com/"], pa.binary())
     urls = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     (tmp_path / "set").mkdir()
     pq.write_table(pa.table({"url": urls, "karma": [5, 5, 5], "created": [1, 2, 3]}), tmp_path / "set/train.parquet")
-    links = collect_links([f"huggingface:{tmp_path / 'set'}:url"], str(tmp_path / "out"), LinkSettings(), run)
+    links = collect(f"huggingface:{tmp_path / 'set'}:url", out="out")
     assert counts_of(links) == {"records_in": 3, "kept": 2, "dropped": {}, "failed": {"not_utf8": 1}}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,15 +15,12 @@ import aiohttp
 import pytest
 import uvloop
 from aiohttp.http_exceptions import HttpProcessingError
+from hostile_answers import answer
+from test_hostile_tls import Authority
 
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
 from webtext.crawl.exchange.connections import Connections, guarded_session
 from webtext.crawl.exchange.resolver import PinnedResolver
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from hostile_answers import answer  # noqa: E402
-from test_hostile_tls import Authority  # noqa: E402
 
 WRONG = answer(b"<html>wrong page")
 NO_HTTP = b"\x00\xff hello"

@@ -13,13 +13,10 @@ from typing import Any
 import brotli
 import pytest
 import zstandard
+from warc_exchanges import bodies_by_fastwarc, bodies_by_warcio
 
 from webtext.base.archives.reader import read_response_at, read_responses
 from webtext.base.parts.partset import PartSet
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warc_exchanges import bodies_by_fastwarc, bodies_by_warcio  # noqa: E402
 
 MIB = 1 << 20
 TEXT = ("<html><head><title>déjà vu</title></head><body>" + "<p>many words ćžš</p>" * 3000 + "</body></html>").encode()
@@ -68,7 +65,7 @@ Store = Callable[[Sequence[str]], tuple[PartSet, dict[str, str]]]
 
 
 @pytest.fixture
-def store(crawl: Any, web: Any, make_links: Callable[..., str], tmp_path: Path) -> Store:
+def store(crawl: Any, web: Any, tmp_path: Path) -> Store:
     """Crawl a page in each of these codings. Returns the set, and the URLs by coding."""
 
     def run(codings: Sequence[str]) -> tuple[PartSet, dict[str, str]]:
@@ -78,7 +75,7 @@ def store(crawl: Any, web: Any, make_links: Callable[..., str], tmp_path: Path) 
             for is_chunked in (False, True) if name in CHUNKED else (False,):
                 label = f"{name}, chunked" if is_chunked else name
                 names[web.plant(f"/{len(names)}", answer(pack(marked(label)), coding, is_chunked=is_chunked))] = label
-        crawl(make_links(list(names)), tmp_path / "pages", max_bytes=MIB)
+        crawl(list(names), max_bytes=MIB)
         return PartSet.open(str(tmp_path / "pages"), "pages"), names
 
     return run

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,12 @@ from fastwarc.warc import ArchiveIterator as FastIterator
 from fastwarc.warc import WarcRecordType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from warc_exchanges import BODY, bodies_by_fastwarc, bodies_by_warcio, exchange, write
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.crawl.exchange.messages import Exchange
 from webtext.crawl.pages.cdxj import read_index_line
 from webtext.crawl.visits.sniff import identified_type, media_type
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from warc_exchanges import BODY, bodies_by_fastwarc, bodies_by_warcio, exchange, write  # noqa: E402
 
 
 def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: Path) -> None:

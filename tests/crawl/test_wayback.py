@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from local_wayback import ARCHIVE, LocalWayback
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.base.errors import ConfigError, NetworkError
 from webtext.crawl.archives import server as archive_server
 from webtext.crawl.archives.wayback import original_headers
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from local_wayback import ARCHIVE, LocalWayback  # noqa: E402
-
 MakeLinks = Callable[..., str]
 VOTED = "19700101000001"  # as in `make_links`
-
-
-@pytest.fixture
-def wayback(web: Any) -> LocalWayback:
-    return LocalWayback(web)
 
 
 def records(folder: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
@@ -41,13 +32,11 @@ def records(folder: Path) -> list[tuple[Any, list[tuple[str, str]], bytes]]:
     return found
 
 
-def test_the_capture_nearest_to_the_vote_is_stored_unchanged(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_capture_nearest_to_the_vote_is_stored_unchanged(wayback: LocalWayback, tmp_path: Path) -> None:
     url = wayback.web.url("/page?q=1")
     wayback.page(url, "20200101000000", "<html>late</html>")
     wayback.page(url, "19990101000000", "<html>near</html>", "X-Archive-Orig-Content-Length: 7")
-    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings).values()
+    [row] = wayback.crawl([url]).values()
     assert (row["outcome"], row["source"], row["status"], row["final_url"]) == ("fetched", "wayback", 200, url)
     assert (row["captured"], row["voted"], row["requests"], row["cause"]) == (915148800, 1, 2, None)
     [(warc, http, body)] = records(tmp_path / "pages")
@@ -62,74 +51,62 @@ def test_the_capture_nearest_to_the_vote_is_stored_unchanged(
     assert (query["url"], query["closest"], query["sort"], query["output"]) == ([url], [VOTED], ["closest"], ["json"])
 
 
-def test_the_newest_capture_before_a_moment_can_be_chosen(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_newest_capture_before_a_moment_can_be_chosen(wayback: LocalWayback) -> None:
     url = wayback.web.url("/page")
     for timestamp in ("19990101000000", "20100101000000", "20180101000000"):
         wayback.page(url, timestamp, timestamp)
-    [row] = crawl(make_links([url]), tmp_path / "p", **wayback.settings, archive_before="2018-01-01").values()
+    [row] = wayback.crawl([url], "p", archive_before="2018-01-01").values()
     assert row["captured"] == 1262304000
     assert wayback.asked()[0]["to"] == ["20171231235959"]
-    [row] = crawl(make_links([url]), tmp_path / "q", **wayback.settings, archive_before="1998-01-01").values()
+    [row] = wayback.crawl([url], "q", archive_before="1998-01-01").values()
     assert row["reason"] == "not_archived"
 
 
-def test_an_opt_out_in_a_replayed_page_is_obeyed(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_opt_out_in_a_replayed_page_is_obeyed(wayback: LocalWayback) -> None:
     url = wayback.web.url("/page")
     wayback.page(url, "19990101000000", "<html><head><meta name=robots content=noindex></head><body>")
-    [row] = crawl(make_links([url]), tmp_path / "p", **wayback.settings).values()
+    [row] = wayback.crawl([url], "p").values()
     assert (row["outcome"], row["reason"]) == ("refused", "noindex_meta")
 
 
-def test_redirects_are_followed_inside_the_archive(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_redirects_are_followed_inside_the_archive(wayback: LocalWayback, tmp_path: Path) -> None:
     start, end = wayback.web.url("/start"), wayback.web.url("/end", 2)
     replay = wayback.settings["wayback_replay"]
     wayback.page(start, "19990101000000", b"", f"Location: {replay}/19990102000000id_/{end}", status="302 Found")
     wayback.page(end, "19990105000000", "<html>end</html>")
-    [row] = crawl(make_links([start]), tmp_path / "pages", **wayback.settings).values()
+    [row] = wayback.crawl([start]).values()
     assert (row["outcome"], row["final_url"], row["redirects"]) == ("fetched", end, [start])
     assert row["captured"] == 915494400
     assert [body for *_, body in records(tmp_path / "pages")] == [b"<html>end</html>"]
 
 
-def test_a_captured_redirect_to_another_link_is_left_to_that_link(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_captured_redirect_to_another_link_is_left_to_that_link(wayback: LocalWayback) -> None:
     start, end = wayback.web.url("/start"), wayback.web.url("/end")
     wayback.page(start, "19990101000000", b"", f"X-Archive-Orig-Location: {end}", status="301 Moved Permanently")
     wayback.page(end, "19990105000000")
-    rows = crawl(make_links([start, end]), tmp_path / "pages", **wayback.settings)
+    rows = wayback.crawl([start, end])
     assert (rows[start]["outcome"], rows[start]["final_url"]) == ("linked", end)
     assert rows[end]["outcome"] == "fetched"
 
 
-def test_the_archive_may_redirect_to_a_neighbouring_capture(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_archive_may_redirect_to_a_neighbouring_capture(wayback: LocalWayback) -> None:
     url, replay = wayback.web.url("/page"), wayback.settings["wayback_replay"]
     wayback.capture(url, "19990101000000")
     path = f"/web/19990101000000id_/{url}"
     wayback.web.page(path, b"", f"Location: {replay}/20010101000000id_/{url}", host=ARCHIVE, status="302 Found")
     wayback.replay(url, "20010101000000", "<html>neighbour</html>")
-    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings).values()
+    [row] = wayback.crawl([url]).values()
     assert (row["outcome"], row["captured"], row["redirects"]) == ("fetched", 978307200, [])
 
 
-def test_the_current_robots_txt_applies_to_archived_pages(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_current_robots_txt_applies_to_archived_pages(wayback: LocalWayback) -> None:
     web = wayback.web
     closed, ai, open_ = web.url("/secret"), web.url("/ai", 2), web.url("/open")
     web.page("/robots.txt", "User-agent: *\nDisallow: /secret", "Content-Type: text/plain")
     web.page("/robots.txt", "User-agent: GPTBot\nDisallow: /", "Content-Type: text/plain", host=2)
     for url in (closed, ai, open_):
         wayback.page(url, "19990101000000")
-    rows = crawl(make_links([closed, ai, open_]), tmp_path / "pages", **wayback.settings)
+    rows = wayback.crawl([closed, ai, open_])
     assert (rows[closed]["outcome"], rows[closed]["reason"]) == ("refused", "robots_disallowed")
     assert (rows[ai]["outcome"], rows[ai]["reason"]) == ("refused", "robots_disallowed_ai_training")
     assert rows[open_]["outcome"] == "fetched"
@@ -139,16 +116,14 @@ def test_the_current_robots_txt_applies_to_archived_pages(
     assert web.paths() == [], "the live site was asked for more than its robots.txt"
 
 
-def test_opt_outs_that_are_not_obeyed_are_recorded(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_opt_outs_that_are_not_obeyed_are_recorded(wayback: LocalWayback) -> None:
     url = wayback.web.url("/a")
     wayback.web.page("/robots.txt", "User-agent: *\nDisallow: /", "Content-Type: text/plain")
     wayback.page(url, "19990101000000", "<html>", "X-Archive-Orig-X-Robots-Tag: noai")
     obey = {"obey_robots": False, "obey_noai": False}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings, **obey).values()
+    [row] = wayback.crawl([url], **obey).values()
     assert (row["outcome"], row["opt_outs"]) == ("fetched", ["robots_disallowed", "noai_header"])
-    [row] = crawl(make_links([url]), tmp_path / "more", **wayback.settings, obey_robots=False).values()
+    [row] = wayback.crawl([url], "more", obey_robots=False).values()
     assert row["reason"] == "noai_header"
 
 
@@ -170,12 +145,10 @@ def test_headers_of_the_archive_are_dropped() -> None:
     ]
 
 
-def test_a_body_that_the_archive_compresses_is_stored_compressed(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_body_that_the_archive_compresses_is_stored_compressed(wayback: LocalWayback, tmp_path: Path) -> None:
     url = wayback.web.url("/a")
     wayback.page(url, "19990101000000", gzip.compress(b"<html>packed</html>"), "Content-Encoding: gzip")
-    crawl(make_links([url]), tmp_path / "pages", **wayback.settings)
+    wayback.crawl([url])
     assert [body for *_, body in records(tmp_path / "pages")] == [b"<html>packed</html>"]
 
 
@@ -190,19 +163,15 @@ BAD_INDEXES = [
 
 
 @pytest.mark.parametrize("body", BAD_INDEXES, ids=range(len(BAD_INDEXES)))
-def test_an_invalid_answer_of_the_index_is_a_counted_failure(
-    body: bytes, crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_invalid_answer_of_the_index_is_a_counted_failure(body: bytes, wayback: LocalWayback) -> None:
     cdx = wayback.web.page("/index", body, host=ARCHIVE)
     wayback.web.answer = lambda host, path: wayback._web_answer(host, path.partition("?")[0])
-    settings = wayback.settings | {"wayback_cdx": cdx}
-    [row] = crawl(make_links([wayback.web.url("/a")]), tmp_path / "pages", **settings).values()
+    settings = {"wayback_cdx": cdx}
+    [row] = wayback.crawl([wayback.web.url("/a")], **settings).values()
     assert row["reason"] in ("archive_damaged", "not_archived")
 
 
-def test_the_archive_s_own_answers_are_not_pages(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_archive_s_own_answers_are_not_pages(wayback: LocalWayback) -> None:
     web = wayback.web
     urls = [web.url(path) for path in ("/error", "/blocked", "/elsewhere", "/large", "/image", "/gone")]
     for url in urls:
@@ -213,28 +182,26 @@ def test_the_archive_s_own_answers_are_not_pages(
     web.page(elsewhere, b"", "Location: http://10.0.0.1/", host=ARCHIVE, status="302 Found")
     wayback.replay(urls[3], "19990101000000", b"x" * 100_001)
     wayback.replay(urls[4], "19990101000000", b"\x89PNG\r\n\x1a\n")
-    rows = crawl(make_links(urls), tmp_path / "pages", **wayback.settings)
+    rows = wayback.crawl(urls)
     reasons = [rows[url]["reason"] for url in urls]
     assert reasons == ["not_archived"] * 3 + ["too_large", "not_text", "not_archived"]
 
 
-def test_another_spelling_of_the_url_is_taken_without_a_better_one(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_another_spelling_of_the_url_is_taken_without_a_better_one(wayback: LocalWayback) -> None:
     """A trailing slash has the same key. If the other spelling is itself a link, that link has the page."""
     url, other = wayback.web.url("/a"), wayback.web.url("/a/")
     wayback.capture(url, "19990101000000", original=other)
     wayback.replay(other, "19990101000000", "<html>slash</html>")
-    [row] = crawl(make_links([url]), tmp_path / "one", **wayback.settings).values()
+    [row] = wayback.crawl([url], "one").values()
     assert (row["outcome"], row["final_url"]) == ("fetched", other)
     wayback.capture(other, "19990101000000")
-    rows = crawl(make_links([url, other]), tmp_path / "two", **wayback.settings)
+    rows = wayback.crawl([url, other], "two")
     assert (rows[url]["outcome"], rows[url]["final_url"]) == ("linked", other)
     assert rows[other]["outcome"] == "fetched"
 
 
 def test_a_busy_archive_is_retried_more_slowly_and_then_left_alone(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wayback: LocalWayback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive_server, "RETRY_SECONDS", 0.005)
     url = wayback.web.url("/a")
@@ -249,22 +216,20 @@ def test_a_busy_archive_is_retried_more_slowly_and_then_left_alone(
         return wayback._answer(host, path)
 
     wayback.web.answer = answer
-    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings).values()
+    [row] = wayback.crawl([url]).values()
     assert (row["outcome"], row["requests"]) == ("fetched", 4)
     n_busy = 1_000_000
     urls = [wayback.web.url(f"/{i}") for i in range(10)]
     with pytest.raises(NetworkError, match=r"does not answer: archive_unavailable: HTTP status 429\n.*same command"):
-        crawl(make_links(urls), tmp_path / "more", **wayback.settings)
+        wayback.crawl(urls, "more")
     n_busy = 0
-    rows = crawl(make_links(urls), tmp_path / "more", **wayback.settings)
+    rows = wayback.crawl(urls, "more")
     reasons = [row["reason"] for row in rows.values()]
     assert reasons.count("archive_unavailable") < archive_server.MAX_LOST
     assert reasons.count("archive_unavailable") + reasons.count("not_archived") == 10
 
 
-def test_sources_are_tried_in_order_and_the_row_names_the_last(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_sources_are_tried_in_order_and_the_row_names_the_last(wayback: LocalWayback, make_links: MakeLinks) -> None:
     web = wayback.web
     archived, living, both, neither = (web.url(path) for path in ("/archived", "/living", "/both", "/neither"))
     for url in (archived, both):
@@ -272,47 +237,41 @@ def test_sources_are_tried_in_order_and_the_row_names_the_last(
     for path in ("/living", "/both"):
         web.page(path, "<html>living</html>")
     links = make_links([archived, living, both, neither])
-    first = crawl(links, tmp_path / "first", **wayback.settings | {"sources": ("wayback,web",)})
+    first = wayback.crawl(links, "first", **{"sources": ("wayback,web",)})
     assert [first[url]["source"] for url in (archived, living, both, neither)] == ["wayback", "web", "wayback", "web"]
     assert (first[living]["cause"], first[living]["requests"]) == ("wayback: not_archived", 2)
     assert (first[neither]["reason"], first[neither]["cause"]) == ("http_404", "wayback: not_archived")
-    second = crawl(links, tmp_path / "second", **wayback.settings | {"sources": ("web", "wayback")})
+    second = wayback.crawl(links, "second", **{"sources": ("web", "wayback")})
     assert [second[url]["source"] for url in (archived, living, both, neither)] == ["wayback", "web", "web", "wayback"]
     assert (second[neither]["reason"], second[neither]["cause"]) == ("not_archived", "web: http_404")
     assert second[archived]["cause"] == "web: http_404"
 
 
-def test_an_opt_out_applies_to_every_source(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_opt_out_applies_to_every_source(wayback: LocalWayback) -> None:
     url = wayback.web.page("/a", "x", "X-Robots-Tag: noai")
     wayback.page(url, "19990101000000")
-    [row] = crawl(make_links([url]), tmp_path / "p", **wayback.settings | {"sources": ("web", "wayback")}).values()
+    [row] = wayback.crawl([url], "p", **{"sources": ("web", "wayback")}).values()
     assert (row["reason"], row["source"]) == ("noai_header", "web")
     assert wayback.asked() == []
 
 
-def test_the_archive_s_url_may_be_spelled_in_any_way(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_the_archive_s_url_may_be_spelled_in_any_way(wayback: LocalWayback) -> None:
     url = wayback.web.url("/a")
     wayback.page(url, "19990101000000")
     settings = {name: value.replace("http://", "HTTP://") for name, value in wayback.settings.items() if "way" in name}
     with pytest.raises(ConfigError, match="expected an http"):
-        crawl(make_links([url]), tmp_path / "no", **wayback.settings | settings)
+        wayback.crawl([url], "no", **settings)
     settings = {"wayback_replay": wayback.settings["wayback_replay"].replace("127.0.0.8", "127.8") + "/"}
-    [row] = crawl(make_links([url]), tmp_path / "pages", **wayback.settings | settings).values()
+    [row] = wayback.crawl([url], **settings).values()
     assert row["outcome"] == "fetched"
     with pytest.raises(ConfigError, match="expected URLs with a host"):
-        crawl(make_links([url]), tmp_path / "bad", **wayback.settings | {"wayback_cdx": "http://"})
+        wayback.crawl([url], "bad", **{"wayback_cdx": "http://"})
 
 
-def test_a_forbidden_archive_is_never_asked(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
-    settings = wayback.settings | {"wayback_cdx": "http://10.0.0.1/cdx"}
+def test_a_forbidden_archive_is_never_asked(wayback: LocalWayback) -> None:
+    settings = {"wayback_cdx": "http://10.0.0.1/cdx"}
     with pytest.raises(NetworkError, match="are not allowed: contact_missing"):
-        crawl(make_links([wayback.web.url("/a")]), tmp_path / "pages", **settings)
+        wayback.crawl([wayback.web.url("/a")], **settings)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +292,7 @@ def test_inconsistent_settings_are_rejected(settings: dict[str, Any], message: s
 
 
 def test_real_answers_of_the_wayback_machine_are_parsed(
-    shared_data: Path, crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path, monkeypatch: Any
+    shared_data: Path, wayback: LocalWayback, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """The answers of the index and the replay for commoncrawl.org in 2008, as recorded by cdx_toolkit."""
     answers = [
@@ -356,21 +315,19 @@ def test_real_answers_of_the_wayback_machine_are_parsed(
 
     wayback.web.answer = answer
     link = "http://commoncrawl.org/"
-    settings = wayback.settings | {"contact": "https://example.org/", "allow_address": ("127.0.0.0/8",)}
+    settings = {"contact": "https://example.org/", "allow_address": ("127.0.0.0/8",)}
     settings |= {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False}
-    [row] = crawl(make_links([link]), tmp_path / "pages", **settings).values()
+    [row] = wayback.crawl([link], **settings).values()
     assert (row["outcome"], row["final_url"], row["captured"]) == ("fetched", "http://www.commoncrawl.org/", 1206677683)
     [(_, http, stored)] = records(tmp_path / "pages")
     assert stored == body
     assert dict(http)["server"] == "Apache"
 
 
-def test_a_redirect_to_another_spelling_of_itself_is_followed_once(
-    crawl: Any, wayback: LocalWayback, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_redirect_to_another_spelling_of_itself_is_followed_once(wayback: LocalWayback) -> None:
     """The index returns the same list for both spellings, with only the redirect in it."""
     link, slash = wayback.web.url("/a"), wayback.web.url("/a/")
     wayback.page(link, "19990101000000", "", f"X-Archive-Orig-Location: {slash}", status="301 Moved")
     wayback.capture(slash, "19990101000000", "301", original=link)
-    [row] = crawl(make_links([link]), tmp_path / "pages", **wayback.settings).values()
+    [row] = wayback.crawl([link]).values()
     assert (row["reason"], row["redirects"], row["requests"]) == ("not_archived", [link], 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import lzma
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import tiktoken
 
-from webtext.tokenizer import Tokenizer
+from webtext.tokenizer import Tokenizer, _bpe
 
 TIKTOKEN_GPT2_PATTERN = (
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""  # tiktoken 0.14, r50k
@@ -28,6 +29,12 @@ def tiktoken_of(path: Path, pattern: str = TIKTOKEN_GPT2_PATTERN) -> tiktoken.En
         mergeable_ranks=load_tiktoken_bpe(str(path)),
         special_tokens={"<|endoftext|>": 50256},
     )
+
+
+def native_pieces(text: str | bytes, pattern: str = "gpt2", version: str = "16.0.0") -> list[bytes]:
+    """Return the pieces that the native scanner of a named pattern cuts a text into."""
+    data = text.encode() if isinstance(text, str) else text
+    return [data[a:b] for a, b in itertools.pairwise([0, *_bpe.piece_ends(data, pattern, version).tolist()])]
 
 
 @pytest.fixture(scope="session")

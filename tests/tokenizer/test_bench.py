@@ -120,6 +120,7 @@ def test_documents_are_whole_lines_and_hostile_texts_are_as_long_as_asked(bench:
     assert all(text.encode() for text in made.values())
 
 
+@pytest.mark.slow
 def test_one_quick_row_runs_with_the_peers_that_are_here_and_all_bytes_are_right(
     shared_data: Path, tmp_path: Path
 ) -> None:

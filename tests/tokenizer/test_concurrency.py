@@ -120,6 +120,7 @@ def test_a_forked_child_encodes_while_the_parent_was_encoding(small: Tokenizer) 
     assert results == [small.encode(text) for text in SAMPLES * 4]
 
 
+@pytest.mark.slow
 def test_no_lock_is_held_over_any_of_many_forks(small: Tokenizer) -> None:
     """Each child encodes with two threads; an alarm kills it if it waits forever."""
     expected = small.encode_batch(SAMPLES)

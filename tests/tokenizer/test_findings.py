@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
@@ -70,6 +70,7 @@ def test_a_sound_vocabulary_has_no_remarks(gpt2: Tokenizer, small: Tokenizer) ->
     assert gpt2.remarks == small.remarks == ()
 
 
+@pytest.mark.slow
 def test_cl100k_has_only_unused_ids(shared_data: Path) -> None:
     """tiktoken_ext/openai_public.py: special tokens at 100257-100260 and 100276."""
     tokenizer = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
@@ -81,7 +82,6 @@ vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(ranks=vocabularies, text=st.text("abc", max_size=30))
 def test_ranks_are_a_list_of_merges_unless_something_is_found(ranks: Vocabulary, text: str) -> None:
     """The theorem in findings.py: if no token needs a larger one, both rules return the same ids for every text."""
@@ -90,7 +90,6 @@ def test_ranks_are_a_list_of_merges_unless_something_is_found(ranks: Vocabulary,
     assert same or larger_first(ranks)
 
 
-@settings(deadline=None, max_examples=200)
 @given(
     ranks=vocabularies,
     pairs=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=12),

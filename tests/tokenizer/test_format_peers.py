@@ -28,7 +28,7 @@ UGLY = [
     "\u00a0\u00a0y \u3000\u2003z",
     "x" * 1000 + " " * 1000 + "=" * 1000,
 ]
-PUBLISHED = ("r50k_base", "cl100k_base", "o200k_base")
+PUBLISHED = ["r50k_base", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cl100k_base", "o200k_base"))]
 
 
 @pytest.fixture(scope="module", params=PUBLISHED)
@@ -55,8 +55,11 @@ def test_tokenizers_reads_openais_vocabularies_as_we_write_them(
     assert [encoding.ids for encoding in theirs.encode_batch(texts)] == [
         published.encode(text, allowed_special="all") for text in texts
     ]
+    ids = published.encode("a <|endoftext|> b", allowed_special="all")
+    assert theirs.decode(ids, skip_special_tokens=False) == "a <|endoftext|> b"
 
 
+@pytest.mark.slow
 def test_transformers_reads_what_we_write(gpt2: Tokenizer, tmp_path: Path, corpus_slice: Callable[[str], str]) -> None:
     transformers: Any = pytest.importorskip("transformers")
     gpt2.save(tmp_path / "tokenizer.json")

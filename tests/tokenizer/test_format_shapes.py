@@ -96,11 +96,7 @@ def gpt2_of_hugging_face() -> Json:
     return file
 
 
-SHAPES: dict[str, Callable[[], Json]] = {
-    "Llama 3": llama3,
-    "Qwen 2": qwen2,
-    "GPT-2": gpt2_of_hugging_face,
-}
+SHAPES: dict[str, Callable[[], Json]] = {"Llama 3": llama3, "Qwen 2": qwen2, "GPT-2": gpt2_of_hugging_face}
 TEXTS = [
     *SAMPLES,
     "a<think>b <|im_start|>\n\n    x",

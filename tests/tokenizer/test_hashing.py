@@ -47,6 +47,7 @@ def colliding_words(n: int) -> list[bytes]:
     return [word.tobytes() for word in np.concatenate(found)[:n]]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear_time")
 def test_words_chosen_to_collide_are_counted_as_fast_as_others() -> None:
     """600,000 words for 2**16 of a table's 2**20 slots took 1.6 * 10**11 probes (minutes); now they take a second."""

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,7 @@ def ranked(tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(Vocabulary(tokens=tokenizer._vocabulary.tokens, merges=None, whole_pieces=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(st.integers(0, 30), st.text(LETTERS, min_size=60, max_size=110), st.integers(10, 12))
 def test_windows_equal_merging_the_complete_piece(seed: int, text: str, times: int) -> None:
@@ -39,7 +41,7 @@ def test_windows_equal_merging_the_complete_piece(seed: int, text: str, times: i
     assert by_rank.encode(text) == reference.encode(by_rank._vocabulary, text)
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(st.integers(0, 10), st.text(LETTERS, min_size=3, max_size=9), st.integers(8, 180))
 def test_windows_equal_it_for_repetitive_pieces(seed: int, text: str, times: int) -> None:
     tokenizer = trained(seed)
@@ -56,7 +58,7 @@ def test_tokens_longer_than_any_window_are_found() -> None:
         assert tokenizer.decode(ids) == "a" * n_bytes
 
 
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(st.permutations(range(12)), st.text(LETTERS, min_size=130, max_size=150))
 def test_merges_in_an_untrained_order_are_applied_exactly(order: list[int], text: str) -> None:
     base = trained(1, 268)

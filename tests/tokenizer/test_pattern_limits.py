@@ -105,6 +105,7 @@ def test_possessive_and_atomic_repetitions_are_accepted(expression: str) -> None
     regex.compile(expression)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("linear_time")
 @settings(max_examples=300)
 @given(expression=expressions)

@@ -101,7 +101,7 @@ def is_accepted(check: Callable[[], object]) -> bool:
     return True
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(expression=expressions, texts=texts)
 def test_tokenizers_cuts_like_us_with_our_expressions(expression: str, texts: list[str]) -> None:
     assume(is_accepted(lambda: check_pattern(expression)))
@@ -111,7 +111,7 @@ def test_tokenizers_cuts_like_us_with_our_expressions(expression: str, texts: li
         assert theirs(pre_tokenizer, text) == list(cut(expression, text))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(expression=expressions, texts=texts)
 def test_we_cut_like_tokenizers_with_others_expressions(expression: str, texts: list[str]) -> None:
     assume(is_accepted(lambda: pattern_of(foreign(expression), "x")))

@@ -6,16 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from webtext.tokenizer import _bpe, _trainer
+from webtext.tokenizer import _bpe
 from webtext.tokenizer.patterns.named import GPT2, REGEXES, cut
 from webtext.tokenizer.text import readable
+
+from .conftest import native_pieces
 
 NASTY = st.text(st.sampled_from(list("aBs1 9'/!\n\r\t。京é\u0301\xa0\u3000²Ⅷʰ")), max_size=24)
 
 
 def safe_places(text: bytes) -> list[int]:
-    places = {_trainer.safe_cut(text, at) for at in range(len(text) + 1)} - {len(text)}
-    return sorted(places)
+    """Return every position that is the last safe one before some end, inside a character or not."""
+    return sorted({_bpe.last_safe_cut(bytearray(text), 0, 0, end) for end in range(len(text) + 1)} - {0})
 
 
 @pytest.mark.parametrize(
@@ -41,9 +43,9 @@ def test_safe_places_are_those_of_the_rule(text: str, places: list[int]) -> None
 @example(text="a/\n/b\n!c \n d")
 def test_both_parts_have_the_pieces_of_the_complete_text(pattern: str, text: str) -> None:
     data = text.encode()
-    whole = _bpe.split(data, pattern)
+    whole = native_pieces(data, pattern)
     for place in safe_places(data):
-        assert [*_bpe.split(data[:place], pattern), *_bpe.split(data[place:], pattern)] == whole, place
+        assert [*native_pieces(data[:place], pattern), *native_pieces(data[place:], pattern)] == whole, place
 
 
 @given(text=st.lists(st.sampled_from([b"a", b" ", b"\n", b"!", b"\xff", b"\xe4\xba", b"\xc3\xa9", b"\x80", b"7"])))
@@ -54,8 +56,9 @@ def test_invalid_bytes_are_cut_safely_too(text: list[bytes]) -> None:
         assert [*cut(GPT2, readable(data[:place])), *cut(GPT2, readable(data[place:]))] == whole
 
 
-def test_the_next_safe_position_is_the_first_at_or_after() -> None:
-    text = b"one two three"
-    assert [_trainer.safe_cut(text, at) for at in (0, 3, 4, 7, 8)] == [3, 3, 7, 7, 13]
-    with pytest.raises(ValueError, match="after the end of the text"):
-        _trainer.safe_cut(text, 14)
+def test_the_last_safe_position_is_between_two_places() -> None:
+    text = bytearray(b"one two three")
+    places = [(0, 3), (0, 4), (3, 4), (4, 7), (0, 13)]
+    assert [_bpe.last_safe_cut(text, 0, at, end) for at, end in places] == [0, 3, 3, 0, 7]
+    with pytest.raises(ValueError, match="places must rise in the data"):
+        _bpe.last_safe_cut(text, 0, 4, 14)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
@@ -34,6 +34,7 @@ def test_special_tokens_in_text_are_text_unless_allowed(small: Tokenizer) -> Non
     assert small.decode(small.encode(text, "all")) == text
 
 
+@settings(max_examples=50)
 @given(texts, allowed_sets)
 def test_a_text_is_cut_at_special_tokens_the_longest_first(
     tokenizer: Tokenizer, text: str, allowed: str | list[str]

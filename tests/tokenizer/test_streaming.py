@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError
@@ -43,6 +43,7 @@ def streamed(tokenizer: Tokenizer, parts: Sequence[str | bytes], allowed: str | 
     return ids + stream.finish()
 
 
+@settings(max_examples=50)
 @given(texts, st.lists(st.integers(0, 300), max_size=6), st.sampled_from([[], ["<a>"], "all"]))
 def test_chunks_of_str_have_the_ids_of_the_complete_text(
     tokenizer: Tokenizer, text: str, cuts: list[int], allowed: str | list[str]
@@ -50,6 +51,7 @@ def test_chunks_of_str_have_the_ids_of_the_complete_text(
     assert streamed(tokenizer, chunks(text, cuts), allowed) == tokenizer.encode(text, allowed)  # type: ignore[arg-type]
 
 
+@settings(max_examples=50)
 @given(
     texts.map(str.encode) | st.binary(max_size=40),
     st.lists(st.integers(0, 300), max_size=6),
@@ -61,6 +63,7 @@ def test_chunks_of_bytes_may_cut_characters(
     assert streamed(tokenizer, chunks(data, cuts), allowed) == tokenizer.encode(data, allowed)  # type: ignore[arg-type]
 
 
+@settings(max_examples=40)
 @given(st.text(alphabet=st.sampled_from("\ud83d\ude00 a\n"), max_size=12), st.lists(st.integers(0, 12), max_size=6))
 def test_chunks_may_cut_surrogate_pairs(tokenizer: Tokenizer, text: str, cuts: list[int]) -> None:
     assert streamed(tokenizer, chunks(text, cuts), []) == tokenizer.encode(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import pkgutil
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def test_gpt2_ids_of_known_texts(gpt2: Tokenizer) -> None:
 def test_ids_equal_those_of_tiktoken_and_decode_to_the_text(
     gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, corpus_slice: Callable[[str], str], name: str
 ) -> None:
-    text = corpus_slice(name)
+    text = corpus_slice(name)[:300_000]
     ids = gpt2.encode(text)
     assert ids == tiktoken_gpt2.encode_ordinary(text)
     assert gpt2.decode(ids) == text
@@ -56,7 +57,7 @@ def test_ids_and_offsets_equal_those_of_hf_tokenizers(
     model = models.BPE.from_file(str(shared_data / "gpt2/encoder.json"), str(shared_data / "gpt2/vocab.bpe"))
     reference = tokenizers.Tokenizer(model)
     reference.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    text = corpus_slice(name)[:300_000]
+    text = corpus_slice(name)[:50_000]
     lines = text.splitlines(keepends=True)
     expected = reference.encode_batch(lines)
     assert gpt2.encode_batch(lines) == [encoding.ids for encoding in expected]
@@ -130,7 +131,7 @@ PATHOLOGICAL = {
     "one letter": "a" * 10**6,
     "one sign": "^" * 10**6,
     "blanks": " " * 10**6,
-    "random digits": "".join(_RANDOM.choices("0123456789", k=10**6)),
+    "random digits": "".join(_RANDOM.choices("0123456789", k=300_000)),
     "line ends and blanks": "\n " * 500_000,
     "emoji": "😀" * 250_000,
     "letter and accent": "a\u0301" * 100_000,
@@ -138,11 +139,11 @@ PATHOLOGICAL = {
 
 
 @pytest.mark.usefixtures("linear_time")
-@pytest.mark.parametrize("name", PATHOLOGICAL)
+@pytest.mark.parametrize("name", ["random digits", *(pytest.param(n, marks=pytest.mark.slow) for n in PATHOLOGICAL)])
 def test_a_million_characters_without_a_cut_are_fast(
     gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding, name: str
 ) -> None:
-    """Quadratic merging would take hours; the measured time was at most 0.4 s."""
+    """Quadratic merging would take minutes to hours; the measured time was at most 0.4 s."""
     text = PATHOLOGICAL[name]
     ids = gpt2.encode_numpy(text)
     assert ids.tolist() == tiktoken_gpt2.encode_ordinary(text)
@@ -191,7 +192,9 @@ def test_a_special_token_cannot_take_the_id_of_another() -> None:
         Tokenizer(Vocabulary(tokens=[bytes([byte]) for byte in range(256)], merges=[], special_tokens={"<s>": 65}))
 
 
-@pytest.mark.parametrize("name", ["patterns", "text", "tokenizer", "vocabulary"])
-def test_examples_in_docstrings_hold(name: str) -> None:
-    module = importlib.import_module(f"webtext.tokenizer.{name}")
-    assert doctest.testmod(module).failed == 0
+def test_examples_in_docstrings_hold() -> None:
+    package = importlib.import_module("webtext.tokenizer")
+    names = [found.name for found in pkgutil.walk_packages(package.__path__, "webtext.tokenizer.")]
+    results = [doctest.testmod(importlib.import_module(name)) for name in names]
+    assert sum(found.attempted for found in results) > 15
+    assert not any(found.failed for found in results)

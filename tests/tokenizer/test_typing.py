@@ -98,6 +98,7 @@ def test_stubs_have_specific_types_and_docstrings(module: str) -> None:
         assert ast.get_docstring(function) or is_overload or is_special, f"{function.name} has no docstring"
 
 
+@pytest.mark.slow
 def test_a_users_program_has_the_types_it_expects(tmp_path: Path) -> None:
     """mypy reads the package through links, since it doesn't follow editable installs. `# E:` marks expected errors."""
     package = tmp_path / "packages" / "webtext"

@@ -211,6 +211,7 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_draws_the_page_and_runs_nothing(
     browser: Any, path: str, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import zygote  # noqa: E402
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for processes that tests start
 VOCAB_SIZE = 61  # 60 words and an end-of-text
 
 

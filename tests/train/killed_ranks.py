@@ -14,17 +14,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import small_runs
+from small_runs import flags, on_ranks, rows, small
 
 STEPS_A_KILL = 12
 """More than an attempt makes before its kill, so that the run does not end before the last one."""
 CALLS = 50
 SECONDS = 1800.0  # only a guard
-FLAGS = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
-)
-MORE = "--checkpoint-interval 4 --keep-checkpoints 1 --no-keep-best --eval-interval 8 --eval-windows 2 --dtype float32"
+HOW = {
+    "checkpoint_interval": 4, "keep_checkpoints": 1, "keep_best": False, "eval_interval": 8, "eval_windows": 2,
+    "dtype": "float32",
+}  # fmt: skip
 TORCHRUN = "--nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
 
 
@@ -66,30 +70,32 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
 
 def left(out: Path) -> dict[str, Any]:
     """Return the bytes of the last checkpoint's tensors, and each step's loss."""
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     files = {path.name: path.read_bytes() for path in (out / "checkpoints").glob("*/*.safetensors")}
-    return files | {"losses": [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows]}
+    return files | {"losses": [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows(out)]}
 
 
-def train(tokens: str, folder: Path, out: Path, kills: int, steps: int, seed: int) -> None:
-    """Run the training; with `kills`, under a torchrun that may restart exactly so often."""
-    flags = ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS.split(), *MORE.split()]
+def train_undisturbed(tokens: str, folder: Path, how: dict[str, Any]) -> None:
+    run = json.dumps([(tokens, str(folder / "model"), asdict(small(**how)))])
+    ended = on_ranks(2, Path(small_runs.__file__), folder, run)
+    assert [code for code, _ in ended] == [0, 0], ended
+
+
+def train_killed(tokens: str, folder: Path, how: dict[str, Any], kills: int, seed: int) -> None:
+    """Run the training under a torchrun that may restart exactly so often."""
+    command = ["train", "run", tokens, "--out", str(folder / "model"), *flags(**how)]
     torchrun = [str(Path(__file__).with_name("forking_torchrun.py")), *TORCHRUN.split()]
     torchrun += ["--max-restarts", str(kills), __file__, "child", str(folder), str(seed), str(kills)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with open(folder / "log", "w") as log:
-        code = subprocess.run(
-            [sys.executable, *torchrun, *flags], stdout=log, stderr=log, timeout=SECONDS, env=environment
-        ).returncode
-    assert code == 0, (folder / "log").read_text()[-20_000:]
+        ended = subprocess.run([sys.executable, *torchrun, *command], stdout=log, stderr=log, timeout=SECONDS)
+    assert ended.returncode == 0, (folder / "log").read_text()[-20_000:]
 
 
 def main(tokens: str, folder: Path, kills: int, seed: int = 0) -> None:
-    steps = STEPS_A_KILL * (kills + 1)
+    how = {"steps": STEPS_A_KILL * (kills + 1), **HOW}
     for name in ("whole", "killed"):
         (folder / name).mkdir(parents=True)
-    train(tokens, folder / "whole", folder / "whole/model", 0, steps, seed)
-    train(tokens, folder / "killed", folder / "killed/model", kills, steps, seed)
+    train_undisturbed(tokens, folder / "whole", how)
+    train_killed(tokens, folder / "killed", how, kills, seed)
     told = sorted((folder / "killed").glob("kill-*"), key=lambda path: int(path.name[5:]))
     for path in told:
         print(f"{path.name}: {path.read_text()}")

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_runs import flags, rows, saved_bytes
 
 from webtext.app.main import run
 from webtext.tokenizer import Tokenizer
 
-SHAPE = {"n-layer": 1, "n-head": 1, "n-embd": 16, "context": 16, "batch-size": 4, "steps": 5, "warmup-steps": 1}
-FLAGS = [word for name, value in SHAPE.items() for word in (f"--{name}", str(value))]
+FLAGS = flags(steps=5)
 
 
 def test_run_eval_and_export_in_a_row(tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,13 +43,11 @@ def test_a_run_that_prints_sample_texts_has_the_same_result(tmp_path: Path, caps
     assert run([*command, "--out", str(model)]) == 2
     assert "sample_interval is 2, but no tokenizer is given\n  add --tokenizer FILE" in capsys.readouterr().err
     assert run([*command, "--out", str(model), "--tokenizer", str(tokenizer)]) == 0
-    rows = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
-    texts = {row["step"]: row["sample"] for row in rows if "sample" in row}
+    texts = {row["step"]: row["sample"] for row in rows(model) if "sample" in row}
     assert list(texts) == [2, 4, 5]
     assert repr(texts[5]) in capsys.readouterr().err
     assert run([*command[:-2], "--out", str(tmp_path / "silent"), "--quiet"]) == 0
-    one, other = (folder / "checkpoints/step-000005/model-00000.safetensors" for folder in (model, tmp_path / "silent"))
-    assert one.read_bytes() == other.read_bytes()
+    assert saved_bytes(model, 5) == saved_bytes(tmp_path / "silent", 5)
 
 
 @pytest.mark.parametrize(

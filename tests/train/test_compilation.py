@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from small_runs import losses, small, train
+from torch import nn
 
 from webtext.base.errors import ConfigError, MachineError
-from webtext.base.run import Run
-from webtext.train import TrainSettings, train_model
+from webtext.train import TrainSettings
 from webtext.train.model.compilation import compiles
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-SETTINGS = TrainSettings(
-    n_layer=3, n_head=2, n_embd=32, context=16, batch_size=4, microbatch_size=2, steps=4, warmup_steps=1,
-    learning_rate=1e-2, eval_windows=2, eval_interval=2, checkpoint_interval=None, dtype="bfloat16", threads=1,
+SETTINGS = small(
+    n_layer=3, n_head=2, n_embd=32, steps=4, learning_rate=1e-2, eval_windows=2, eval_interval=2,
+    checkpoint_interval=None, dtype="bfloat16",
 )  # fmt: skip
 
 
@@ -36,14 +36,18 @@ def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -
         TrainSettings(compile="yes")
 
 
-def test_compiled_blocks_lose_what_others_lose_and_are_compiled_once(tokens: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_blocks_lose_what_others_lose_and_are_compiled_once(
+    backend: str, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """'eager' is torch.compile without the C++ compiler, which takes longest."""
+    compiled_by = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda block, **how: compiled_by(block, backend=backend, **how))
     torch.compiler.reset()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    losses = {}
     for name in ("on", "off"):
-        train_model(tokens, str(tmp_path / name), replace(SETTINGS, compile=name), Run.quiet())
-        rows = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
-        losses[name] = [row.get("loss", row.get("validation_loss")) for row in rows]
-    assert losses["on"] == pytest.approx(losses["off"], rel=1e-2)
-    assert len(losses["on"]) == 4 + 3
+        train(tokens, tmp_path / name, replace(SETTINGS, compile=name))
+    compiled, plain = losses(tmp_path / "on"), losses(tmp_path / "off")
+    assert compiled == pytest.approx(plain, rel=1e-2)
+    assert len(compiled) == 4 + 3
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 1

@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import saved_bytes, small, talking, train
 
 from webtext.base.errors import MachineError
-from webtext.base.run import Run
-from webtext.train import TrainSettings, train_model
+from webtext.train import train_model
 from webtext.train.run.determinism import deterministic
 
-SETTINGS = TrainSettings(
-    n_layer=1, n_head=1, n_embd=16, context=16, batch_size=4, microbatch_size=2, steps=4, warmup_steps=1, dropout=0.1,
-    eval_windows=2, eval_interval=None, checkpoint_interval=2, keep_checkpoints=None, dtype="float32", threads=1,
-)  # fmt: skip
+SETTINGS = small(
+    steps=4,
+    dropout=0.1,
+    eval_windows=2,
+    eval_interval=None,
+    checkpoint_interval=2,
+    keep_checkpoints=None,
+    dtype="float32",
+)
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
@@ -55,15 +60,10 @@ def test_on_a_cpu_it_changes_no_bit_and_a_resumed_run_reports_the_change(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("plain", "deterministic"):
-        train_model(tokens, str(tmp_path / name), replace(SETTINGS, deterministic=name != "plain"), Run.quiet())
-    last = "checkpoints/step-000004"
-    for file in ("model-00000.safetensors", "optimizer-00000.safetensors"):
-        one, other = (tmp_path / name / last / file for name in ("plain", "deterministic"))
-        assert one.read_bytes() == other.read_bytes()
-    for file in (tmp_path / "deterministic" / last).iterdir():
+        train(tokens, tmp_path / name, replace(SETTINGS, deterministic=name != "plain"))
+    assert saved_bytes(tmp_path / "plain", 4) == saved_bytes(tmp_path / "deterministic", 4)
+    for file in (tmp_path / "deterministic/checkpoints/step-000004").iterdir():
         file.unlink()
-    run = Run.quiet()
-    run.console.mode = "human"
-    train_model(tokens, str(tmp_path / "deterministic"), SETTINGS, run)
+    train_model(tokens, str(tmp_path / "deterministic"), SETTINGS, talking())
     talk = capsys.readouterr().err
     assert "deterministic is False but was True: results equal only up to rounding" in talk

@@ -11,36 +11,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_runs import rows, saved_bytes, small, timeless, train
 from torch import Tensor
 
 from webtext.base.errors import Interrupted, RunFailed
-from webtext.base.run import Run
-from webtext.train import TrainResult, TrainSettings, train_model
+from webtext.train import TrainSettings
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.optimizer.schedule import learning_rate
+from webtext.train.run import guard
 from webtext.train.run import trainer as trainer_module
 from webtext.train.run.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
 from webtext.train.run.trainer import Trainer
 
-SETTINGS = TrainSettings(
-    n_layer=1,
-    n_head=1,
-    n_embd=16,
-    context=16,
-    batch_size=4,
-    microbatch_size=4,
-    steps=100,
-    warmup_steps=5,
-    learning_rate=1e-2,
-    eval_interval=None,
-    checkpoint_interval=50,
-    threads=1,
-    on_spike="skip",
-    spike_sigmas=6.0,
-)
-
-
-CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # these differ between runs
+SETTINGS = small(
+    microbatch_size=4, steps=50, warmup_steps=5, learning_rate=1e-2, eval_interval=None, checkpoint_interval=25,
+    on_spike="skip", spike_sigmas=6.0,
+)  # fmt: skip
 
 
 def filled(settings: TrainSettings, n: int = WINDOW) -> Guard:
@@ -124,32 +110,24 @@ class Planted(GPT2):
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, at: dict[int, float], calls: int = 0) -> None:
+    monkeypatch.setattr(guard, "MIN_UPDATES", 16)  # so that shorter runs show it
     monkeypatch.setattr(trainer_module, "GPT2", type("Planted", (Planted,), {"at": at, "calls": calls}))
-
-
-def train(tokens: str, out: Path, settings: TrainSettings) -> TrainResult:
-    return train_model(tokens, str(out), settings, Run.quiet())
-
-
-def rows(out: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in found if "learning_rate" in row]
 
 
 def test_planted_faults_are_skipped_and_reported_and_the_model_still_learns(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NaN at step 20 and a hundred times the loss at step 80, with one call per step."""
-    plant(monkeypatch, {20: math.nan, 80: 100.0})
+    """NaN at step 10 and a hundred times the loss at step 40, with one call per step."""
+    plant(monkeypatch, {10: math.nan, 40: 100.0})
     result = train(tokens, tmp_path / "model", SETTINGS)
     skipped = {row["step"]: row["skipped"] for row in rows(tmp_path / "model") if "skipped" in row}
-    assert skipped[20] == "the loss is nan"
-    assert skipped[80].startswith("the loss is ")
+    assert skipped[10] == "the loss is nan"
+    assert skipped[40].startswith("the loss is ")
     assert result.skipped_steps == len(skipped) == 2
     assert result.loss is not None
     assert result.loss < 4.0
     warnings = capsys.readouterr().err.splitlines()
-    assert warnings[0] == "warning: step 20 is skipped: the loss is nan"
+    assert warnings[0] == "warning: step 10 is skipped: the loss is nan"
     assert len(warnings) == 2
 
 
@@ -159,34 +137,36 @@ def test_a_skipped_step_leaves_parameters_and_moments_as_they_were(
     settings = replace(SETTINGS, steps=12, checkpoint_interval=1, keep_checkpoints=None)
     plant(monkeypatch, {12: math.inf})
     train(tokens, tmp_path / "model", settings)
-    before, after = (tmp_path / f"model/checkpoints/step-0000{step}" for step in (11, 12))
-    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
-        assert (before / name).read_bytes() == (after / name).read_bytes()
+    assert saved_bytes(tmp_path / "model", 11) == saved_bytes(tmp_path / "model", 12)
 
 
+@pytest.mark.parametrize("late", [False, True])
 def test_a_planted_fault_stops_the_run_by_default_and_the_last_checkpoint_stays(
-    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    late: bool, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant(monkeypatch, {60: math.nan})
-    with pytest.raises(RunFailed, match=r"^step 60: the loss is nan\nlower learning_rate, .* on_spike = 'skip'"):
+    if late:
+        read_late(monkeypatch)
+    plant(monkeypatch, {30: math.nan})
+    with pytest.raises(RunFailed, match=r"^step 30: the loss is nan\nlower learning_rate, .* on_spike = 'skip'"):
         train(tokens, tmp_path / "model", replace(SETTINGS, on_spike="stop"))
-    assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000050"]
+    assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000025"]
+    assert rows(tmp_path / "model")[-1]["step"] == 29
 
 
 def test_a_resumed_run_skips_what_the_undisturbed_one_skips(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is stopped at step 76 and resumes from 70, and compares with the losses before."""
-    plant(monkeypatch, {80: 100.0})
+    """It is stopped at step 38 and resumes from 30, and compares with the losses before."""
+    plant(monkeypatch, {40: 100.0})
     settings = replace(SETTINGS, checkpoint_interval=10)
     train(tokens, tmp_path / "whole", settings)
-    plant(monkeypatch, {80: 100.0})
+    plant(monkeypatch, {40: 100.0})
 
     class Stopped(Exception):
         pass
 
     def stop(self: Guard, step: int, loss: float, norm: float) -> str | None:
-        if step == 76:
+        if step == 38:
             raise Stopped
         return check(self, step, loss, norm)
 
@@ -195,18 +175,11 @@ def test_a_resumed_run_skips_what_the_undisturbed_one_skips(
     with pytest.raises(Stopped):
         train(tokens, tmp_path / "stopped", settings)
     monkeypatch.setattr(Guard, "check", check)
-    plant(monkeypatch, {80: 100.0}, calls=70)
+    plant(monkeypatch, {40: 100.0}, calls=30)
     train(tokens, tmp_path / "stopped", settings)
-    timeless = [
-        [{k: v for k, v in row.items() if k not in CLOCKED} for row in rows(tmp_path / name)]
-        for name in ("whole", "stopped")
-    ]
-    assert timeless[0] == timeless[1]
-    assert any(row["step"] == 80 and "skipped" in row for row in timeless[0])
-    one, other = (
-        tmp_path / name / "checkpoints/step-000100/optimizer-00000.safetensors" for name in ("whole", "stopped")
-    )
-    assert one.read_bytes() == other.read_bytes()
+    assert timeless(tmp_path / "whole") == timeless(tmp_path / "stopped")
+    assert any(row["step"] == 40 and "skipped" in row for row in rows(tmp_path / "whole"))
+    assert saved_bytes(tmp_path / "whole", 50) == saved_bytes(tmp_path / "stopped", 50)
 
 
 def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,40 +194,28 @@ def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NaN at step 20, a spike at step 80, dropout on; then SIGTERM at step 38, which ends the run a step later."""
-    settings = replace(SETTINGS, dropout=0.1, eval_interval=25)
-    plant(monkeypatch, {20: math.nan, 80: 100.0})
+    """NaN at step 10, a spike at step 40, dropout on; then SIGTERM at step 18, which ends the run a step later."""
+    settings = replace(SETTINGS, dropout=0.1, eval_interval=12)
+    plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "at once", settings)
     read_late(monkeypatch)
-    plant(monkeypatch, {20: math.nan, 80: 100.0})
+    plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "late", settings)
 
     def rate_and_term(settings: TrainSettings, step: int) -> float:
-        if step == 37:
+        if step == 17:
             signal.raise_signal(signal.SIGTERM)
         return learning_rate(settings, step)
 
-    plant(monkeypatch, {20: math.nan})
+    plant(monkeypatch, {10: math.nan})
     with monkeypatch.context() as patch:
         patch.setattr(trainer_module, "learning_rate", rate_and_term)
-        with pytest.raises(Interrupted, match="after step 39"):
+        with pytest.raises(Interrupted, match="after step 19"):
             train(tokens, tmp_path / "ended", settings)
-    plant(monkeypatch, {80: 100.0}, calls=39)
+    plant(monkeypatch, {40: 100.0}, calls=19)
     train(tokens, tmp_path / "ended", settings)
-    names = ("at once", "late", "ended")
-    timeless = [[{k: v for k, v in row.items() if k not in CLOCKED} for row in rows(tmp_path / name)] for name in names]
-    assert [row["step"] for row in timeless[0] if "skipped" in row] == [20, 80]
-    assert timeless[0] == timeless[1] == timeless[2]
-    saved = [tmp_path / name / "checkpoints/step-000100/optimizer-00000.safetensors" for name in names]
-    assert len({path.read_bytes() for path in saved}) == 1
-
-
-def test_a_fault_that_is_read_late_still_stops_the_run_at_its_step(
-    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_late(monkeypatch)
-    plant(monkeypatch, {60: math.nan})
-    with pytest.raises(RunFailed, match=r"^step 60: the loss is nan"):
-        train(tokens, tmp_path / "model", replace(SETTINGS, on_spike="stop"))
-    assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000050"]
-    assert rows(tmp_path / "model")[-1]["step"] == 59
+    at_once, late, ended = (tmp_path / name for name in ("at once", "late", "ended"))
+    assert [row["step"] for row in rows(at_once) if "skipped" in row] == [10, 40]
+    steps = [[row for row in timeless(out) if "learning_rate" in row] for out in (at_once, late, ended)]
+    assert steps[0] == steps[1] == steps[2]
+    assert saved_bytes(at_once, 50) == saved_bytes(late, 50) == saved_bytes(ended, 50)

@@ -14,19 +14,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import flags, small, train
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from webtext.base.run import Run
-from webtext.train import TrainSettings, train_model
 from webtext.train.resilience import distributed
 from webtext.train.resilience.distributed import World
 from webtext.train.resilience.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
 from webtext.train.run import trainer
 from webtext.train.run.single_process import WholeModel
 
-FLAGS = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
-)
 WAITED = "the others waited for 600 s (hang_timeout)"
 GO_ON = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
@@ -115,9 +111,7 @@ def test_the_first_step_of_a_compiled_run_never_counts_as_a_hang(
     monkeypatch.setattr(distributed, "join_world", lambda *_: contextlib.nullcontext(world))
     monkeypatch.setattr(trainer, "compile_blocks", lambda blocks: None)
     monkeypatch.setattr(WholeModel, "update", lambda *given: (seen.append(heart.counts), update(*given)))
-    how = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16, "batch_size": 2, "microbatch_size": 2}
-    settings = TrainSettings(**how, steps=3, warmup_steps=1, threads=1, eval_windows=2, compile=compiles)
-    train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
+    train(tokens, tmp_path / "model", small(steps=3, eval_windows=2, compile=compiles))
     assert seen == counts
 
 
@@ -187,17 +181,16 @@ sys.exit(run(sys.argv[3:]))
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for a process in /proc")
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_stopped_rank_is_named_with_its_step(
     victim: int, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
     """This includes process 0, because the store is torchrun's. Rounds begin once the rank has stopped."""
     script = tmp_path / "stops.py"
     script.write_text(STOPS)
-    flags = ["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS.split(), "--steps", "100000", "--quiet"]
-    command = torchrun(2, str(script), str(victim), str(tmp_path / "pid"), *flags)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    run = ["train", "run", tokens, "--out", str(tmp_path / "model"), *flags(steps=100_000), "--quiet"]
+    command = torchrun(2, str(script), str(victim), str(tmp_path / "pid"), *run)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         talk = ""
         for line in process.stderr:

@@ -12,58 +12,57 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from small_runs import flags, rows, saved_bytes, small, talking, timeless, train
 
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed, ShardCorrupt
 from webtext.base.parts.partset import PartSet
-from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train import TrainResult, TrainSettings, load_model, train_model
 
-SETTINGS = TrainSettings(
-    n_layer=2,
-    n_head=2,
-    n_embd=32,
-    context=32,
-    batch_size=8,
-    microbatch_size=4,
-    steps=40,
-    warmup_steps=5,
-    learning_rate=1e-2,
-    eval_interval=10,
-    eval_windows=8,
-    checkpoint_interval=10,
-    threads=1,
+SHAPE: dict[str, Any] = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8, "microbatch_size": 4}
+SETTINGS = small(
+    **SHAPE, steps=40, warmup_steps=5, learning_rate=1e-2, eval_interval=10, eval_windows=8, checkpoint_interval=10
 )
 
 
-CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")  # these differ between runs
+class Finished(NamedTuple):
+    """A run to its end, which tests resume or alter in a copy."""
+
+    tokens: str
+    out: Path
+    result: TrainResult
 
 
-def train(tokens: str, out: Path, settings: TrainSettings = SETTINGS) -> TrainResult:
-    return train_model(tokens, str(out), settings, Run.quiet())
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Callable[..., str]) -> Finished:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    tokens = token_set_writer(folder / "tokens")
+    return Finished(tokens, folder / "model", train(tokens, folder / "model", SETTINGS))
 
 
-def metrics(out: Path) -> list[dict[str, Any]]:
-    """Return the rows without what the clock decides."""
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in CLOCKED} for row in rows]
+@pytest.fixture
+def finished(undisturbed: Finished, tmp_path: Path) -> Finished:
+    out = tmp_path / "model"
+    shutil.copytree(undisturbed.out, out)
+    checkpoint = undisturbed.result.checkpoint.replace(str(undisturbed.out), str(out))
+    return Finished(undisturbed.tokens, out, replace(undisturbed.result, checkpoint=checkpoint))
 
 
-def test_a_run_learns_and_its_metrics_show_it(tokens: str, tmp_path: Path) -> None:
-    result = train(tokens, tmp_path / "model")
+def test_a_run_learns_and_its_metrics_show_it(undisturbed: Finished) -> None:
+    _, out, result = undisturbed
     assert (result.step, result.tokens, result.skipped) == (40, 40 * 8 * 32, False)
     assert result.validation_loss_before is not None
     assert result.validation_loss is not None
     assert result.validation_loss < result.validation_loss_before - 1
-    rows = metrics(tmp_path / "model")
-    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 41))
-    assert [row["step"] for row in rows if "perplexity" in row] == [0, 10, 20, 30, 40]
-    assert rows[-2].keys() == {"step", "tokens", "loss", "learning_rate", "grad_norm"}
-    assert [path.name for path in sorted((tmp_path / "model/checkpoints").iterdir())] == ["step-000030", "step-000040"]
+    told = timeless(out)
+    assert [row["step"] for row in told if "loss" in row] == list(range(1, 41))
+    assert [row["step"] for row in told if "perplexity" in row] == [0, 10, 20, 30, 40]
+    assert told[-2].keys() == {"step", "tokens", "loss", "learning_rate", "grad_norm"}
+    assert [path.name for path in sorted((out / "checkpoints").iterdir())] == ["step-000030", "step-000040"]
 
 
 RAMP: dict[str, Any] = {"batch_ramp_start": 2, "batch_ramp_steps": 5}
@@ -73,13 +72,13 @@ def test_a_batch_ramp_counts_and_averages_what_each_step_saw(tokens: str, tmp_pa
     """Steps of 2, 2, 2, 4, 4 and then 8 sequences: metrics and sampler count them."""
     settings = replace(SETTINGS, **RAMP, steps=8, eval_interval=None, checkpoint_interval=None, learning_rate=1e-9)
     result = train(tokens, tmp_path / "model", settings)
-    rows = [row for row in metrics(tmp_path / "model") if "loss" in row]
-    assert [row["tokens"] // 32 for row in rows] == [2, 4, 6, 10, 14, 22, 30, 38]
+    steps = [row for row in rows(tmp_path / "model") if "loss" in row]
+    assert [row["tokens"] // 32 for row in steps] == [2, 4, 6, 10, 14, 22, 30, 38]
     assert result.tokens == 38 * 32
     state = json.loads((Path(result.checkpoint) / "state.json").read_text())
     assert state["sampler"]["samples_consumed"] == 38
     # Untrained, every sequence of 60 words costs about ln 60 nats per token: a sum over microbatches would show.
-    assert [row["loss"] for row in rows] == [pytest.approx(math.log(60), rel=0.1)] * 8
+    assert [row["loss"] for row in steps] == [pytest.approx(math.log(60), rel=0.1)] * 8
 
 
 @pytest.mark.parametrize("ramp", [{}, {"batch_ramp_start": 4, "batch_ramp_steps": 5}])
@@ -88,8 +87,7 @@ def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path, ramp: di
     settings = replace(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None, **ramp)
     for size in (2, 8):
         train(tokens, tmp_path / str(size), replace(settings, microbatch_size=size))
-    pairs = zip(metrics(tmp_path / "2"), metrics(tmp_path / "8"), strict=True)
-    for one, other in pairs:
+    for one, other in zip(timeless(tmp_path / "2"), timeless(tmp_path / "8"), strict=True):
         assert one == pytest.approx(other, abs=1e-5)
 
 
@@ -104,8 +102,7 @@ def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
     train(tokens, tmp_path / "undisturbed", settings)
     out = tmp_path / "killed"
     chosen = {name: value for name, value in asdict(settings).items() if value != getattr(TrainSettings(), name)}
-    flags = [word for name, value in chosen.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = run_that_waits(45, ["train", "run", tokens, "--out", str(out), "--quiet", *flags])
+    command = run_that_waits(45, ["train", "run", tokens, "--out", str(out), "--quiet", *flags(**chosen)])
     moments = sorted(random.Random(7).sample(range(8, 44), 2))
     for moment in moments:
         process = subprocess.Popen(command)
@@ -117,10 +114,8 @@ def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
         file.write('{"step": 2')  # a line that the kill cut off
     result = train(tokens, out, settings)
     assert not result.skipped
-    assert metrics(out) == metrics(tmp_path / "undisturbed"), moments
-    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
-        one, other = (tmp_path / run / "checkpoints/step-000048" / name for run in ("undisturbed", "killed"))
-        assert one.read_bytes() == other.read_bytes(), moments
+    assert timeless(out) == timeless(tmp_path / "undisturbed"), moments
+    assert saved_bytes(out, 48) == saved_bytes(tmp_path / "undisturbed", 48), moments
 
 
 def last_step(out: Path) -> int:
@@ -128,49 +123,41 @@ def last_step(out: Path) -> int:
     return int(json.loads(lines[-1])["step"]) if lines else 0
 
 
-def test_a_finished_run_is_skipped(tokens: str, tmp_path: Path) -> None:
-    first = train(tokens, tmp_path / "model")
-    before = (tmp_path / "model/metrics.jsonl").read_bytes()
-    again = train(tokens, tmp_path / "model")
-    assert again == replace(first, skipped=True)
-    assert (tmp_path / "model/metrics.jsonl").read_bytes() == before
+def test_a_finished_run_is_skipped_and_settings_that_only_observe_it_may_change(finished: Finished) -> None:
+    tokens, out, result = finished
+    before = (out / "metrics.jsonl").read_bytes()
+    for settings in (SETTINGS, replace(SETTINGS, eval_interval=5, keep_checkpoints=None)):
+        assert train(tokens, out, settings) == replace(result, skipped=True)
+    assert (out / "metrics.jsonl").read_bytes() == before
 
 
-def test_a_run_that_stops_at_a_step_is_the_first_part_of_the_full_run(tokens: str, tmp_path: Path) -> None:
+def test_a_run_that_stops_at_a_step_is_the_first_part_of_the_full_run(undisturbed: Finished, tmp_path: Path) -> None:
     """The schedule is that of 40 steps, so a resumed run ends like one that never stopped; step 16 is measured too."""
-    train(tokens, tmp_path / "whole")
-    out = tmp_path / "parts"
+    tokens, out = undisturbed.tokens, tmp_path / "parts"
     part = train(tokens, out, replace(SETTINGS, stop_at_step=16))
     assert (part.step, part.tokens, part.skipped) == (16, 16 * 8 * 32, False)
-    held_out = [row for row in metrics(out) if "validation_loss" in row]
+    held_out = [row for row in timeless(out) if "validation_loss" in row]
     assert held_out[-1] == {**held_out[-1], "step": 16, "validation_loss": part.validation_loss}
     assert train(tokens, out, replace(SETTINGS, stop_at_step=16)).skipped
     assert train(tokens, out, replace(SETTINGS, stop_at_step=9)).skipped, "it is past that step"
     assert train(tokens, out, replace(SETTINGS, stop_at_step=1000)).step == 40
-    rows = [row for row in metrics(out) if row != held_out[-1]]
-    assert rows == metrics(tmp_path / "whole")
-    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
-        one, other = (tmp_path / run / "checkpoints/step-000040" / name for run in ("whole", "parts"))
-        assert one.read_bytes() == other.read_bytes()
+    assert [row for row in timeless(out) if row != held_out[-1]] == timeless(undisturbed.out)
+    assert saved_bytes(out, 40) == saved_bytes(undisturbed.out, 40)
 
 
-def test_a_damaged_checkpoint_is_skipped_with_a_message(
-    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first = train(tokens, tmp_path / "model")
+def test_a_damaged_checkpoint_is_skipped_with_a_message(finished: Finished, capsys: pytest.CaptureFixture[str]) -> None:
+    tokens, out, first = finished
     weights = Path(first.checkpoint) / "model-00000.safetensors"
     raw = bytearray(weights.read_bytes())
     raw[-1] ^= 1
     weights.write_bytes(raw)
-    run = Run.quiet()
-    run.console.mode = "human"
-    again = train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
+    again = train_model(tokens, str(out), SETTINGS, talking())
     talk = capsys.readouterr().err
     assert "skipping a checkpoint" in talk
     assert "model-00000.safetensors' has changed since it was written" in talk
     assert "resuming from step 30" in talk
     assert (again.loss, again.validation_loss) == (first.loss, first.validation_loss)
-    assert len(metrics(tmp_path / "model")) == 40 + 5
+    assert len(rows(out)) == 40 + 5
 
 
 @pytest.mark.parametrize(
@@ -183,17 +170,11 @@ def test_a_damaged_checkpoint_is_skipped_with_a_message(
     ],
 )
 def test_changed_settings_are_named_with_the_remedy(
-    tokens: str, tmp_path: Path, change: dict[str, Any], message: str
+    undisturbed: Finished, change: dict[str, Any], message: str
 ) -> None:
-    train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=None))
     with pytest.raises(InputError, match=message) as caught:
-        train(tokens, tmp_path / "model", replace(SETTINGS, **change))
+        train(undisturbed.tokens, undisturbed.out, replace(SETTINGS, **change))
     assert "choose another --out" in caught.value.lines[1]
-
-
-def test_settings_that_only_observe_a_run_may_change(tokens: str, tmp_path: Path) -> None:
-    train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=None))
-    assert train(tokens, tmp_path / "model", replace(SETTINGS, eval_interval=5, keep_checkpoints=None)).skipped
 
 
 @pytest.mark.parametrize(
@@ -204,18 +185,17 @@ def test_settings_that_only_observe_a_run_may_change(tokens: str, tmp_path: Path
     ],
 )
 def test_other_tokens_than_the_checkpoints_are_rejected(
-    tokens: str, tmp_path: Path, make_token_set: Callable[..., str], how: dict[str, Any], message: str
+    undisturbed: Finished, make_token_set: Callable[..., str], how: dict[str, Any], message: str
 ) -> None:
-    train(tokens, tmp_path / "model")
     with pytest.raises(InputError, match=message):
-        train(make_token_set("other", **how), tmp_path / "model")
+        train(make_token_set("other", **how), undisturbed.out, SETTINGS)
 
 
 def test_too_few_tokens_and_no_token_set_are_rejected(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
     with pytest.raises(InputError, match=r"the train split of .* has 0 tokens"):
-        train(make_token_set("empty", train=0), tmp_path / "model")
+        train(make_token_set("empty", train=0), tmp_path / "model", SETTINGS)
     with pytest.raises(InputError, match="nowhere"):
-        train(str(tmp_path / "nowhere"), tmp_path / "model")
+        train(str(tmp_path / "nowhere"), tmp_path / "model", SETTINGS)
     assert not (tmp_path / "model").exists()
 
 
@@ -239,10 +219,8 @@ def test_a_held_out_loss_that_is_not_finite_ends_the_run_too(tokens: str, tmp_pa
 def test_a_dry_run_prints_what_it_would_do_and_writes_nothing(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run.quiet()
-    run.dry_run, run.console.mode = True, "human"
     with pytest.raises(DryRun):
-        train_model(tokens, str(tmp_path / "model"), SETTINGS, run)
+        train_model(tokens, str(tmp_path / "model"), SETTINGS, talking(dry_run=True))
     assert "from the start to step 40, processes: 1; 10,240 tokens, 1.05 passes over 9,720" in capsys.readouterr().err
     assert not (tmp_path / "model").exists()
 
@@ -265,25 +243,24 @@ def test_the_checkpoint_loads_as_the_model_that_was_trained(tokens: str, tmp_pat
 
 def test_a_second_run_on_the_same_folder_is_rejected(tokens: str, tmp_path: Path) -> None:
     with Folder(tmp_path / "model").held(), pytest.raises(InputError, match="another run is writing"):
-        train(tokens, tmp_path / "model")
+        train(tokens, tmp_path / "model", SETTINGS)
     assert not list((tmp_path / "model").iterdir())
 
 
 def test_a_flipped_bit_in_a_token_file_ends_the_run_which_resumes_once_it_is_repaired(
-    tokens: str, tmp_path: Path
+    finished: Finished, undisturbed: Finished
 ) -> None:
-    undisturbed = train(tokens, tmp_path / "undisturbed")
-    out = tmp_path / "model"
-    shutil.rmtree(Path(train(tokens, out).checkpoint))  # step 30 is left
+    tokens, out, result = finished
+    shutil.rmtree(Path(result.checkpoint))  # step 30 is left
     shard = Path(tokens) / "train-00001.tok"
     whole = shard.read_bytes()
     replace_file(shard, whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
     with pytest.raises(ShardCorrupt, match=r"train-00001\.tok': checksum of block 0 .*") as caught:
-        train(tokens, out)
+        train(tokens, out, SETTINGS)
     assert "then rerun the same command to resume" in caught.value.lines[2]
     replace_file(shard, whole)
-    assert train(tokens, out).loss == undisturbed.loss
-    assert metrics(out) == metrics(tmp_path / "undisturbed")
+    assert train(tokens, out, SETTINGS).loss == result.loss
+    assert timeless(out) == timeless(undisturbed.out)
 
 
 def replace_file(path: Path, content: bytes) -> None:

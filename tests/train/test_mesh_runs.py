@@ -3,63 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import small_runs
+from small_runs import on_ranks, rows, small, talking, train
 
 from webtext.base.errors import ConfigError
-from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 
-CHILD = Path(__file__).with_name("mesh_child.py")
-SETTINGS = TrainSettings(
-    n_layer=4,
-    n_head=2,
-    n_embd=32,
-    context=32,
-    batch_size=8,
-    microbatch_size=2,
-    batch_ramp_start=4,
-    batch_ramp_steps=3,
-    steps=6,
-    warmup_steps=1,
+SETTINGS = small(
+    n_layer=4, n_head=2, n_embd=32, context=32, batch_size=8, batch_ramp_start=4, batch_ramp_steps=3, steps=6,
     learning_rate=1e-3,  # at ten times this, gradients of 12 make 1e-5 of the last bits of float32
-    eval_interval=3,
-    eval_windows=5,
-    checkpoint_interval=3,
-    keep_checkpoints=None,
-    document_masks=True,
-    dtype="float32",
-    threads=1,
-)
+    eval_interval=3, eval_windows=5, checkpoint_interval=3, keep_checkpoints=None, document_masks=True, dtype="float32",
+)  # fmt: skip
 OFFLOADED = {"offload": "host", "device_memory_gib": 0.01}
 RUN = tuple[str, Path, TrainSettings]
 
 
 def on_processes(n: int, folder: Path, runs: list[RUN]) -> None:
     """Make the runs one after another with n processes."""
-    folder.mkdir()
     given = json.dumps([(tokens, str(out), asdict(settings)) for tokens, out, settings in runs])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(CHILD), str(rank), str(n), str(folder), given],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(n)
-    ]
-    said = [child.communicate() for child in children]
-    assert [child.returncode for child in children] == [0] * n, "\n".join(error for _, error in said)
+    ended = on_ranks(n, Path(small_runs.__file__), folder, given)
+    assert [code for code, _ in ended] == [0] * n, "\n".join(error for _, error in ended)
 
 
 def until(step: int, mesh: str | None, **more: Any) -> TrainSettings:
@@ -68,9 +39,8 @@ def until(step: int, mesh: str | None, **more: Any) -> TrainSettings:
 
 def losses(out: Path) -> dict[str, float]:
     """The losses of each step and the held-out ones; a run that stops early measures once more than `SETTINGS` say."""
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     kinds = ("loss", "grad_norm", "validation_loss")
-    found = {f"{kind} {row['step']}": row[kind] for row in rows for kind in kinds if kind in row}
+    found = {f"{kind} {row['step']}": row[kind] for row in rows(out) for kind in kinds if kind in row}
     return {name: value for name, value in found.items() if "validation" not in name or name[-1] in "036"}
 
 
@@ -82,17 +52,17 @@ def state(out: Path, step: int) -> dict[str, Any]:
 @pytest.fixture
 def alone(tokens: str, tmp_path: Path) -> Path:
     """The run of one process."""
-    train_model(tokens, str(tmp_path / "alone"), SETTINGS, Run.quiet())
+    train(tokens, tmp_path / "alone", SETTINGS)
     return tmp_path / "alone"
 
 
 def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     """Each mesh reads another's checkpoint with its optimizer and saves one for the next; sequences keep their order."""
     out = tmp_path / "model"
-    train_model(tokens, str(out), until(1, None, **OFFLOADED), Run.quiet())
+    train(tokens, out, until(1, None, **OFFLOADED))
     chain = [until(2, "pp=2", pipeline_schedule="zbv"), until(3, "fsdp=2"), until(4, "tp=2"), until(5, "pp=2")]
     on_processes(2, tmp_path / "two", [(tokens, out, settings) for settings in chain])
-    train_model(tokens, str(out), replace(SETTINGS, **OFFLOADED), Run.quiet())
+    train(tokens, out, replace(SETTINGS, **OFFLOADED))
     assert len(losses(out)) == 6 + 6 + 3
     assert losses(out) == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
     whole, moved = state(alone, 6), state(out, 6)
@@ -108,10 +78,11 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
     assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == ["zbv", None, "1f1b"]
 
 
+@pytest.mark.slow
 def test_offloaded_replicas_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     """With masks, and with padding that differs between replicas; each resumes from the other's checkpoint."""
     pads = replace(SETTINGS, document_masks=False, crosses_documents=False)
-    train_model(tokens, str(tmp_path / "pads alone"), pads, Run.quiet())
+    train(tokens, tmp_path / "pads alone", pads)
     replicas = [replace(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
     outs = [tmp_path / name for name in ("pads", "masks", "masks")]
     runs = [(tokens, out, settings) for out, settings in zip(outs, replicas, strict=True)]
@@ -141,10 +112,10 @@ def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path
         on_processes(2, tmp_path / folder, [run for place, run in runs if place not in ALONE])
         for place, (_, out, settings) in runs:
             if place in ALONE:
-                train_model(tokens, str(out), settings, Run.quiet())
+                train(tokens, out, settings)
 
     places = [*ALONE, *MESHES]
-    train_model(tokens, str(tmp_path / "alone"), replace(SETTINGS, **how), Run.quiet())
+    train(tokens, tmp_path / "alone", replace(SETTINGS, **how))
     make("first", [(place, run_of(place, 3)) for place in places])
     pairs = [(saved, place) for saved in places for place in places if saved != place]
     for saved, place in pairs:
@@ -190,9 +161,8 @@ def test_a_run_that_a_mesh_cannot_train_is_rejected_before_anything_is_written(
 ) -> None:
     settings = replace(SETTINGS, **changes)
     for dry_run in (False, True):
-        run = replace(Run.quiet(), dry_run=dry_run)
         with pytest.raises(ConfigError) as caught:
-            train_model(tokens, str(tmp_path / "model"), settings, run)
+            train_model(tokens, str(tmp_path / "model"), settings, talking("quiet", dry_run=dry_run))
         assert caught.value.lines[0].startswith(message)
     assert not (tmp_path / "model").exists()
 

@@ -7,47 +7,25 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import small_runs
 import torch
 from safetensors.torch import load_file
+from small_runs import small, timeless, train
 
 from webtext.base.errors import ConfigError, MachineError
-from webtext.base.run import Run
-from webtext.train import TrainResult, TrainSettings, train_model
 from webtext.train.offload.device_memory import check_offload
 from webtext.train.resilience.distributed import World
 
-PLAIN = TrainSettings(
-    n_layer=3,
-    n_head=2,
-    n_embd=16,
-    context=32,
-    batch_size=4,
-    microbatch_size=4,
-    steps=12,
-    warmup_steps=2,
-    learning_rate=1e-2,
-    eval_interval=6,
-    eval_windows=8,
-    checkpoint_interval=6,
-    dtype="float32",
-    threads=1,
-)
+PLAIN = small(
+    n_layer=3, n_head=2, context=32, microbatch_size=4, steps=6, warmup_steps=2, learning_rate=1e-2,
+    eval_interval=3, eval_windows=8, checkpoint_interval=3, dtype="float32",
+)  # fmt: skip
 OFFLOADED = replace(PLAIN, offload="host", device_memory_gib=0.01)
-CLOCKED = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")
-
-
-def train(tokens: str, out: Path, settings: TrainSettings) -> TrainResult:
-    return train_model(tokens, str(out), settings, Run.quiet())
-
-
-def metrics(out: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in CLOCKED} for row in rows]
 
 
 def last_tensors(out: Path) -> dict[str, torch.Tensor]:
@@ -56,7 +34,7 @@ def last_tensors(out: Path) -> dict[str, torch.Tensor]:
 
 
 def assert_same_runs(a: Path, b: Path) -> None:
-    assert metrics(a) == metrics(b)
+    assert timeless(a) == timeless(b)
     ours, theirs = last_tensors(a), last_tensors(b)
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
@@ -68,9 +46,12 @@ def assert_same_runs(a: Path, b: Path) -> None:
     [
         {},
         {"document_masks": True, "dropout": 0.2},
-        {"crosses_documents": False, "max_grad_norm": 0.2},
-        {"optimizer": "muon", "batch_ramp_start": 2, "batch_ramp_steps": 3, "microbatch_size": 2, "steps": 4},
-        {"on_spike": "skip", "spike_sigmas": 0.1, "steps": 18, "learning_rate": 1e-5},
+        pytest.param({"crosses_documents": False, "max_grad_norm": 0.2}, marks=pytest.mark.slow),
+        pytest.param(
+            {"optimizer": "muon", "batch_ramp_start": 2, "batch_ramp_steps": 3, "microbatch_size": 2, "steps": 4},
+            marks=pytest.mark.slow,
+        ),
+        {"on_spike": "skip", "spike_sigmas": 0.1, "steps": 12, "learning_rate": 1e-5},
     ],
     ids=lambda changes: ",".join(changes) or "plain",
 )
@@ -87,29 +68,25 @@ def test_an_offloaded_run_is_the_plain_run(
     if "batch_ramp_start" not in changes:
         assert_same_runs(tmp_path / "host", tmp_path / "plain")
     else:
-        losses = [[row["loss"] for row in metrics(tmp_path / run) if "loss" in row] for run in ("host", "plain")]
+        losses = [[row["loss"] for row in timeless(tmp_path / run) if "loss" in row] for run in ("host", "plain")]
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     if "on_spike" in changes:
-        assert any("skipped" in row for row in metrics(tmp_path / "host"))
+        assert any("skipped" in row for row in timeless(tmp_path / "host"))
     assert list(Path(folder).iterdir()) == []
 
 
 def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) -> None:
-    train(tokens, tmp_path / "whole", replace(PLAIN, steps=18))
-    steps = ((6, PLAIN), (12, OFFLOADED), (18, PLAIN))
+    train(tokens, tmp_path / "whole", replace(PLAIN, steps=9))
+    steps = ((3, PLAIN), (6, OFFLOADED), (9, PLAIN))
     for stop, settings in steps:
-        train(tokens, tmp_path / "parts", replace(settings, steps=18, stop_at_step=stop))
+        train(tokens, tmp_path / "parts", replace(settings, steps=9, stop_at_step=stop))
     assert_same_runs(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -> None:
     settings = replace(OFFLOADED, offload=str(tmp_path / "rows"), steps=3000, checkpoint_interval=3)
-    code = (
-        "import sys; from webtext.base.run import Run; from webtext.train import TrainSettings, train_model; "
-        "from pathlib import Path; "
-        f"train_model({tokens!r}, {str(tmp_path / 'killed')!r}, {settings!r}, Run.quiet())"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code])
+    run = json.dumps([(tokens, str(tmp_path / "killed"), asdict(settings))])
+    child = subprocess.Popen([sys.executable, small_runs.__file__, "0", "1", str(tmp_path), run])
     while child.poll() is None and not list((tmp_path / "killed").glob("checkpoints/step-*")):
         time.sleep(0.05)
     child.send_signal(signal.SIGKILL)

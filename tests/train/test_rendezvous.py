@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from pathlib import Path
 
+import killed_ranks
 import pytest
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train.resilience import rendezvous
 from webtext.train.resilience.rendezvous import attempt_store, interface_towards, own_part
-
-sys.path.insert(0, str(Path(__file__).parent))
-import killed_ranks
 
 
 @pytest.fixture

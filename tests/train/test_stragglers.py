@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,16 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from small_runs import flags, rows
 from torch import nn
 
 from webtext.train.resilience import stragglers
 from webtext.train.resilience.distributed import World
 from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.run.trainer import Trainer
-
-FLAGS = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 8 --microbatch-size 2 --warmup-steps 2 --threads 1"
-)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +53,17 @@ def test_ranks_that_wait_within_their_layers_are_distinguished_by_their_devices(
     monkeypatch: pytest.MonkeyPatch, rates: list[float], said: str
 ) -> None:
     """In a mesh of shards, own parts of a step are alike, whichever rank makes them wait."""
-    trainer, told, rows = object.__new__(Trainer), [], []
+    trainer, told, logged = object.__new__(Trainer), [], []
     trainer.world, trainer.step, trainer.dtype = World(0, 2, torch.device("cpu")), 5, torch.float32
     trainer._own_times = OwnTimes(trainer.world, [])
     trainer.console = SimpleNamespace(warn=told.append)
     gathered = iter([[1.0, 1.0], rates])
     monkeypatch.setattr(World, "gather", lambda self, value: next(gathered))
-    monkeypatch.setattr(Trainer, "_log", lambda self, row: rows.append(row))
+    monkeypatch.setattr(Trainer, "_log", lambda self, row: logged.append(row))
     trainer._compare_processes()
     assert "".join(told).startswith(said)
     assert bool(told) == bool(said)
-    assert rows == [{"step": 5, "own_seconds": [1.0, 1.0], "step_seconds": 0.0, "product_flops": rates}]
+    assert logged == [{"step": 5, "own_seconds": [1.0, 1.0], "step_seconds": 0.0, "product_flops": rates}]
 
 
 def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,22 +95,9 @@ def test_steps_that_nobody_compares_are_not_kept() -> None:
 def test_a_run_of_several_processes_logs_the_own_seconds_of_each(
     tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
-    flags = [
-        "train",
-        "run",
-        tokens,
-        "--out",
-        str(tmp_path),
-        *FLAGS.split(),
-        "--steps",
-        "8",
-        "--straggler-interval",
-        "4",
-    ]
-    command = torchrun(2, "-m", "webtext.app.main", *flags, "--quiet")
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    told = [row for row in rows if "own_seconds" in row]
+    command = ["train", "run", tokens, "--out", str(tmp_path), *flags(batch_size=8, steps=8, straggler_interval=4)]
+    subprocess.run(torchrun(2, "-m", "webtext.app.main", *command, "--quiet"), check=True)
+    told = [row for row in rows(tmp_path) if "own_seconds" in row]
     assert [row["step"] for row in told] == [4, 8]
     for row in told:
         assert len(row["own_seconds"]) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,21 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from small_runs import SECONDS, flags, saved_bytes, timeless
 
 from webtext.app.main import run
 from webtext.base.errors import Interrupted
 from webtext.train.resilience.termination import UNDER_TORCHRUN, Termination
 
-SECONDS = 300.0  # only a guard
-FLAGS = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --warmup-steps 2 --threads 1"
-)
-MORE = "--checkpoint-interval none --eval-interval 50 --dtype float32 --dropout 0.1"
+FLAGS = flags(checkpoint_interval=None, eval_interval=50, dtype="float32", dropout=0.1)
 
 
 def command(tokens: str, out: Path, steps: int) -> list[str]:
-    arguments = ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS.split(), *MORE.split()]
-    return ["-m", "webtext.app.main", *arguments]
+    return ["train", "run", tokens, "--out", str(out), "--steps", str(steps), *FLAGS]
 
 
 def wait_for_steps(process: subprocess.Popen[str], out: Path, n: int) -> None:
@@ -37,17 +32,11 @@ def wait_for_steps(process: subprocess.Popen[str], out: Path, n: int) -> None:
         time.sleep(0.005)
 
 
-def steps_and_losses(out: Path) -> list[tuple[int, float]]:
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows]
-
-
 def test_a_terminated_run_saves_and_resumes_as_if_undisturbed(
     tokens: str, tmp_path: Path, run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:
     out = tmp_path / "ended"
-    arguments = command(tokens, out, 80)[2:]
-    process = subprocess.Popen(run_that_waits(20, arguments), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(run_that_waits(20, command(tokens, out, 80)), stderr=subprocess.PIPE, text=True)
     wait_for_steps(process, out, 20)
     process.send_signal(signal.SIGTERM)
     _, talk = process.communicate(timeout=SECONDS)
@@ -59,15 +48,15 @@ def test_a_terminated_run_saves_and_resumes_as_if_undisturbed(
         f"error: ended by SIGTERM after step {step:,}, saved as '{saved}'\n  rerun the same command to resume\n"
     )
     for folder in (out, tmp_path / "whole"):
-        assert run([*command(tokens, folder, 80)[2:], "--quiet"]) == 0
-    assert steps_and_losses(out) == steps_and_losses(tmp_path / "whole")
-    for name in ("model-00000.safetensors", "optimizer-00000.safetensors"):
-        one, other = (folder / "checkpoints/step-000080" / name for folder in (out, tmp_path / "whole"))
-        assert one.read_bytes() == other.read_bytes()
+        assert run([*command(tokens, folder, 80), "--quiet"]) == 0
+    assert timeless(out) == timeless(tmp_path / "whole")
+    assert saved_bytes(out, 80) == saved_bytes(tmp_path / "whole", 80)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("asked", ["one rank", "all ranks", "torchrun"])
+@pytest.mark.parametrize(
+    "asked", ["one rank", *(pytest.param(asked, marks=pytest.mark.slow) for asked in ("all ranks", "torchrun"))]
+)
 def test_all_processes_end_after_the_same_step_with_one_checkpoint(
     asked: str, tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:
@@ -76,10 +65,10 @@ def test_all_processes_end_after_the_same_step_with_one_checkpoint(
     When torchrun itself gets the signal, it and its ranks are unmodified.
     """
     out = tmp_path / "two"
-    agent = torchrun(2, "--shutdown-timeout", "300", *command(tokens, out, 100_000))
+    agent = torchrun(2, "--shutdown-timeout", "300", "-m", "webtext.app.main", *command(tokens, out, 100_000))
     if asked == "torchrun":
         agent[:2] = [sys.executable, "-m", "torch.distributed.run"]
-    process = subprocess.Popen(agent, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(agent, stderr=subprocess.PIPE, text=True)
     try:
         wait_for_steps(process, out, 5)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()  # as they were started

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,13 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_runs import flags, losses
 
 from webtext.app.main import run
 
-FLAGS = (
-    "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 1 --warmup-steps 2 --threads 1"
-)
-MORE = "--steps 10 --checkpoint-interval 4 --eval-interval 5 --dtype float32 --learning-rate 0.01"
+FLAGS = flags(microbatch_size=1, steps=10, checkpoint_interval=4, eval_interval=5, dtype="float32", learning_rate=0.01)
 FORKING_TORCHRUN = str(Path(__file__).with_name("forking_torchrun.py"))
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 DIES_ONCE = """
@@ -65,18 +62,14 @@ def hosts() -> Iterator[tuple[str, str]]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
 
 
-def losses(out: Path) -> list[float]:
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [row.get("loss", row.get("validation_loss")) for row in rows]
-
-
+@pytest.mark.slow
 def test_two_hosts_train_one_model_and_continue_when_a_rank_of_one_is_killed(
     hosts: tuple[str, str], tokens: str, tmp_path: Path
 ) -> None:
     """Only the killed rank's host counts a restart; gloo finds the cable though the hosts' names mean 127.0.0.1."""
     script = tmp_path / "dies_once.py"
     script.write_text(DIES_ONCE)
-    flags = ["train", "run", tokens, *FLAGS.split(), *MORE.split(), "--quiet", "--out"]
+    command = ["train", "run", tokens, *FLAGS, "--quiet", "--out"]
     environment = {name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"}
 
     def start(host: int, died: str) -> subprocess.Popen[bytes]:
@@ -84,9 +77,9 @@ def test_two_hosts_train_one_model_and_continue_when_a_rank_of_one_is_killed(
         meet = ["--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:29500", "--rdzv-id", "1"]
         torchrun = [sys.executable, FORKING_TORCHRUN, *meet, *place, "--max-restarts", "1"]
         return subprocess.Popen(
-            ["ip", "netns", "exec", hosts[host], *torchrun, str(script), died, *flags, str(tmp_path / "two")],
+            ["ip", "netns", "exec", hosts[host], *torchrun, str(script), died, *command, str(tmp_path / "two")],
             stderr=open(tmp_path / f"log-{host}", "w"),  # noqa: SIM115
-            env={**environment, "OMP_NUM_THREADS": "1"},
+            env=environment,
         )
 
     processes = [start(0, str(script)), start(1, str(tmp_path / "died"))]
@@ -97,5 +90,5 @@ def test_two_hosts_train_one_model_and_continue_when_a_rank_of_one_is_killed(
             process.kill()
     assert codes == [0, 0], "".join((tmp_path / f"log-{host}").read_text() for host in (0, 1))
     assert (tmp_path / "died").exists()
-    assert run([*flags, str(tmp_path / "one")]) == 0
+    assert run([*command, str(tmp_path / "one")]) == 0
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), abs=1e-5)

@@ -40,8 +40,7 @@ class Zygote:
         self._socket, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, __file__, str(theirs.fileno())]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # read once, as libraries are loaded
-            ORIGINAL(command, pass_fds=[theirs.fileno()], env=environment)
+            ORIGINAL(command, pass_fds=[theirs.fileno()])
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def fork(self, start: Start, files: Sequence[int]) -> int:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.parts.counts import Counts
 from webtext.base.storage import Folder
-from webtext.tokenizer import _trainer
+from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.compressed import SUFFIXES, damaged, opened
 from webtext.tokenizer.text import encodable
@@ -109,15 +109,17 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
         yield from _kept(source, text_field, lambda n_bytes: None)
         return
     with opened(source.url) as file:
-        rest = b""
+        rest = bytearray()
         while block := file.read(_BLOCK_BYTES):
             rest += block
-            place = _trainer.safe_cut(rest, max(len(rest) - _NEAR_END, 0))
-            if place < len(rest) or len(rest) > MAX_LINE_BYTES:
-                yield rest[:place]
-                rest = rest[place:]
+            end = _bpe.last_safe_cut(rest, 0, max(len(rest) - _NEAR_END, 0), len(rest))
+            if not end and len(rest) > MAX_LINE_BYTES:
+                end = len(rest)
+            if end:
+                yield bytes(rest[:end])
+                del rest[:end]
         if rest:
-            yield rest
+            yield bytes(rest)
 
 
 def _kind(name: str) -> str:

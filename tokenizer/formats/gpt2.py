@@ -113,8 +113,7 @@ def make_vocabulary(
     for name, id_ in specials.items():
         if ids.get(name) == id_ and (name in made or name in byte_characters()[0]):
             raise InputError(
-                f"'{place}': the special token {name!r} (id {id_}) is also a token of text",
-                "give it another name",
+                f"'{place}': the special token {name!r} (id {id_}) is also a token of text", "give it another name"
             )
     texts = {token: id_ for token, id_ in ids.items() if specials.get(token) != id_}
     tokens = [b""] * (max(texts.values(), default=-1) + 1)

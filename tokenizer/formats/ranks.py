@@ -102,8 +102,7 @@ def dump(vocabulary: Vocabulary, place: str) -> bytes:
         if alone:
             token = vocabulary.tokens[alone[0]]
             raise InputError(
-                f"'{place}': merging by rank would produce {token!r}, which no merge produces",
-                "save as tokenizer.json",
+                f"'{place}': merging by rank would produce {token!r}, which no merge produces", "save as tokenizer.json"
             )
     return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
 

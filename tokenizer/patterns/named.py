@@ -45,13 +45,7 @@ O200K_REGEX = (
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-REGEXES = {
-    GPT2: GPT2_REGEX,
-    "cl100k": CL100K_REGEX,
-    "o200k": O200K_REGEX,
-    "llama3": LLAMA3_REGEX,
-    "qwen2": QWEN2_REGEX,
-}
+REGEXES = {GPT2: GPT2_REGEX, "cl100k": CL100K_REGEX, "o200k": O200K_REGEX, "llama3": LLAMA3_REGEX, "qwen2": QWEN2_REGEX}
 """The named patterns. Qwen 2.5 and 3 also use qwen2."""
 
 ALIASES = {"r50k": GPT2, "p50k": GPT2}

@@ -42,6 +42,15 @@ struct Hash {
   }
 };
 
+// Linear probing: returns the first slot, from the hash's own on, for which stop(slot) is true. `n_slots` is a power of
+// two, and some slot stops.
+template <class Stop>
+std::size_t probe(std::uint64_t hash, std::size_t n_slots, const Stop& stop) {
+  std::size_t at = hash & (n_slots - 1);
+  while (!stop(at)) at = (at + 1) & (n_slots - 1);
+  return at;
+}
+
 // For hashes stored in files (piece_file.hpp).
 inline constexpr Hash kStoredHash{0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u};
 

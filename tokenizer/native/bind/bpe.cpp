@@ -20,6 +20,11 @@
 #include "encode/piece_file.hpp"
 #include "scan/safe_cut.hpp"
 
+#define TEXT "str | bytes"
+#define ARRAY(TYPE) "numpy.typing.NDArray[" TYPE "]"
+#define TOKENS ARRAY("numpy.uint16") " | " ARRAY("numpy.uint32")
+#define SLICES "data: " ARRAY("numpy.uint8") ", offsets: " ARRAY("numpy.int64")
+
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace webtext;
@@ -27,10 +32,11 @@ using namespace webtext;
 namespace {
 
 template <class Item>
-using Array = nb::ndarray<const Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-template <class Item>
-using Out = nb::ndarray<Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+using Array = nb::ndarray<Item, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Offsets = std::vector<std::int64_t>;
+using Views = std::vector<std::string_view>;
+
+// Ids as Python ints
 
 // The Python ints of ids. Each is created once and shared by all lists. They are created in order, so those of frequent
 // tokens are close together in memory, and prefetched, because counting a reference writes to them.
@@ -71,6 +77,8 @@ nb::list to_list(const std::uint32_t* tokens, std::size_t n_tokens) {
   return ints.to_list(tokens, n_tokens);
 }
 
+// Encoding
+
 // Runs `work`, without the GIL if there are enough bytes for releasing it to pay off.
 template <class Work>
 void without_gil(std::size_t n_bytes, const Work& work) {
@@ -80,87 +88,117 @@ void without_gil(std::size_t n_bytes, const Work& work) {
   work();
 }
 
-nb::list encode(const Bpe& bpe, nb::handle text) {
-  const std::string_view bytes = view(text);
-  const Room<std::uint32_t> room(bytes.size() + Bpe::kSlack);
-  std::size_t n_tokens = 0;
-  without_gil(bytes.size(), [&] { n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get()); });
-  return to_list(room.get(), n_tokens);
-}
-
-template <class Token>
-nb::object encode_array(const Bpe& bpe, nb::handle text) {
+// Calls use(room, n_tokens) with the tokens of a text.
+template <class Token, class Use>
+auto with_tokens(const Bpe& bpe, nb::handle text, const Use& use) {
   const std::string_view bytes = view(text);
   Room<Token> room(bytes.size() + Bpe::kSlack);
   std::size_t n_tokens = 0;
-  without_gil(bytes.size(), [&] { n_tokens = bpe.encode(begin_of(bytes), end_of(bytes), room.get()); });
-  return room.to_array(n_tokens);
+  without_gil(bytes.size(), [&] { n_tokens = bpe.encode(bytes, room.get()); });
+  return use(room, n_tokens);
 }
 
-std::size_t n_bytes_of(const std::vector<std::string_view>& texts) {
-  std::size_t n_bytes = 0;
-  for (const std::string_view text : texts) n_bytes += text.size();
-  return n_bytes;
+nb::list encode(const Bpe& bpe, nb::handle text) {
+  return with_tokens<std::uint32_t>(bpe, text, [](const auto& room, std::size_t n) { return to_list(room.get(), n); });
+}
+
+nb::object encode_array(const Bpe& bpe, nb::handle text, bool wide) {
+  const auto to_array = [](auto& room, std::size_t n) { return room.to_array(n); };
+  return wide ? with_tokens<std::uint32_t>(bpe, text, to_array) : with_tokens<std::uint16_t>(bpe, text, to_array);
+}
+
+std::size_t count(const Bpe& bpe, nb::handle text) {
+  const std::string_view bytes = view(text);
+  nb::gil_scoped_release release;
+  return bpe.count(bytes);
+}
+
+nb::list encode_pieces(const Bpe& bpe, nb::handle text, const Offsets& ends) {
+  const std::string_view bytes = view(text);
+  const bool fits = ends.empty() || (ends[0] >= 0 && static_cast<std::size_t>(ends.back()) <= bytes.size());
+  if (!fits || !std::is_sorted(ends.begin(), ends.end())) {
+    throw std::invalid_argument("piece ends must rise within the text");
+  }
+  const Room<std::uint32_t> room(bytes.size() + Bpe::kSlack);
+  std::size_t n_tokens = 0;
+  without_gil(bytes.size(), [&] { n_tokens = bpe.encode_pieces(bytes, ends.data(), ends.size(), room.get()); });
+  return to_list(room.get(), n_tokens);
+}
+
+std::size_t n_most_of(const Views& texts) {
+  std::size_t n_tokens = Bpe::kSlack;
+  for (const std::string_view text : texts) n_tokens += text.size();
+  return n_tokens;
+}
+
+// Encodes texts without the GIL and returns their offsets in `out`.
+template <class Token>
+Offsets encode_texts(const Bpe& bpe, const Views& texts, unsigned n_threads, Token* out, bool may_change) {
+  Offsets offsets(texts.size() + 1);
+  nb::gil_scoped_release release;
+  bpe.encode_many(texts, n_threads, out, offsets.data(), may_change);
+  return offsets;
 }
 
 template <class Token>
-nb::tuple encode_many(const Bpe& bpe, const std::vector<std::string_view>& texts, unsigned n_threads,
-                      bool may_change = false) {
-  Room<Token> room(n_bytes_of(texts) + Bpe::kSlack);
-  std::vector<std::int64_t> offsets(texts.size() + 1);
-  {
-    nb::gil_scoped_release release;
-    bpe.encode_many(texts, n_threads, room.get(), offsets.data(), may_change);
-  }
+nb::tuple encode_to_arrays(const Bpe& bpe, const Views& texts, unsigned n_threads, bool may_change) {
+  Room<Token> room(n_most_of(texts));
+  Offsets offsets = encode_texts(bpe, texts, n_threads, room.get(), may_change);
   const auto n_tokens = static_cast<std::size_t>(offsets.back());
   return nb::make_tuple(room.to_array(n_tokens), to_array(std::move(offsets)));
 }
 
-nb::list encode_lists(const Bpe& bpe, const std::vector<std::string_view>& texts, unsigned n_threads) {
-  const Room<std::uint32_t> room(n_bytes_of(texts) + Bpe::kSlack);
-  std::vector<std::int64_t> offsets(texts.size() + 1);
-  {
-    nb::gil_scoped_release release;
-    bpe.encode_many(texts, n_threads, room.get(), offsets.data());
-  }
+nb::tuple encode_to_arrays(const Bpe& bpe, const Views& texts, bool wide, unsigned n_threads, bool may_change) {
+  return wide ? encode_to_arrays<std::uint32_t>(bpe, texts, n_threads, may_change)
+              : encode_to_arrays<std::uint16_t>(bpe, texts, n_threads, may_change);
+}
+
+nb::list encode_lists(const Bpe& bpe, nb::handle texts, unsigned n_threads) {
+  const Texts all(texts);
+  const Room<std::uint32_t> room(n_most_of(all.views));
+  const Offsets offsets = encode_texts(bpe, all.views, n_threads, room.get(), false);
   nb::list lists;
-  for (std::size_t text = 0; text < texts.size(); ++text) {
+  for (std::size_t text = 0; text < all.views.size(); ++text) {
     lists.append(to_list(room.get() + offsets[text], static_cast<std::size_t>(offsets[text + 1] - offsets[text])));
   }
   return lists;
 }
 
-// Encodes into `out`: directly if it has room for the most tokens possible. If the tokens don't fit, writes nothing.
-template <class Token>
-nb::object encode_into(const Bpe& bpe, const std::vector<std::string_view>& texts, Token* out, std::size_t n_out,
-                       unsigned n_threads) {
-  std::vector<std::int64_t> offsets(texts.size() + 1);
-  {
-    nb::gil_scoped_release release;
-    const std::size_t n_most = n_bytes_of(texts) + Bpe::kSlack;
-    if (n_out >= n_most) {
-      bpe.encode_many(texts, n_threads, out, offsets.data(), true);
-    } else {
-      const Room<Token> room(n_most);
-      bpe.encode_many(texts, n_threads, room.get(), offsets.data(), true);
-      if (static_cast<std::size_t>(offsets.back()) <= n_out) std::copy_n(room.get(), offsets.back(), out);
-    }
-  }
-  return to_array(std::move(offsets));
-}
-
-std::vector<std::string_view> slices(const Array<Byte>& data, const Array<std::int64_t>& offsets) {
-  std::vector<std::string_view> texts;
+Views slices(const Array<const Byte>& data, const Array<const std::int64_t>& offsets) {
+  Views texts;
   for (std::size_t index = 1; index < offsets.size(); ++index) {
     const std::int64_t first = offsets(index - 1), last = offsets(index);
     if (first < 0 || last < first || static_cast<std::size_t>(last) > data.size()) {
       throw std::invalid_argument("offsets must rise from 0 to at most " + std::to_string(data.size()) + ": offset " +
                                   std::to_string(index) + " is " + std::to_string(last));
     }
-    texts.emplace_back(reinterpret_cast<const char*>(data.data()) + first, static_cast<std::size_t>(last - first));
+    texts.push_back(view_of(data.data() + first, static_cast<std::size_t>(last - first)));
   }
   return texts;
 }
+
+// Encodes into `out`: directly if it has room for the most tokens possible. If the tokens don't fit, writes nothing.
+template <class Token>
+nb::object encode_into(const Bpe& bpe, const Views& texts, const Array<Token>& out, unsigned n_threads) {
+  const std::size_t n_most = n_most_of(texts);
+  if (out.size() >= n_most) return to_array(encode_texts(bpe, texts, n_threads, out.data(), true));
+  const Room<Token> room(n_most);
+  Offsets offsets = encode_texts(bpe, texts, n_threads, room.get(), true);
+  if (static_cast<std::size_t>(offsets.back()) <= out.size()) std::copy_n(room.get(), offsets.back(), out.data());
+  return to_array(std::move(offsets));
+}
+
+nb::object encode_into_any(const Bpe& bpe, const Array<const Byte>& data, const Array<const std::int64_t>& offsets,
+                           nb::handle out, unsigned n_threads) {
+  const Views texts = slices(data, offsets);
+  if (Array<std::uint16_t> narrow; nb::try_cast(out, narrow, false) && bpe.is_narrow()) {
+    return encode_into(bpe, texts, narrow, n_threads);
+  }
+  if (Array<std::uint32_t> wide; nb::try_cast(out, wide, false)) return encode_into(bpe, texts, wide, n_threads);
+  throw nb::type_error("out must be a uint16 or uint32 array that holds every id");
+}
+
+// Decoding
 
 template <class Id>
 nb::bytes decode_ids(const Bpe& bpe, const Id* ids, std::size_t n_ids) {
@@ -188,17 +226,15 @@ nb::bytes decode_sequence(const Bpe& bpe, nb::handle sequence) {
   return decode_ids(bpe, ids.data(), ids.size());
 }
 
-template <class Id>
-nb::bytes decode_array(const Bpe& bpe, const Array<Id>& ids) {
-  return decode_ids(bpe, ids.data(), ids.size());
-}
-
 nb::bytes decode(const Bpe& bpe, nb::handle ids) {
-  if (Array<std::uint16_t> array; nb::try_cast(ids, array, false)) return decode_array(bpe, array);
-  if (Array<std::uint32_t> array; nb::try_cast(ids, array, false)) return decode_array(bpe, array);
-  if (Array<std::int64_t> array; nb::try_cast(ids, array, false)) return decode_array(bpe, array);
+  const auto decode_array = [&](const auto& array) { return decode_ids(bpe, array.data(), array.size()); };
+  if (Array<const std::uint16_t> array; nb::try_cast(ids, array, false)) return decode_array(array);
+  if (Array<const std::uint32_t> array; nb::try_cast(ids, array, false)) return decode_array(array);
+  if (Array<const std::int64_t> array; nb::try_cast(ids, array, false)) return decode_array(array);
   return decode_sequence(bpe, ids);
 }
+
+// Positions in a text
 
 nb::object to_int(std::int64_t place) {
   auto number = nb::steal(PyLong_FromLongLong(place));
@@ -208,7 +244,7 @@ nb::object to_int(std::int64_t place) {
 
 // Returns the pairs as a list: zip() of two lists takes twice as long. Most tokens start where the previous one ends;
 // both then share one int.
-nb::list offset_pairs(const Array<std::int64_t>& starts, const Array<std::int64_t>& ends) {
+nb::list offset_pairs(const Array<const std::int64_t>& starts, const Array<const std::int64_t>& ends) {
   if (starts.size() != ends.size()) throw std::invalid_argument("as many starts as ends are needed");
   auto list = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(starts.size())));
   if (!list.is_valid()) throw nb::python_error();
@@ -228,29 +264,64 @@ nb::list offset_pairs(const Array<std::int64_t>& starts, const Array<std::int64_
 }
 
 nb::object piece_ends(const nb::bytes& text, const std::string& pattern, const std::string& unicode_version) {
-  const std::string_view bytes(text.c_str(), text.size());
-  std::vector<std::int64_t> ends;
-  std::int64_t end = 0;
-  Scanner(pattern, unicode_version).each_piece(begin_of(bytes), end_of(bytes), [&](const Byte*, std::size_t n_bytes) {
-    ends.push_back(end += static_cast<std::int64_t>(n_bytes));
+  Offsets ends;
+  Scanner(pattern, unicode_version).each_piece({text.c_str(), text.size()}, [&](std::string_view piece) {
+    ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<std::int64_t>(piece.size()));
   });
   return to_array(std::move(ends));
 }
 
-Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<Pairs>& merges, bool whole_pieces,
+std::ptrdiff_t last_cut(const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end,
+                        const std::string& unicode_version) {
+  if (begin > at || at > end || end > data.size()) throw std::invalid_argument("places must rise in the data");
+  const auto* bytes = reinterpret_cast<const Byte*>(data.c_str());
+  return last_safe_cut(ClassTable::of(unicode_version), bytes + begin, bytes + at, bytes + end) - bytes;
+}
+
+// Vocabularies, characters and tables of pieces
+
+Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<std::vector<Merge>>& merges, bool whole_pieces,
               const std::vector<std::pair<std::uint32_t, nb::bytes>>& special_tokens, const std::string& pattern,
               const std::string& unicode_version) {
-  const auto text = [](const nb::bytes& bytes) { return std::string(bytes.c_str(), bytes.size()); };
-  std::vector<std::string> texts;
-  for (const nb::bytes& token : tokens) texts.push_back(text(token));
   std::vector<std::pair<std::uint32_t, std::string>> specials;
-  for (const auto& [id, token] : special_tokens) specials.emplace_back(id, text(token));
-  std::optional<std::vector<Merge>> rules;
-  if (merges) {
-    rules.emplace();
-    for (const auto& [left, right] : *merges) rules->push_back({left, right});
+  for (const auto& [id, token] : special_tokens) specials.emplace_back(id, std::string(token.c_str(), token.size()));
+  return new Bpe(Scanner(pattern, unicode_version), strings_of(tokens), merges, whole_pieces, std::move(specials));
+}
+
+std::vector<std::pair<std::uint32_t, std::uint32_t>> character_ranges(const std::string& category,
+                                                                      const std::string& unicode_version) {
+  const auto all = categories(unicode_version_index(unicode_version));
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges;
+  for (std::uint32_t code = 0; code < all.size(); ++code) {
+    if (!kCategoryNames[static_cast<Byte>(all[code])].starts_with(category)) continue;
+    if (ranges.empty() || ranges.back().second + 1 != code) ranges.emplace_back(code, code);
+    ranges.back().second = code;
   }
-  return new Bpe(Scanner(pattern, unicode_version), std::move(texts), rules, whole_pieces, std::move(specials));
+  return ranges;
+}
+
+nb::bytes make_piece_file(const Bpe& bpe, const std::string& salt, nb::handle pieces) {
+  const Texts given(pieces.is_none() ? nb::tuple() : nb::borrow(pieces));
+  std::string file;
+  {
+    nb::gil_scoped_release release;
+    file = bpe.piece_file(pieces.is_none() ? bpe.own_pieces() : given.views, salt);
+  }
+  return nb::bytes(file.data(), file.size());
+}
+
+void use_piece_file(Bpe& bpe, const Array<const Byte>& file, const std::string& salt) {
+  // The file's memory lives as long as the encoder, which may be freed by a thread that doesn't have the GIL.
+  std::shared_ptr<void> owner(new Array<const Byte>(file), [](void* array) {
+    nb::gil_scoped_acquire acquire;
+    delete static_cast<Array<const Byte>*>(array);
+  });
+  bpe.use_piece_file(file.data(), file.size(), salt, std::move(owner));
+}
+
+std::uint64_t checksum_of(const nb::bytes& file) {
+  if (file.size() < sizeof(PieceFileHead)) throw std::invalid_argument("it is cut short");
+  return piece_file_checksum(reinterpret_cast<const Byte*>(file.c_str()), file.size());
 }
 
 }  // namespace
@@ -262,215 +333,79 @@ NB_MODULE(_bpe, m) {
   for (const std::string_view version : kUnicodeVersions) versions.append(nb::str(version.data(), version.size()));
   m.attr("UNICODE_VERSIONS") = nb::tuple(versions);
 
-  m.def(
-      "character_ranges",
-      [](const std::string& category, const std::string& unicode_version) {
-        const auto all = categories(unicode_version_index(unicode_version));
-        Pairs ranges;
-        for (std::uint32_t code = 0; code < all.size(); ++code) {
-          if (!kCategoryNames[static_cast<Byte>(all[code])].starts_with(category)) continue;
-          if (!ranges.empty() && ranges.back().second + 1 == code) {
-            ranges.back().second = code;
-          } else {
-            ranges.emplace_back(code, code);
-          }
-        }
-        return ranges;
-      },
-      "category"_a, "unicode_version"_a = kUnicodeVersion,
-      "Return the first and last code points of each range of a category: 'L', 'Lu', 'Ll', 'Lt', 'Lm', 'Lo', 'M', "
-      "'N',\n"
-      "'Nd', 'P', 'S' or 'space'.");
-
+  m.def("character_ranges", &character_ranges, "category"_a, "unicode_version"_a = kUnicodeVersion,
+        "Return the first and last code points of each range of a category: 'L', 'Lu', 'Ll', 'Lt', 'Lm', 'Lo', 'M', "
+        "'N',\n"
+        "'Nd', 'P', 'S' or 'space'.");
   m.def(
       "byte_order", [] { return nb::bytes(byte_order().data(), 256); },
       "Return the 256 bytes in the order of GPT-2's first 256 tokens.");
-
-  m.def(
-      "split",
-      [](nb::handle text, const std::string& pattern, const std::string& unicode_version) {
-        const std::string_view whole = view(text);
-        nb::list pieces;
-        Scanner(pattern, unicode_version)
-            .each_piece(begin_of(whole), end_of(whole),
-                        [&](const Byte* piece, std::size_t n_bytes) { pieces.append(nb::bytes(piece, n_bytes)); });
-        return pieces;
-      },
-      "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
-      nb::sig(
-          "def split(text: str | bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> list[bytes]"),
-      "Return the pieces of a text, cut by a named pattern.");
-
-  m.def(
-      "piece_file_checksum",
-      [](const nb::bytes& file) {
-        if (file.size() < sizeof(PieceFileHead)) throw std::invalid_argument("it is cut short");
-        return piece_file_checksum(reinterpret_cast<const Byte*>(file.c_str()), file.size());
-      },
-      "file"_a, "Compute the checksum of a table of pieces.");
-
-  m.def(
-      "last_safe_cut",
-      [](const nb::bytearray& data, std::size_t begin, std::size_t at, std::size_t end,
-         const std::string& unicode_version) {
-        if (begin > at || at > end || end > data.size()) throw std::invalid_argument("places must rise in the data");
-        const auto* bytes = reinterpret_cast<const Byte*>(data.c_str());
-        return last_safe_cut(ClassTable::of(unicode_version), bytes + begin, bytes + at, bytes + end) - bytes;
-      },
-      "data"_a, "begin"_a, "at"_a, "end"_a, "unicode_version"_a = kUnicodeVersion,
-      "Return the last position in data[at:end] where every pattern with a scanner cuts, or `begin` if there is none.\n"
-      "The text begins at `begin` and may continue after `end`.");
-
+  m.def("piece_file_checksum", &checksum_of, "file"_a, "Compute the checksum of a table of pieces.");
+  m.def("last_safe_cut", &last_cut, "data"_a, "begin"_a, "at"_a, "end"_a, "unicode_version"_a = kUnicodeVersion,
+        "Return the last position in data[at:end] where every pattern with a scanner cuts, or `begin` if there is "
+        "none.\n"
+        "The text begins at `begin` and may continue after `end`.");
   m.def("offset_pairs", &offset_pairs, "starts"_a, "ends"_a,
-        nb::sig("def offset_pairs(starts: numpy.typing.NDArray[numpy.int64], ends: "
-                "numpy.typing.NDArray[numpy.int64]) -> list[tuple[int, int]]"),
+        nb::sig("def offset_pairs(starts: " ARRAY("numpy.int64") ", ends: " ARRAY(
+            "numpy.int64") ") -> list[tuple[int, int]]"),
         "Return the pairs (starts[i], ends[i]).");
-
   m.def("piece_ends", &piece_ends, "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
-        nb::sig("def piece_ends(text: bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> "
-                "numpy.typing.NDArray[numpy.int64]"),
+        nb::sig("def piece_ends(text: bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> " ARRAY(
+            "numpy.int64")),
         "Return the byte offset of the end of each piece, cut by a named pattern.");
 
   nb::class_<Bpe>(m, "Bpe", "Byte-level BPE with a fixed vocabulary. Safe to use from many threads.")
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,
            "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
            "tokens[id] is a token's bytes, b'' if text never produces it; merges None: the smallest id merges first.")
-      .def("encode", &encode, "text"_a, nb::sig("def encode(self, text: str | bytes) -> list[int]"),
+      .def("encode", &encode, "text"_a, nb::sig("def encode(self, text: " TEXT ") -> list[int]"),
            "Return the token ids of a text.")
-      .def(
-          "encode_array",
-          [](const Bpe& bpe, nb::handle text, bool wide) {
-            return wide ? encode_array<std::uint32_t>(bpe, text) : encode_array<std::uint16_t>(bpe, text);
-          },
-          "text"_a, "wide"_a,
-          nb::sig("def encode_array(self, text: str | bytes, wide: bool) -> numpy.typing.NDArray[numpy.uint16] | "
-                  "numpy.typing.NDArray[numpy.uint32]"),
-          "Return the token ids of a text as an array (uint32 if wide, else uint16).")
-      .def(
-          "count",
-          [](const Bpe& bpe, nb::handle text) {
-            const std::string_view bytes = view(text);
-            nb::gil_scoped_release release;
-            return bpe.count(begin_of(bytes), end_of(bytes));
-          },
-          "text"_a, nb::sig("def count(self, text: str | bytes) -> int"), "Return the number of tokens of a text.")
-      .def(
-          "encode_pieces",
-          [](const Bpe& bpe, nb::handle text, const std::vector<std::int64_t>& ends) {
-            const std::string_view whole = view(text);
-            std::int64_t last = 0;
-            for (const std::int64_t end : ends) {
-              if (end < last || static_cast<std::size_t>(end) > whole.size()) {
-                throw std::invalid_argument("piece ends must rise within the text");
-              }
-              last = end;
-            }
-            const Room<std::uint32_t> room(whole.size() + Bpe::kSlack);
-            std::size_t n_tokens = 0;
-            {
-              nb::gil_scoped_release release;
-              n_tokens = bpe.encode_pieces(begin_of(whole), ends.data(), ends.size(), room.get());
-            }
-            return to_list(room.get(), n_tokens);
-          },
-          "text"_a, "ends"_a, nb::sig("def encode_pieces(self, text: str | bytes, ends: Sequence[int]) -> list[int]"),
-          "Return the token ids of a text that is already cut into pieces: piece i ends at byte ends[i].")
+      .def("encode_array", &encode_array, "text"_a, "wide"_a,
+           nb::sig("def encode_array(self, text: " TEXT ", wide: bool) -> " TOKENS),
+           "Return the token ids of a text as an array (uint32 if wide, else uint16).")
+      .def("count", &count, "text"_a, nb::sig("def count(self, text: " TEXT ") -> int"),
+           "Return the number of tokens of a text.")
+      .def("encode_pieces", &encode_pieces, "text"_a, "ends"_a,
+           nb::sig("def encode_pieces(self, text: " TEXT ", ends: Sequence[int]) -> list[int]"),
+           "Return the token ids of a text that is already cut into pieces: piece i ends at byte ends[i].")
       .def(
           "encode_many",
           [](const Bpe& bpe, nb::handle texts, bool wide, unsigned threads) {
-            const Texts all(texts);
-            return wide ? encode_many<std::uint32_t>(bpe, all.views, threads)
-                        : encode_many<std::uint16_t>(bpe, all.views, threads);
+            return encode_to_arrays(bpe, Texts(texts).views, wide, threads, false);
           },
           "texts"_a, "wide"_a, "threads"_a,
-          nb::sig("def encode_many(self, texts: collections.abc.Iterable[str | bytes], wide: bool, threads: int) -> "
-                  "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
-                  "numpy.typing.NDArray[numpy.int64]]"),
+          nb::sig("def encode_many(self, texts: collections.abc.Iterable[" TEXT "], wide: bool, threads: int) -> "
+                  "tuple[" TOKENS ", " ARRAY("numpy.int64") "]"),
           "Return the tokens of all texts in one array (uint32 if wide, else uint16), and the texts' int64 offsets.")
-      .def(
-          "encode_lists",
-          [](const Bpe& bpe, nb::handle texts, unsigned threads) {
-            const Texts all(texts);
-            return encode_lists(bpe, all.views, threads);
-          },
-          "texts"_a, "threads"_a,
-          nb::sig("def encode_lists(self, texts: Sequence[str | bytes], threads: int) -> list[list[int]]"),
-          "Return a list of token ids for each text.")
+      .def("encode_lists", &encode_lists, "texts"_a, "threads"_a,
+           nb::sig("def encode_lists(self, texts: Sequence[" TEXT "], threads: int) -> list[list[int]]"),
+           "Return a list of token ids for each text.")
       .def(
           "encode_slices",
-          [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, bool wide, unsigned threads) {
-            const auto texts = slices(data, offsets);
-            return wide ? encode_many<std::uint32_t>(bpe, texts, threads, true)
-                        : encode_many<std::uint16_t>(bpe, texts, threads, true);
-          },
+          [](const Bpe& bpe, const Array<const Byte>& data, const Array<const std::int64_t>& offsets, bool wide,
+             unsigned threads) { return encode_to_arrays(bpe, slices(data, offsets), wide, threads, true); },
           "data"_a, "offsets"_a, "wide"_a, "threads"_a,
-          nb::sig("def encode_slices(self, data: numpy.typing.NDArray[numpy.uint8], offsets: "
-                  "numpy.typing.NDArray[numpy.int64], wide: bool, threads: int) -> "
-                  "tuple[numpy.typing.NDArray[numpy.uint16] | numpy.typing.NDArray[numpy.uint32], "
-                  "numpy.typing.NDArray[numpy.int64]]"),
+          nb::sig("def encode_slices(self, " SLICES ", wide: bool, threads: int) -> tuple[" TOKENS
+                  ", " ARRAY("numpy.int64") "]"),
           "Encode the texts data[offsets[i]:offsets[i + 1]]; return the same as `encode_many`.")
-      .def(
-          "encode_into",
-          [](const Bpe& bpe, const Array<Byte>& data, const Array<std::int64_t>& offsets, nb::handle out,
-             unsigned threads) {
-            const auto texts = slices(data, offsets);
-            if (Out<std::uint16_t> narrow; nb::try_cast(out, narrow, false) && bpe.is_narrow()) {
-              return encode_into(bpe, texts, narrow.data(), narrow.size(), threads);
-            }
-            if (Out<std::uint32_t> wide; nb::try_cast(out, wide, false)) {
-              return encode_into(bpe, texts, wide.data(), wide.size(), threads);
-            }
-            throw nb::type_error("out must be a uint16 or uint32 array that holds every id");
-          },
-          "data"_a, "offsets"_a, "out"_a, "threads"_a,
-          nb::sig("def encode_into(self, data: numpy.typing.NDArray[numpy.uint8], offsets: "
-                  "numpy.typing.NDArray[numpy.int64], out: numpy.typing.NDArray[numpy.uint16] | "
-                  "numpy.typing.NDArray[numpy.uint32], threads: int) -> numpy.typing.NDArray[numpy.int64]"),
-          "Encode like `encode_slices` into the start of `out` and return the offsets. If `out` is shorter than the "
-          "last\n"
-          "offset, nothing is written. If it has room for 8 more tokens than the texts have bytes, nothing is copied.")
+      .def("encode_into", &encode_into_any, "data"_a, "offsets"_a, "out"_a, "threads"_a,
+           nb::sig("def encode_into(self, " SLICES ", out: " TOKENS ", threads: int) -> " ARRAY("numpy.int64")),
+           "Encode like `encode_slices` into the start of `out` and return the offsets. If `out` is shorter than the "
+           "last\n"
+           "offset, nothing is written. If it has room for 8 more tokens than the texts have bytes, nothing is copied.")
       .def("decode", &decode, "ids"_a,
-           nb::sig("def decode(self, ids: collections.abc.Sequence[int] | numpy.typing.NDArray[typing.Any]) -> bytes"),
+           nb::sig("def decode(self, ids: collections.abc.Sequence[int] | " ARRAY("typing.Any") ") -> bytes"),
            "Return the bytes of tokens, including special ones. `ids` is a sequence of integers or an array (uint16,\n"
            "uint32 and int64 are fastest). IndexError names the first unknown id and its position.")
-      .def(
-          "piece_file",
-          [](const Bpe& bpe, const std::string& salt, nb::handle pieces) {
-            const Texts given(pieces.is_none() ? nb::tuple() : nb::borrow(pieces));
-            std::string file;
-            {
-              nb::gil_scoped_release release;
-              file = bpe.piece_file(pieces.is_none() ? bpe.own_pieces() : given.views, salt);
-            }
-            return nb::bytes(file.data(), file.size());
-          },
-          "salt"_a, "pieces"_a.none() = nb::none(),
-          nb::sig("def piece_file(self, salt: str, pieces: Sequence[bytes] | None = None) -> bytes"),
-          "Return a table of pieces and their tokens for `use_piece_file`: of `pieces`, most important first, or of "
-          "the\n"
-          "tokens that are pieces. `salt` represents everything else that affects the tokens.")
-      .def(
-          "use_piece_file",
-          [](Bpe& bpe, const Array<Byte>& file, const std::string& salt) {
-            // The file's memory lives as long as the encoder, which may be freed by a thread that doesn't have the GIL.
-            auto* kept = new Array<Byte>(file);
-            std::shared_ptr<void> owner(kept, [](void* array) {
-              nb::gil_scoped_acquire acquire;
-              delete static_cast<Array<Byte>*>(array);
-            });
-            bpe.use_piece_file(file.data(), file.size(), salt, std::move(owner));
-          },
-          "file"_a, "salt"_a,
-          nb::sig("def use_piece_file(self, file: bytes | mmap.mmap | numpy.typing.NDArray[numpy.uint8], salt: str) -> "
-                  "None"),
-          "Look up new pieces in the table of a piece file (read-only, may be mapped) before merging them. Raises\n"
-          "ValueError if it is damaged or was made for another tokenizer.")
-      .def(
-          "merges_by_rank",
-          [](const Bpe& bpe) {
-            Pairs pairs;
-            for (auto [left, right] : bpe.merges_by_rank()) pairs.emplace_back(left, right);
-            return pairs;
-          },
-          "Return, in order of id, the last merge of each token of two or more bytes, using only smaller ids.");
+      .def("piece_file", &make_piece_file, "salt"_a, "pieces"_a.none() = nb::none(),
+           nb::sig("def piece_file(self, salt: str, pieces: Sequence[bytes] | None = None) -> bytes"),
+           "Return a table of pieces and their tokens for `use_piece_file`: of `pieces`, most important first, or of "
+           "the\n"
+           "tokens that are pieces. `salt` represents everything else that affects the tokens.")
+      .def("use_piece_file", &use_piece_file, "file"_a, "salt"_a,
+           nb::sig("def use_piece_file(self, file: bytes | mmap.mmap | " ARRAY("numpy.uint8") ", salt: str) -> None"),
+           "Look up new pieces in the table of a piece file (read-only, may be mapped) before merging them. Raises\n"
+           "ValueError if it is damaged or was made for another tokenizer.")
+      .def("merges_by_rank", &Bpe::merges_by_rank,
+           "Return, in order of id, the last merge of each token of two or more bytes, using only smaller ids.");
 }

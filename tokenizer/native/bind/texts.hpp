@@ -7,14 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "scan/characters.hpp"
-
 namespace webtext {
 
 namespace nb = nanobind;
-
-inline const Byte* begin_of(std::string_view text) { return reinterpret_cast<const Byte*>(text.data()); }
-inline const Byte* end_of(std::string_view text) { return begin_of(text) + text.size(); }
 
 // The UTF-8 of a str, which lives as long as the str does, or the bytes of a bytes object.
 inline std::string_view view(nb::handle text) {

@@ -22,7 +22,6 @@
 
 #include "bind/texts.hpp"
 #include "encode/bpe.hpp"
-#include "scan/safe_cut.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -60,12 +59,6 @@ class LockedCounts {
   std::mutex mutex_;
 };
 
-std::vector<TextShare> shares_of(const Texts& texts) {
-  std::vector<TextShare> all;
-  for (const std::string_view text : texts.views) all.push_back({begin_of(text), end_of(text)});
-  return all;
-}
-
 // The memory of an object with the buffer protocol, locked for the lifetime of this object.
 class Buffer {
  public:
@@ -74,9 +67,8 @@ class Buffer {
   }
   Buffer(const Buffer&) = delete;
   ~Buffer() { PyBuffer_Release(&buffer_); }
-  TextShare share() const {
-    const auto* begin = static_cast<const Byte*>(buffer_.buf);
-    return {begin, begin + buffer_.len};
+  std::string_view bytes() const {
+    return {static_cast<const char*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
   }
 
  private:
@@ -86,9 +78,9 @@ class Buffer {
 std::size_t add_block(LockedCounts& counts, nb::handle block, bool is_last, std::int64_t weight, unsigned threads) {
   const Buffer buffer(block);
   return counts.with([&](PieceCounts& all, const auto& keep_going) {
-    if (!is_last) return all.add_start_of(buffer.share(), weight, threads, keep_going);
-    all.add_texts({buffer.share()}, weight, threads, keep_going);
-    return static_cast<std::size_t>(buffer.share().end - buffer.share().begin);
+    if (!is_last) return all.add_start_of(buffer.bytes(), weight, threads, keep_going);
+    all.add_texts({buffer.bytes()}, weight, threads, keep_going);
+    return buffer.bytes().size();
   });
 }
 
@@ -97,7 +89,7 @@ void add_pieces(LockedCounts& counts, nb::handle pieces, const std::vector<std::
   if (texts.views.size() != times.size()) throw std::invalid_argument("as many counts as pieces are needed");
   counts.with([&](PieceCounts& all, const auto&) {
     for (std::size_t index = 0; index < times.size(); ++index) {
-      all.add(begin_of(texts.views[index]), texts.views[index].size(), times[index]);
+      all.add(texts.views[index], times[index]);
     }
     return true;
   });
@@ -109,9 +101,9 @@ nb::list items(LockedCounts& counts) {
   std::vector<std::pair<std::size_t, std::int64_t>> pieces;
   counts.with([&](PieceCounts& all, const auto&) {
     all.settle();
-    all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
-      names.append(reinterpret_cast<const char*>(bytes), n_bytes);
-      pieces.emplace_back(n_bytes, count);
+    all.each([&](std::string_view piece, std::int64_t count) {
+      names += piece;
+      pieces.emplace_back(piece.size(), count);
     });
     return true;
   });
@@ -132,9 +124,9 @@ nb::list most_common(LockedCounts& counts, std::size_t n) {
   std::vector<Counted> best;  // a heap with the last one on top
   counts.with([&](PieceCounts& all, const auto&) {
     all.settle();
-    all.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+    all.each([&](std::string_view piece, std::int64_t count) {
       if (n == 0 || (best.size() == n && count < best.front().first)) return;
-      best.emplace_back(count, std::string(reinterpret_cast<const char*>(bytes), n_bytes));
+      best.emplace_back(count, std::string(piece));
       std::push_heap(best.begin(), best.end(), before);
       if (best.size() <= n) return;
       std::pop_heap(best.begin(), best.end(), before);
@@ -158,10 +150,8 @@ void translate(const std::exception_ptr& exception, void*) {
   }
 }
 
-using Pairs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
-
 // The tokens of a vocabulary to extend, its merges (none for a rank vocabulary), and its `whole_pieces`.
-using Base = std::tuple<std::vector<nb::bytes>, std::optional<Pairs>, bool>;
+using Base = std::tuple<std::vector<nb::bytes>, std::optional<std::vector<Merge>>, bool>;
 
 // The start of training: the initial tokens, and the function that encodes a piece with them.
 struct Start {
@@ -171,30 +161,25 @@ struct Start {
 
 Start start_of(const std::optional<Base>& base) {
   if (!base) return {byte_tokens(), encode_bytes()};
-  const auto& [bytes, pairs, whole_pieces] = *base;
+  const auto& [bytes, merges, whole_pieces] = *base;
   const std::vector<std::string> tokens = strings_of(bytes);
   Start start;
   for (const std::string& token : tokens) start.tokens.add(token);
-  std::optional<std::vector<Merge>> merges;
-  if (pairs) {
-    merges.emplace();
-    for (const auto& [left, right] : *pairs) merges->push_back({left, right});
-  }
   const Scanner unused("gpt2", kUnicodeVersion);
   const auto bpe =
       std::make_shared<Bpe>(unused, tokens, merges, whole_pieces, std::vector<std::pair<std::uint32_t, std::string>>());
-  start.encode = [bpe](const Byte* piece, std::size_t n_bytes, std::vector<std::uint32_t>& into) {
-    const auto end = static_cast<std::int64_t>(n_bytes);
+  start.encode = [bpe](std::string_view piece, std::vector<std::uint32_t>& into) {
+    const auto end = static_cast<std::int64_t>(piece.size());
     const std::size_t n_before = into.size();
-    into.resize(n_before + n_bytes + Bpe::kSlack);
+    into.resize(n_before + piece.size() + Bpe::kSlack);
     into.resize(n_before + bpe->encode_pieces(piece, &end, 1, &into[n_before]));
   };
   return start;
 }
 
-Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
-            std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
-            const std::optional<nb::callable>& progress) {
+std::vector<Merge> train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
+                         std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
+                         const std::optional<nb::callable>& progress) {
   constexpr std::size_t kTableMemory = std::size_t{64} << 20;
   Goal goal{n_tokens, min_frequency};
   if (max_token_length) goal.max_token_length = *max_token_length;
@@ -204,13 +189,10 @@ Pairs train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequen
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (progress) (*progress)(n_merges);
   };
-  const auto merges = counts.with([&](PieceCounts& all, const auto&) {
+  return counts.with([&](PieceCounts& all, const auto&) {
     all.shrink(kTableMemory);
     return train_merges(all, std::move(start.tokens), start.encode, goal, report);
   });
-  Pairs pairs;
-  for (const auto& merge : merges) pairs.emplace_back(merge.left, merge.right);
-  return pairs;
 }
 
 }  // namespace
@@ -237,7 +219,7 @@ NB_MODULE(_trainer, m) {
           [](LockedCounts& counts, nb::handle texts, std::int64_t weight, unsigned threads) {
             const Texts all_texts(texts);
             counts.with([&](PieceCounts& all, const auto& keep_going) {
-              all.add_texts(shares_of(all_texts), weight, threads, keep_going);
+              all.add_texts(all_texts.views, weight, threads, keep_going);
               return true;
             });
           },
@@ -269,26 +251,12 @@ NB_MODULE(_trainer, m) {
       .def(
           "save",
           [](LockedCounts& counts, const std::string& path) {
-            const CountTotals totals =
-                counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
-            return std::make_pair(totals.n_pieces, totals.n_bytes);
+            counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
           },
-          "path"_a, "Write a file of counts; return its number of pieces and the bytes of text that they cover.")
+          "path"_a, "Write a file of counts.")
       .def("most_common", &most_common, "n"_a, nb::sig("def most_common(self, n: int) -> list[bytes]"),
            "Return the n pieces with the largest counts, largest first; on ties, the smallest bytes first.")
       .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Return all pieces and counts.");
-
-  m.def(
-      "safe_cut",
-      [](nb::bytes text, std::size_t at, const std::string& unicode_version) {
-        const std::string_view bytes(text.c_str(), text.size());
-        if (at > bytes.size()) throw std::invalid_argument("`at` is after the end of the text");
-        const Scanner scanner("gpt2", unicode_version);
-        const Byte* begin = begin_of(bytes);
-        return safe_cut(scanner.classes(), begin, begin + at, end_of(bytes)) - begin;
-      },
-      "text"_a, "at"_a, "unicode_version"_a = kUnicodeVersion,
-      "Return the first position at or after `at` where every pattern with a scanner cuts, else the text's length.");
 
   m.def(
       "train", &train, "counts"_a, "n_tokens"_a, "min_frequency"_a = 1, "max_token_length"_a = nb::none(),

@@ -4,12 +4,10 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "base/hashing.hpp"
-
 namespace webtext {
 namespace {
 
-constexpr std::uint32_t kNone = ~0u;
+constexpr std::uint32_t kNone = TokenTable::kNone;
 
 std::string quoted(std::size_t id) { return "token " + std::to_string(id); }
 
@@ -17,28 +15,26 @@ std::string quoted(std::size_t id) { return "token " + std::to_string(id); }
 
 Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
          bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens)
-    : scanner_(scanner) {
-  build_index(tokens);
-  for (int byte = 0; byte < 256; ++byte) {
-    const Byte bytes[] = {static_cast<Byte>(byte)};
-    byte_tokens_[byte] = find(bytes, 1);
-    if (byte_tokens_[byte] == kNone) throw std::invalid_argument("no token for the byte " + std::to_string(byte));
-  }
-  is_narrow_ = tokens.size() <= std::size_t{1} << 16;
-  n_text_tokens_ = static_cast<std::uint32_t>(tokens.size());
+    : tokens_(tokens.size()), is_narrow_(tokens.size() <= std::size_t{1} << 16), scanner_(scanner) {
   for (const std::string& token : tokens) is_text_.push_back(!token.empty());
   for (auto& [id, bytes] : special_tokens) {
     if (id >= tokens.size()) tokens.resize(id + 1);
     if (!tokens[id].empty()) throw std::invalid_argument("special " + quoted(id) + " has the id of another token");
     tokens[id] = std::move(bytes);
   }
-  bytes_.clear();
-  starts_.assign(1, 0);
-  for (const std::string& token : tokens) {
-    bytes_ += token;
-    starts_.push_back(bytes_.size());
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    const bool is_text = id < is_text_.size() && is_text_[id];
+    if (const std::uint32_t twin = is_text ? tokens_.find(tokens[id]) : kNone; twin != kNone) {
+      throw std::invalid_argument(quoted(twin) + " and " + quoted(id) + " have the same bytes");
+    }
+    tokens_.add(tokens[id], is_text);
   }
-  bytes_.append(16, '\0');  // decoding copies 16 bytes, whatever the token's length
+  tokens_.pad(16);  // decoding copies 16 bytes, whatever the token's length
+  for (int byte = 0; byte < 256; ++byte) {
+    const Byte bytes[] = {static_cast<Byte>(byte)};
+    byte_tokens_[byte] = tokens_.find(view_of(bytes, 1));
+    if (byte_tokens_[byte] == kNone) throw std::invalid_argument("no token for the byte " + std::to_string(byte));
+  }
   merges ? rules_from_merges(*merges) : rules_from_ranks();
   rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
@@ -46,57 +42,25 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
   whole_pieces_ = whole_pieces && some_unreachable();
 }
 
-void Bpe::build_index(const std::vector<std::string>& tokens) {
-  // `find` reads token bytes through bytes_ and starts_, so text tokens are stored before special tokens are added.
-  std::size_t size = 1024;
-  while (size < 2 * tokens.size()) size *= 2;
-  index_.assign(size, {kNone, 0});
-  starts_.push_back(0);
-  for (std::size_t id = 0; id < tokens.size(); ++id) {
-    const auto* bytes = reinterpret_cast<const Byte*>(tokens[id].data());
-    bytes_ += tokens[id];
-    starts_.push_back(bytes_.size());
-    if (tokens[id].empty()) continue;
-    if (const std::uint32_t twin = find(bytes, tokens[id].size()); twin != kNone) {
-      throw std::invalid_argument(quoted(twin) + " and " + quoted(id) + " have the same bytes");
-    }
-    const std::uint64_t hash = kTableHash.bytes(bytes, tokens[id].size());
-    std::size_t at = hash & (size - 1);
-    while (index_[at].token != kNone) at = (at + 1) & (size - 1);
-    index_[at] = {static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(hash >> 32)};
-  }
-}
-
-std::uint32_t Bpe::find(const Byte* bytes, std::size_t n_bytes) const {
-  const std::string_view wanted(reinterpret_cast<const char*>(bytes), n_bytes);
-  const std::uint64_t hash = kTableHash.bytes(bytes, n_bytes);
-  for (std::size_t at = hash & (index_.size() - 1);; at = (at + 1) & (index_.size() - 1)) {
-    const auto [token, tag] = index_[at];
-    if (token == kNone || (tag == hash >> 32 && bytes_of(token) == wanted)) return token;
-  }
-}
-
 void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
   std::string joined;
   for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right] = merges[rank];
     const std::string place = "merge " + std::to_string(rank);
-    if (bytes_of(left).empty() || bytes_of(right).empty()) throw std::invalid_argument(place + " names an unused id");
-    joined.assign(bytes_of(left)).append(bytes_of(right));
-    const std::uint32_t token = find(reinterpret_cast<const Byte*>(joined.data()), joined.size());
+    const std::string_view bytes[] = {tokens_.bytes_of(left), tokens_.bytes_of(right)};
+    if (bytes[0].empty() || bytes[1].empty()) throw std::invalid_argument(place + " names an unused id");
+    const std::uint32_t token = tokens_.find(joined.assign(bytes[0]).append(bytes[1]));
     if (token == kNone) throw std::invalid_argument(place + " produces bytes that are not a token");
     rules_.add(left, right, {rank, token});
   }
 }
 
 void Bpe::rules_from_ranks() {
-  for (const auto [id, tag] : index_) {
-    if (id == kNone) continue;
-    const std::string_view token = bytes_of(id);
-    const auto* bytes = reinterpret_cast<const Byte*>(token.data());
+  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
+    const std::string_view token = text_bytes_of(id);
     for (std::size_t cut = 1; cut < token.size(); ++cut) {
-      const std::uint32_t left = find(bytes, cut);
-      const std::uint32_t right = left == kNone ? kNone : find(bytes + cut, token.size() - cut);
+      const std::uint32_t left = tokens_.find(token.substr(0, cut));
+      const std::uint32_t right = left == kNone ? kNone : tokens_.find(token.substr(cut));
       if (right != kNone) rules_.add(left, right, {id, id});
     }
   }
@@ -106,13 +70,13 @@ void Bpe::rules_from_ranks() {
 // vocabulary. For ranks, the equivalent condition: every token can be built using only smaller ids.
 bool Bpe::find_orderly() const {
   if (by_rank_) return smaller_lead_to_all();
-  std::vector<std::uint32_t> ranks(n_text_tokens_, Rule::kNever);
+  std::vector<std::uint32_t> ranks(is_text_.size(), Rule::kNever);
   bool is_orderly = true;
   rules_.each([&](std::uint32_t, std::uint32_t, Rule rule) {
     is_orderly = is_orderly && ranks[rule.token] == Rule::kNever;
     ranks[rule.token] = rule.rank;
   });
-  const auto rank_of = [&](std::uint32_t token) { return bytes_of(token).size() == 1 ? 0 : ranks[token]; };
+  const auto rank_of = [&](std::uint32_t token) { return tokens_.n_bytes(token) == 1 ? 0 : ranks[token]; };
   rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
     is_orderly = is_orderly && rank_of(left) <= rule.rank && rank_of(right) <= rule.rank;
   });
@@ -124,16 +88,15 @@ bool Bpe::smaller_lead_to_all() const {
   std::vector<std::uint32_t> short_ids;
   std::vector<ShortPiece> pieces;
   std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];  // only their number is used
-  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
     const std::string_view token = text_bytes_of(id);
     if (token.size() < 2) continue;
     if (!merge_short_ || token.size() > kShortPiece) {
       if (!merge_by_rank(id)) return false;
       continue;
     }
-    const auto* bytes = reinterpret_cast<const Byte*>(token.data());  // bytes_ has 16 bytes after the last token
     short_ids.push_back(id);
-    pieces.push_back({bytes, bytes, token.size(), tokens, 0});
+    pieces.push_back({begin_of(token), begin_of(token), token.size(), tokens, 0});  // padded by the tokens after it
   }
   if (merge_short_) merge_short_(narrow_rules_, pieces.data(), pieces.size());
   for (std::size_t index = 0; index < pieces.size(); ++index) {
@@ -149,7 +112,7 @@ bool Bpe::is_orderly() const {
 
 std::vector<Merge> Bpe::merges_by_rank() const {
   std::vector<Merge> merges;
-  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
     if (text_bytes_of(id).size() < 2) continue;
     if (const auto merge = merge_by_rank(id)) merges.push_back(*merge);
   }
@@ -158,7 +121,7 @@ std::vector<Merge> Bpe::merges_by_rank() const {
 
 std::optional<Merge> Bpe::merge_by_rank(std::uint32_t id) const {
   std::vector<std::uint32_t> tokens;
-  for (const char byte : bytes_of(id)) tokens.push_back(byte_tokens_[static_cast<Byte>(byte)]);
+  for (const char byte : tokens_.bytes_of(id)) tokens.push_back(byte_tokens_[static_cast<Byte>(byte)]);
   while (tokens.size() > 2) {
     std::size_t best = 0;
     Rule lowest;
@@ -189,8 +152,8 @@ namespace {
 // Calls use(bytes, n_bytes) for every id. Each id is read only once, because another thread could change it.
 template <class Id, class Use>
 [[gnu::always_inline]] inline void Bpe::each_token(const Id* ids, std::size_t n_ids, const Use& use) const {
-  const char* const bytes = bytes_.data();  // in registers: the compiler must assume that writes can change *this
-  const std::uint64_t *const starts = starts_.data(), n_tokens = starts_.size() - 1;
+  const Byte* const bytes = tokens_.data();  // in registers: the compiler must assume that writes can change *this
+  const std::uint64_t *const starts = tokens_.starts(), n_tokens = tokens_.size();
   for (std::size_t place = 0; place < n_ids; ++place) {
     const auto id = static_cast<std::uint64_t>(__atomic_load_n(ids + place, __ATOMIC_RELAXED));
     if (id >= n_tokens) throw_unknown(id, place);  // a negative id is too large as well
@@ -203,14 +166,14 @@ template <class Id, class Use>
 template <class Id>
 std::size_t Bpe::decoded_size(const Id* ids, std::size_t n_ids) const {
   std::size_t total = 0;
-  each_token(ids, n_ids, [&](const char*, std::size_t n_bytes) { total += n_bytes; });
+  each_token(ids, n_ids, [&](const Byte*, std::size_t n_bytes) { total += n_bytes; });
   return total;
 }
 
 template <class Id>
 void Bpe::decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const {
   constexpr std::size_t kCopied = 16;  // for any token up to this length, if there is room
-  each_token(ids, n_ids, [&](const char* bytes, std::size_t n_bytes) {
+  each_token(ids, n_ids, [&](const Byte* bytes, std::size_t n_bytes) {
     if (n_bytes <= kCopied && kCopied <= n_out) [[likely]] {
       std::memcpy(out, bytes, kCopied);
     } else {

@@ -8,22 +8,20 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "encode/known_pieces.hpp"
 #include "encode/merge_rules.hpp"
 #include "encode/short_merging.hpp"
+#include "encode/token_table.hpp"
 #include "scan/scanner.hpp"
 
 namespace webtext {
 
 // What a thread needs while it encodes: scratch memory and the known pieces.
 class Worker;
-
-struct Merge {
-  std::uint32_t left, right;
-};
 
 class Bpe {
  public:
@@ -41,13 +39,13 @@ class Bpe {
   // Cuts a text with the scanner, writes its tokens and returns their number. `Token` is uint32_t, or uint16_t if
   // is_narrow(). Throws std::length_error for a piece of 4 GiB or more.
   template <class Token>
-  std::size_t encode(const Byte* begin, const Byte* end, Token* out) const;
+  std::size_t encode(std::string_view text, Token* out) const;
 
   // Returns the number of tokens of a text.
-  std::size_t count(const Byte* begin, const Byte* end) const;
+  std::size_t count(std::string_view text) const;
 
   // Like `encode`, for a text that is already cut: piece i ends at piece_ends[i].
-  std::size_t encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,
+  std::size_t encode_pieces(std::string_view text, const std::int64_t* piece_ends, std::size_t n_pieces,
                             std::uint32_t* out) const;
 
   // Writes the tokens of many texts, and n + 1 offsets where each text's tokens begin. Threads also divide long texts.
@@ -68,12 +66,6 @@ class Bpe {
   // Whether every token of a text fits in 16 bits.
   bool is_narrow() const { return is_narrow_; }
 
-  // The bytes of a token; empty for an id without a token.
-  std::string_view bytes_of(std::uint64_t id) const {
-    return id < starts_.size() - 1 ? std::string_view(bytes_.data() + starts_[id], starts_[id + 1] - starts_[id])
-                                   : std::string_view();
-  }
-
   // Return the number of bytes of ids[0..n), and write these bytes. Both throw std::out_of_range for an id without
   // bytes, with the id and its position. Another thread may change the ids in between: if they no longer have `n_out`
   // bytes, `decode` throws std::invalid_argument.
@@ -93,8 +85,9 @@ class Bpe {
 
   template <class Token, class Use>
   void with_encoder(const Use& use) const;
-  const std::vector<std::uint32_t>& merge_bytes(Worker& worker, const Byte* bytes, std::size_t n_bytes) const;
-  bool merge_by_windows(Worker& worker, const Byte* bytes, std::size_t n_bytes, std::size_t window) const;
+  const std::vector<std::uint32_t>& merge_bytes(Worker& worker, std::string_view piece) const;
+  void merge_alone(std::string_view piece, std::vector<std::uint32_t>& into) const;
+  bool merge_by_windows(Worker& worker, std::string_view piece, std::size_t window) const;
   template <class Id, class Use>
   void each_token(const Id* ids, std::size_t n_ids, const Use& use) const;
   bool some_unreachable() const;
@@ -105,35 +98,24 @@ class Bpe {
   std::uint64_t fingerprint(std::string_view salt) const;
   // The bytes of a token that text can produce; empty for any other id.
   std::string_view text_bytes_of(std::uint32_t id) const {
-    return id < n_text_tokens_ && is_text_[id] ? bytes_of(id) : std::string_view();
+    return id < is_text_.size() && is_text_[id] ? tokens_.bytes_of(id) : std::string_view();
   }
   template <class Id>
   KnownPiecesView<Id> checked(const KnownPiecesView<Id>& pieces) const;
   template <class Id>
   const KnownPiecesView<Id>* file_of() const {
-    if constexpr (sizeof(Id) == 2) {
-      return narrow_pieces_ ? &*narrow_pieces_ : nullptr;
-    } else {
-      return wide_pieces_ ? &*wide_pieces_ : nullptr;
-    }
+    const auto& pieces = std::get<std::optional<KnownPiecesView<Id>>>(pieces_);
+    return pieces ? &*pieces : nullptr;
   }
   template <class Id>
   std::string piece_file_of(const std::vector<std::string_view>& pieces, std::string_view salt) const;
   void rules_from_merges(const std::vector<Merge>& merges);
   void rules_from_ranks();
-  std::uint32_t find(const Byte* bytes, std::size_t n_bytes) const;
-  void build_index(const std::vector<std::string>& tokens);
 
   static constexpr std::size_t kIdleWorkers = 64;
 
-  std::string bytes_;  // of all tokens, concatenated
-  std::vector<std::uint64_t> starts_;
-  std::uint32_t n_text_tokens_ = 0;
-  std::vector<bool> is_text_;  // by id below n_text_tokens_
-  struct Indexed {
-    std::uint32_t token, tag;  // `tag`: the upper half of the hash
-  };
-  std::vector<Indexed> index_;  // open addressing: token by the hash of its bytes
+  TokenTable tokens_;          // finds only those that text can produce
+  std::vector<bool> is_text_;  // by id
   std::array<std::uint32_t, 256> byte_tokens_;
   MergeRules rules_;
   NarrowRules narrow_rules_;
@@ -143,9 +125,8 @@ class Bpe {
   mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: not computed yet
   bool is_narrow_ = true;
   Scanner scanner_;
-  std::shared_ptr<void> file_;  // owns the memory of the next two; at most one of them is set
-  std::optional<KnownPiecesView<std::uint16_t>> narrow_pieces_;
-  std::optional<KnownPiecesView<std::uint32_t>> wide_pieces_;
+  std::shared_ptr<void> file_;  // owns the memory of the piece file, of which at most one view is set
+  std::tuple<std::optional<KnownPiecesView<std::uint16_t>>, std::optional<KnownPiecesView<std::uint32_t>>> pieces_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork can't inherit a locked mutex
 };
 

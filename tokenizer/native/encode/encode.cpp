@@ -16,39 +16,34 @@ Bpe::~Bpe() {
 }
 
 template <class Token>
-std::size_t Bpe::encode(const Byte* begin, const Byte* end, Token* out) const {
-  std::size_t n_tokens = 0;
-  with_encoder<Token>(
-      [&](auto& encoder) { n_tokens = static_cast<std::size_t>(encoder.encode(begin, end, out) - out); });
-  return n_tokens;
+std::size_t Bpe::encode(std::string_view text, Token* out) const {
+  Token* end = out;
+  with_encoder<Token>([&](auto& encoder) { end = encoder.encode(begin_of(text), end_of(text), out); });
+  return static_cast<std::size_t>(end - out);
 }
 
-std::size_t Bpe::count(const Byte* begin, const Byte* end) const {
+std::size_t Bpe::count(std::string_view text) const {
   std::size_t n_tokens = 0;
   with_encoder<std::uint32_t>([&](auto& encoder) {
     std::vector<std::uint32_t> tokens;
-    const auto room_for = [&](std::size_t n_bytes) {
-      if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
-      return tokens.data();
-    };
-    std::uint32_t ends[1024];
-    while (begin < end) {
-      const std::size_t n_pieces = scanner_.cut(begin, end, ends, encoder.kWindow);
+    std::uint32_t ends[encoder.kWindow];
+    for (const Byte* begin = begin_of(text); begin < end_of(text);) {
+      const std::size_t n_pieces = scanner_.cut(begin, end_of(text), ends, encoder.kWindow);
       const std::uint32_t n_bytes = ends[n_pieces - 1];
-      room_for(n_bytes);
-      n_tokens +=
-          static_cast<std::size_t>(encoder.encode_window(begin, end, ends, n_pieces, tokens.data()) - tokens.data());
+      if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
+      const auto* end = encoder.encode_window(begin, end_of(text), ends, n_pieces, tokens.data());
+      n_tokens += static_cast<std::size_t>(end - tokens.data());
       begin += n_bytes;
     }
   });
   return n_tokens;
 }
 
-std::size_t Bpe::encode_pieces(const Byte* begin, const std::int64_t* piece_ends, std::size_t n_pieces,
+std::size_t Bpe::encode_pieces(std::string_view text, const std::int64_t* piece_ends, std::size_t n_pieces,
                                std::uint32_t* out) const {
   std::uint32_t* room = out;
   with_encoder<std::uint32_t>([&](auto& encoder) {
-    const Byte* end = begin + (n_pieces ? piece_ends[n_pieces - 1] : 0);
+    const Byte *begin = begin_of(text), *end = begin + (n_pieces ? piece_ends[n_pieces - 1] : 0);
     std::int64_t start = 0;
     for (std::size_t index = 0; index < n_pieces;) {
       std::uint32_t ends[encoder.kWindow];
@@ -65,18 +60,12 @@ std::size_t Bpe::encode_pieces(const Byte* begin, const std::int64_t* piece_ends
   return static_cast<std::size_t>(room - out);
 }
 
-template std::size_t Bpe::encode(const Byte*, const Byte*, std::uint16_t*) const;
-template std::size_t Bpe::encode(const Byte*, const Byte*, std::uint32_t*) const;
+template std::size_t Bpe::encode(std::string_view, std::uint16_t*) const;
+template std::size_t Bpe::encode(std::string_view, std::uint32_t*) const;
 
 namespace {
 
 constexpr std::ptrdiff_t kJobBytes = 1 << 18;
-
-// The end of the first share: the complete text, or about kJobBytes of it, cut where every pattern cuts.
-const Byte* share_end(const Scanner& scanner, const Byte* begin, const Byte* end) {
-  if (end - begin <= 2 * kJobBytes) return end;
-  return safe_cut(scanner.classes(), begin, begin + kJobBytes, end);
-}
 
 // A text or a part of it, for one thread to encode.
 struct Share {
@@ -90,10 +79,9 @@ struct Jobs {
   Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
     std::ptrdiff_t n_bytes = kJobBytes;
     for (std::size_t text = 0; text < texts.size(); ++text) {
-      const auto* begin = reinterpret_cast<const Byte*>(texts[text].data());
-      const Byte* end = begin + texts[text].size();
+      const Byte *begin = begin_of(texts[text]), *end = end_of(texts[text]);
       do {
-        const Byte* until = share_end(scanner, begin, end);
+        const Byte* until = share_end(scanner.classes(), begin, end, kJobBytes);
         if (n_bytes >= kJobBytes) {
           firsts.push_back(shares.size());
           n_bytes = 0;
@@ -155,11 +143,10 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
     with_encoder<Token>([&](auto& encoder) {
       Token* room = out;
       for (std::size_t index = 0; index < texts.size(); ++index) {
-        const auto* begin = reinterpret_cast<const Byte*>(texts[index].data());
-        const Byte* end = begin + texts[index].size();
+        const Byte *begin = begin_of(texts[index]), *end = end_of(texts[index]);
         if (!may_change) room = encoder.encode(begin, end, room);
         for (const Byte* until; may_change && begin < end; begin = until) {
-          until = share_end(scanner_, begin, end);
+          until = share_end(scanner_.classes(), begin, end, kJobBytes);
           room = encoder.encode_copy(begin, until, room);
         }
         offsets[index + 1] = room - out;

@@ -194,7 +194,7 @@ class Bpe::Encoder {
   }
 
   void merge_alone(New& piece) {
-    const auto& tokens = bpe_.merge_bytes(worker_, piece.bytes, piece.n_bytes);
+    const auto& tokens = bpe_.merge_bytes(worker_, view_of(piece.bytes, piece.n_bytes));
     keep(piece, tokens.data(), tokens.size());
   }
 
@@ -251,7 +251,7 @@ class Bpe::Encoder {
     }
     const auto tokens = view_.in_arena(entry, bytes, n_bytes);
     if (tokens.ids) return copy(tokens.ids, tokens.n, out);
-    const auto& merged = bpe_.merge_bytes(worker_, bytes, n_bytes);  // another long piece with the same hash
+    const auto& merged = bpe_.merge_bytes(worker_, view_of(bytes, n_bytes));  // another long piece with the same hash
     return copy(merged.data(), merged.size(), out);
   }
 

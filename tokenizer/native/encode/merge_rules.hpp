@@ -3,11 +3,15 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "base/hashing.hpp"
 
 namespace webtext {
+
+// The two tokens of a merge.
+using Merge = std::pair<std::uint32_t, std::uint32_t>;
 
 struct Rule {
   static constexpr std::uint32_t kNever = ~0u;
@@ -73,9 +77,8 @@ class MergeRules {
   }
 
   std::size_t find(std::uint64_t pair) const {
-    std::size_t at = kTableHash.mix(pair, 0) & (slots_.size() - 1);
-    while (slots_[at].rule.rank != Rule::kNever && slots_[at].pair != pair) at = (at + 1) & (slots_.size() - 1);
-    return at;
+    return probe(kTableHash.mix(pair, 0), slots_.size(),
+                 [&](std::size_t at) { return slots_[at].rule.rank == Rule::kNever || slots_[at].pair == pair; });
   }
 
   void grow() {

@@ -11,7 +11,9 @@ constexpr std::size_t kLong = 64;  // bytes; below, scanning all pairs for the l
 
 const std::vector<std::uint32_t>& Merger::operator()(const MergeRules& rules,
                                                      const std::array<std::uint32_t, 256>& byte_tokens,
-                                                     const Byte* bytes, std::size_t n_bytes) {
+                                                     std::string_view piece) {
+  const Byte* bytes = begin_of(piece);
+  const std::size_t n_bytes = piece.size();
   tokens_.resize(n_bytes);
   ranks_.resize(n_bytes);
   for (std::size_t at = 0; at < n_bytes; ++at) tokens_[at] = byte_tokens[bytes[at]];

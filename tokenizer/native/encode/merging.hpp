@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <string_view>
 #include <vector>
 
 #include "encode/merge_rules.hpp"
@@ -14,8 +15,8 @@ class Merger {
  public:
   // Returns the tokens of a piece, valid until the next call.
   const std::vector<std::uint32_t>& operator()(const MergeRules& rules,
-                                               const std::array<std::uint32_t, 256>& byte_tokens, const Byte* bytes,
-                                               std::size_t n_bytes);
+                                               const std::array<std::uint32_t, 256>& byte_tokens,
+                                               std::string_view piece);
 
  private:
   static constexpr std::uint32_t kNone = ~0u;

@@ -11,9 +11,9 @@ std::string Bpe::piece_file_of(const std::vector<std::string_view>& pieces, std:
   KnownPieces<Id> known(n_buckets, kStoredHash);
   const Lease lease(*this);
   for (const std::string_view piece : pieces) {
-    const auto* bytes = reinterpret_cast<const Byte*>(piece.data());
+    const Byte* bytes = begin_of(piece);
     if (piece.empty() || piece.size() > kMaxKept) continue;
-    const auto& tokens = merge_bytes(*lease, bytes, piece.size());
+    const auto& tokens = merge_bytes(*lease, piece);
     known.insert(PieceKey::of(bytes, piece.size()), bytes, piece.size(), tokens.data(), tokens.size(), true);
   }
   return webtext::piece_file(known, fingerprint(salt));
@@ -25,12 +25,10 @@ std::string Bpe::piece_file(const std::vector<std::string_view>& pieces, std::st
 
 std::vector<std::string_view> Bpe::own_pieces() const {
   std::vector<std::string_view> pieces;
-  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
-    const std::string_view token = bytes_of(id);
-    const auto* bytes = reinterpret_cast<const Byte*>(token.data());
+  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
+    const std::string_view token = text_bytes_of(id);
     std::uint32_t ends[2];
-    if (!token.empty() && !text_bytes_of(id).empty() && scanner_.cut(bytes, bytes + token.size(), ends, 2) == 1)
-      pieces.push_back(token);
+    if (!token.empty() && scanner_.cut(begin_of(token), end_of(token), ends, 2) == 1) pieces.push_back(token);
   }
   return pieces;
 }
@@ -61,20 +59,20 @@ KnownPiecesView<Id> Bpe::checked(const KnownPiecesView<Id>& pieces) const {
 
 void Bpe::use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view salt, std::shared_ptr<void> owner) {
   if (is_narrow_) {
-    narrow_pieces_ = checked(pieces_in<std::uint16_t>(file, n_bytes, fingerprint(salt)));
+    std::get<0>(pieces_) = checked(pieces_in<std::uint16_t>(file, n_bytes, fingerprint(salt)));
   } else {
-    wide_pieces_ = checked(pieces_in<std::uint32_t>(file, n_bytes, fingerprint(salt)));
+    std::get<1>(pieces_) = checked(pieces_in<std::uint32_t>(file, n_bytes, fingerprint(salt)));
   }
   file_ = std::move(owner);
 }
 
 // A hash of everything that affects the tokens of a piece.
 std::uint64_t Bpe::fingerprint(std::string_view salt) const {
-  std::uint64_t hash = kStoredHash.bytes(reinterpret_cast<const Byte*>(salt.data()), salt.size());
+  std::uint64_t hash = kStoredHash.bytes(begin_of(salt), salt.size());
   hash = kStoredHash.mix(hash, whole_pieces_);
-  for (std::uint32_t id = 0; id < n_text_tokens_; ++id) {
+  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
     const std::string_view token = text_bytes_of(id);
-    hash = kStoredHash.mix(hash, kStoredHash.bytes(reinterpret_cast<const Byte*>(token.data()), token.size()));
+    hash = kStoredHash.mix(hash, kStoredHash.bytes(begin_of(token), token.size()));
   }
   std::uint64_t rules = 0;  // a sum, so that the order of the rules doesn't matter
   rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {

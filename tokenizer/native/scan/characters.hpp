@@ -12,6 +12,12 @@ namespace webtext {
 
 using Byte = std::uint8_t;
 
+inline const Byte* begin_of(std::string_view text) { return reinterpret_cast<const Byte*>(text.data()); }
+inline const Byte* end_of(std::string_view text) { return begin_of(text) + text.size(); }
+inline std::string_view view_of(const Byte* begin, std::size_t n_bytes) {
+  return {reinterpret_cast<const char*>(begin), n_bytes};
+}
+
 // GPT-2's order of the 256 bytes, which are tokens 0 to 255: those with a visible Latin-1 character first.
 const std::array<Byte, 256>& byte_order();
 

@@ -20,20 +20,21 @@ class Cl100kPieces {
     const Byte* next = begin + first.n_bytes;
     if (first.kind == CharClass::kLetter) return letters_end(classes_, next, end);
     if (first.kind == CharClass::kNumber) return numbers_end(classes_, next, end, max_numbers - 1);
-    if (const int n_bytes = contraction(begin, end)) return begin + n_bytes;
+    if (const int n_bytes = contraction<true>(begin, end)) return begin + n_bytes;
     const bool is_line_end = *begin == '\n' || *begin == '\r';
     if (next < end && !is_line_end) {
       const Character second = character_at(classes_, next, end);
       if (second.kind == CharClass::kLetter) return letters_end(classes_, next + second.n_bytes, end);
       if (*begin == ' ' && second.kind == CharClass::kOther) return signs_end(next + second.n_bytes, end);
     }
-    return first.kind == CharClass::kOther ? signs_end(next, end) : blanks_end<joins_last_blanks>(classes_, begin, end);
+    return first.kind == CharClass::kOther ? signs_end(next, end)
+                                           : blanks_end<true, joins_last_blanks>(classes_, begin, end);
   }
 
  private:
   // [^\s\p{L}\p{N}]*[\r\n]*
   const Byte* signs_end(const Byte* at, const Byte* end) const {
-    at = others_end(classes_, at, end);
+    at = run_end(classes_, CharClass::kOther, at, end);
     while (at < end && (*at == '\n' || *at == '\r')) ++at;
     return at;
   }

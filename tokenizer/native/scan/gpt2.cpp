@@ -1,9 +1,30 @@
 #include "scan/gpt2.hpp"
 
 #include "base/simd.hpp"
+#include "scan/runs.hpp"
 
 namespace webtext {
 namespace {
+
+class Gpt2Pieces {
+ public:
+  explicit Gpt2Pieces(const ClassTable& classes) : classes_(classes) {}
+
+  // One past the last byte of the piece that starts at `begin` (< end).
+  const Byte* operator()(const Byte* begin, const Byte* end) const {
+    if (const int n_bytes = contraction<false>(begin, end)) return begin + n_bytes;
+    const Character first = character_at(classes_, begin, end);
+    const Byte* next = begin + first.n_bytes;
+    if (first.kind != CharClass::kSpace) return run_end(classes_, first.kind, next, end);
+    if (next == end) return end;
+    const Character second = character_at(classes_, next, end);
+    if (second.kind == CharClass::kSpace) return blanks_end<false, false>(classes_, begin, end);
+    return *begin == ' ' ? run_end(classes_, second.kind, next + second.n_bytes, end) : next;
+  }
+
+ private:
+  const ClassTable& classes_;
+};
 
 std::size_t cut_gpt2_scalar(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
                             std::size_t max) {
@@ -20,52 +41,7 @@ Scanner::Cut gpt2_cut() {
   return &cut_gpt2_scalar;
 }
 
-const Byte* Gpt2Pieces::operator()(const Byte* begin, const Byte* end) const {
-  if (*begin == '\'') {
-    if (const int n_bytes = contraction(begin, end)) return begin + n_bytes;
-  }
-  const Character first = character_at(classes_, begin, end);
-  if (first.kind != CharClass::kSpace) return run_end(begin + first.n_bytes, end, first.kind);
-  const Byte* next = begin + first.n_bytes;
-  if (next == end) return end;
-  const Character second = character_at(classes_, next, end);
-  if (second.kind == CharClass::kSpace) return blank_end(next, second.n_bytes, end);
-  return *begin == ' ' ? run_end(next + second.n_bytes, end, second.kind) : next;
-}
-
-int Gpt2Pieces::contraction(const Byte* begin, const Byte* end) {
-  const auto left = end - begin;
-  if (left >= 2) {
-    const Byte one = begin[1];
-    if (one == 's' || one == 't' || one == 'm' || one == 'd') return 2;
-    if (left >= 3) {
-      const Byte two = begin[2];
-      if ((two == 'e' && (one == 'r' || one == 'v')) || (one == 'l' && two == 'l')) return 3;
-    }
-  }
-  return 0;
-}
-
-const Byte* Gpt2Pieces::run_end(const Byte* at, const Byte* end, CharClass kind) const {
-  while (at < end) {
-    const Character character = character_at(classes_, at, end);
-    if (character.kind != kind) break;
-    at += character.n_bytes;
-  }
-  return at;
-}
-
-// The end of a run of at least two blanks, the second of which is at `last`. The run's last blank belongs to the next
-// piece.
-const Byte* Gpt2Pieces::blank_end(const Byte* last, std::uint32_t n_bytes, const Byte* end) const {
-  for (const Byte* after = last + n_bytes; after < end;) {
-    const Character character = character_at(classes_, after, end);
-    if (character.kind != CharClass::kSpace) return last;
-    last = after;
-    after += character.n_bytes;
-  }
-  return end;
-}
+int gpt2_contraction(const Byte* begin, const Byte* end) { return contraction<false>(begin, end); }
 
 HighBytes classify_high(const ClassTable& classes, const Byte* block, const Byte* end, std::uint64_t high,
                         std::uint32_t n_skipped) {
@@ -99,17 +75,7 @@ bool space_at(const ClassTable& classes, const Byte* at, const Byte* end) {
 
 std::size_t cut_gpt2_across(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t first,
                             std::uint32_t beyond, std::uint32_t* ends, std::size_t max) {
-  const Gpt2Pieces pieces(classes);
-  std::size_t n_pieces = 0;
-  for (const Byte* at = begin + first; at < end && at < begin + beyond && n_pieces < max;) {
-    at = pieces(at, end);
-    if (at - begin > kFarthestEnd) {
-      if (first == 0 && n_pieces == 0) throw std::length_error("a piece of 4 GiB or more");
-      break;
-    }
-    ends[n_pieces++] = static_cast<std::uint32_t>(at - begin);
-  }
-  return n_pieces;
+  return cut_by_pieces(Gpt2Pieces(classes), begin, end, ends, max, first, beyond);
 }
 
 }  // namespace webtext

@@ -13,30 +13,15 @@ namespace webtext {
 // Returns the fastest Scanner::cut for the pattern "gpt2" on this machine.
 Scanner::Cut gpt2_cut();
 
-// Finds pieces one by one.
-class Gpt2Pieces {
- public:
-  explicit Gpt2Pieces(const ClassTable& classes) : classes_(classes) {}
-
-  // One past the last byte of the piece that starts at `begin` (< end).
-  const Byte* operator()(const Byte* begin, const Byte* end) const;
-
-  // The length of the contraction that the apostrophe at `begin` starts: 2 or 3, or 0 if it starts none.
-  static int contraction(const Byte* begin, const Byte* end);
-
- private:
-  const Byte* run_end(const Byte* at, const Byte* end, CharClass kind) const;
-  const Byte* blank_end(const Byte* last, std::uint32_t n_bytes, const Byte* end) const;
-
-  const ClassTable& classes_;
-};
-
 // The block scanner for each instruction set, in separate files that are compiled with its flags.
 std::size_t cut_gpt2_avx512(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends,
                             std::size_t max);
 std::size_t cut_gpt2_avx2(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
 
 // Functions of the block scanner that are compiled without special flags.
+
+// The length of the contraction that the apostrophe at `begin` starts: 2 or 3, or 0 if it starts none.
+int gpt2_contraction(const Byte* begin, const Byte* end);
 
 // Classes of the bytes of a block that belong to non-ASCII characters, bit i for byte i.
 struct HighBytes {

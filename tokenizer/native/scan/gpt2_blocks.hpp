@@ -103,7 +103,7 @@ std::size_t cut_by_blocks(const ClassTable& classes, const Byte* begin, const By
     std::uint64_t joined = 0, begun = 0;
     for (std::uint64_t marks = ascii.apostrophe & starts; marks; marks &= marks - 1) {
       const auto mark = static_cast<std::uint32_t>(__builtin_ctzll(marks));
-      const auto length = static_cast<std::uint32_t>(Gpt2Pieces::contraction(block + mark, end));
+      const auto length = static_cast<std::uint32_t>(gpt2_contraction(block + mark, end));
       if (!length) continue;
       if (mark + 1 < kBlock) {
         starts &= ~(std::uint64_t{1} << (mark + 1));

@@ -28,12 +28,12 @@ class O200kPieces {
       if (first == CasedClass::kMark && (word.at == next || word.is_upper)) return with_contraction(next, end);
       if (word.at > next) return with_contraction(word.at, end);
       if (*begin == ' ') {
-        const Byte* after = others_end(classes_, next, end);
+        const Byte* after = run_end(classes_, CharClass::kOther, next, end);
         if (after > next) return line_ends_and_slashes(after, end);
       }
     }
-    if (first == CasedClass::kSpace) return blanks_end<false>(classes_, begin, end);
-    return line_ends_and_slashes(others_end(classes_, next, end), end);
+    if (first == CasedClass::kSpace) return blanks_end<true, false>(classes_, begin, end);
+    return line_ends_and_slashes(run_end(classes_, CharClass::kOther, next, end), end);
   }
 
  private:
@@ -76,7 +76,7 @@ class O200kPieces {
     return at;
   }
 
-  static const Byte* with_contraction(const Byte* at, const Byte* end) { return at + contraction(at, end); }
+  static const Byte* with_contraction(const Byte* at, const Byte* end) { return at + contraction<true>(at, end); }
 
   static const Byte* line_ends_and_slashes(const Byte* at, const Byte* end) {
     while (at < end && (*at == '\n' || *at == '\r' || *at == '/')) ++at;

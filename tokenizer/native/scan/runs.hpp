@@ -1,5 +1,5 @@
-// Parts shared by the patterns other than GPT-2's: runs of characters, blanks, contractions in any case. ASCII letters
-// are read eight at a time, so that word lengths don't cause mispredicted branches.
+// Parts shared by the patterns: runs of characters, blanks, contractions. ASCII letters are read eight at a time, so
+// that word lengths don't cause mispredicted branches.
 #pragma once
 
 #include <bit>
@@ -49,21 +49,21 @@ inline const Byte* numbers_end(const ClassTable& classes, const Byte* at, const 
   return at;
 }
 
-// The end of a run of characters other than letters, numbers and white space; they may be marks.
-inline const Byte* others_end(const ClassTable& classes, const Byte* at, const Byte* end) {
+// The end of a run of characters of one class.
+inline const Byte* run_end(const ClassTable& classes, CharClass kind, const Byte* at, const Byte* end) {
   while (at < end) {
     const Character character = character_at(classes, at, end);
-    if (character.kind != CharClass::kOther) break;
+    if (character.kind != kind) break;
     at += character.n_bytes;
   }
   return at;
 }
 
 // The end of a piece of white space, which begins at `begin`:
-//   \s*[\r\n]+|\s+(?!\S)|\s+          up to the last line end, else all but the last character, which is left for the
-//                                     next piece
+//   \s+(?!\S)|\s+                     all but the last character, which is left for the next piece
+//   \s*[\r\n]+|\s+(?!\S)|\s+          up to the last line end if there is one (`ends_lines`)
 //   \s++$|\s*[\r\n]|\s+(?!\S)|\s      the same, but white space at the end of the text is one piece (`joins_last`)
-template <bool joins_last>
+template <bool ends_lines, bool joins_last>
 inline const Byte* blanks_end(const ClassTable& classes, const Byte* begin, const Byte* end) {
   const Byte *at = begin, *last = begin, *after_line = nullptr;
   while (at < end) {
@@ -71,23 +71,24 @@ inline const Byte* blanks_end(const ClassTable& classes, const Byte* begin, cons
     if (character.kind != CharClass::kSpace) break;
     last = at;
     at += character.n_bytes;
-    if (*last == '\n' || *last == '\r') after_line = at;
+    if (ends_lines && (*last == '\n' || *last == '\r')) after_line = at;
   }
   if (at == end && joins_last) return at;
   if (after_line) return after_line;
   return at == end || last == begin ? at : last;
 }
 
-// The length of (?i:'s|'t|'re|'ve|'m|'ll|'d) at `at`, or 0. U+017F, the long s, matches s.
+// The length of 's|'t|'re|'ve|'m|'ll|'d at `at`, or 0. With `any_case`, U+017F, the long s, matches s.
+template <bool any_case>
 inline int contraction(const Byte* at, const Byte* end) {
   if (end - at < 2 || *at != '\'') return 0;
-  const auto lower = [](Byte byte) { return byte | 0x20; };
+  const auto lower = [](Byte byte) { return any_case ? byte | 0x20 : byte; };
   const int one = lower(at[1]);
   if (one == 's' || one == 't' || one == 'm' || one == 'd') return 2;
   if (end - at < 3) return 0;
   const int two = lower(at[2]);
   if ((two == 'e' && (one == 'r' || one == 'v')) || (one == 'l' && two == 'l')) return 3;
-  return at[1] == 0xC5 && at[2] == 0xBF ? 3 : 0;
+  return any_case && at[1] == 0xC5 && at[2] == 0xBF ? 3 : 0;
 }
 
 }  // namespace webtext

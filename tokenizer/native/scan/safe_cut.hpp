@@ -45,15 +45,9 @@ inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const 
   return end;
 }
 
-// A safe position near the end, searched for further and further back, else `begin`. A reader of a file can process the
-// text before it without knowing what follows.
-inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* end) {
-  for (std::ptrdiff_t reach = 1 << 12;; reach *= 4) {
-    const Byte* from = reach < end - begin ? end - reach : begin;
-    const Byte* cut = safe_cut(classes, begin, from, end);
-    if (cut < end) return cut;
-    if (from == begin) return begin;
-  }
+// The end of the first share of a text: all of it, or about `n_bytes` of a text that is more than twice as long.
+inline const Byte* share_end(const ClassTable& classes, const Byte* begin, const Byte* end, std::ptrdiff_t n_bytes) {
+  return end - begin <= 2 * n_bytes ? end : safe_cut(classes, begin, begin + n_bytes, end);
 }
 
 // The start of an incomplete character at the end of the text, else `end`.
@@ -68,8 +62,8 @@ inline const Byte* end_of_whole_characters(const Byte* begin, const Byte* end) {
   return end;
 }
 
-// The last safe position of [at, end) in the text [begin, end), else `begin`. The text may continue after `end`, which
-// may be inside a character; positions before `at` are known not to be safe.
+// The last safe position of [at, end) in the text [begin, end), searched for further and further back, else `begin`.
+// The text may continue after `end`, which may be inside a character; positions before `at` are known not to be safe.
 inline const Byte* last_safe_cut(const ClassTable& classes, const Byte* begin, const Byte* at, const Byte* end) {
   end = std::max(at, end_of_whole_characters(at, end));
   for (std::ptrdiff_t reach = 1 << 8;; reach *= 4) {

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 
 #include "scan/characters.hpp"
 
@@ -23,15 +24,13 @@ class Scanner {
 
   const ClassTable& classes() const { return classes_; }
 
-  // Calls use(begin, n_bytes) for every piece of a text.
+  // Calls use(piece) for every piece of a text.
   template <class Use>
-  void each_piece(const Byte* begin, const Byte* end, const Use& use) const {
+  void each_piece(std::string_view text, const Use& use) const {
     std::uint32_t ends[kWindow];
-    while (begin < end) {
-      std::uint32_t start = 0;
-      const std::size_t n_pieces = cut(begin, end, ends, kWindow);
-      for (std::size_t index = 0; index < n_pieces; start = ends[index++]) use(begin + start, ends[index] - start);
-      begin += start;
+    for (std::uint32_t start = 0; !text.empty(); text.remove_prefix(std::exchange(start, 0))) {
+      const std::size_t n_pieces = cut(begin_of(text), end_of(text), ends, kWindow);
+      for (std::size_t index = 0; index < n_pieces; start = ends[index++]) use(text.substr(start, ends[index] - start));
     }
   }
 
@@ -53,20 +52,19 @@ std::size_t cut_o200k(const ClassTable&, const Byte* begin, const Byte* end, std
 
 inline constexpr std::ptrdiff_t kFarthestEnd = ~std::uint32_t{0};
 
-// Cuts piece by piece: `piece_end(begin, end)` returns one past the last byte of the piece at `begin`.
+// Scanner::cut piece by piece: `piece_end(begin, end)` returns one past the last byte of the piece at `begin`. Starts
+// at begin + first, where a piece begins, and stops when a piece ends at begin + beyond or later.
 template <class PieceEnd>
 std::size_t cut_by_pieces(const PieceEnd& piece_end, const Byte* begin, const Byte* end, std::uint32_t* ends,
-                          std::size_t max) {
-  const Byte* at = begin;
+                          std::size_t max, std::ptrdiff_t first = 0, std::ptrdiff_t beyond = kFarthestEnd) {
   std::size_t n_pieces = 0;
-  while (at < end && n_pieces < max) {
-    const Byte* after = piece_end(at, end);
-    if (after - begin > kFarthestEnd) {
-      if (n_pieces == 0) throw std::length_error("a piece of 4 GiB or more");
+  for (const Byte* at = begin + first; at < end && at - begin < beyond && n_pieces < max;) {
+    at = piece_end(at, end);
+    if (at - begin > kFarthestEnd) {
+      if (first == 0 && n_pieces == 0) throw std::length_error("a piece of 4 GiB or more");
       break;
     }
-    ends[n_pieces++] = static_cast<std::uint32_t>(after - begin);
-    at = after;
+    ends[n_pieces++] = static_cast<std::uint32_t>(at - begin);
   }
   return n_pieces;
 }

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/growing.hpp"
+#include "base/growing.hpp"
 
 namespace webtext {
 

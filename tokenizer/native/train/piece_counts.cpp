@@ -13,30 +13,26 @@ constexpr std::size_t kWindow = 1024;      // pieces cut at once
 constexpr std::size_t kSharesAtOnce = 16;  // shares that a thread takes at once, because texts can be short
 
 // Cuts long texts into shares of about a megabyte.
-std::vector<TextShare> shares_of(const std::vector<TextShare>& texts, const Scanner& scanner) {
-  std::vector<TextShare> shares;
-  for (const TextShare& text : texts) {
-    for (const Byte* at = text.begin; at < text.end;) {
-      const Byte* cut = text.end;
-      if (text.end - at > kShareBytes) {
-        cut = safe_cut(scanner.classes(), at, at + kShareBytes, text.end);
-      }
-      shares.push_back({at, cut});
-      at = cut;
+std::vector<std::string_view> shares_of(const std::vector<std::string_view>& texts, const Scanner& scanner) {
+  std::vector<std::string_view> shares;
+  for (const std::string_view text : texts) {
+    for (const Byte *at = begin_of(text), *cut; at < end_of(text); at = cut) {
+      cut = share_end(scanner.classes(), at, end_of(text), kShareBytes);
+      shares.push_back(view_of(at, static_cast<std::size_t>(cut - at)));
     }
   }
   return shares;
 }
 
-// Returns a position such that the pieces before it don't depend on what follows, and don't change if the text ends
-// there: before the last three pieces, and after one that doesn't end with white space (which the end of a text would
-// join to a longer run).
-const Byte* decided_end(const Scanner& scanner, TextShare text) {
-  const Byte* ends[4] = {text.begin, text.begin, text.begin, text.begin};  // ends[0]: the fourth from the end
-  scanner.each_piece(text.begin, text.end, [&](const Byte* piece, std::size_t n_bytes) {
+// Returns the length of a beginning whose pieces don't depend on what follows, and don't change if the text ends there:
+// up to the last three pieces, and to one that doesn't end with white space (which the end of a text would join to a
+// longer run).
+std::size_t decided_size(const Scanner& scanner, std::string_view text) {
+  std::size_t ends[4] = {}, end = 0;  // ends[0]: the fourth from the end
+  scanner.each_piece(text, [&](std::string_view piece) {
     std::copy(ends + 1, ends + 4, ends);
-    const Byte* end = piece + n_bytes;
-    const bool is_blank = character_before(scanner.classes(), piece, end).kind == CharClass::kSpace;
+    end += piece.size();
+    const bool is_blank = character_before(scanner.classes(), begin_of(piece), end_of(piece)).kind == CharClass::kSpace;
     ends[3] = is_blank ? ends[2] : end;
   });
   return ends[0];
@@ -51,22 +47,19 @@ PieceCounts::PieceCounts(std::string pattern, std::string unicode_version, std::
       folder_(std::move(folder)),
       tables_(1) {}
 
-void PieceCounts::add(const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
-  if (count <= 0 || n_bytes == 0) return;
-  count_bytes(n_bytes, count);
-  if (!tables_[0].reserve(1, n_bytes, max_memory_ / tables_.size())) {
-    spill(tables_[0]);
-    tables_[0].reserve(1, n_bytes, ~std::size_t{0});
-  }
-  tables_[0].add(bytes, n_bytes, count);
+void PieceCounts::add(std::string_view piece, std::int64_t count) {
+  if (count <= 0 || piece.empty()) return;
+  count_bytes(piece.size(), count);
+  if (!tables_[0].reserve(1, piece.size(), max_memory_ / tables_.size())) spill(tables_[0]);
+  tables_[0].add(piece, count);
 }
 
-void PieceCounts::add_texts(const std::vector<TextShare>& texts, std::int64_t weight, std::size_t n_threads,
+void PieceCounts::add_texts(const std::vector<std::string_view>& texts, std::int64_t weight, std::size_t n_threads,
                             const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const std::vector<TextShare> shares = shares_of(texts, scanner);
+  const std::vector<std::string_view> shares = shares_of(texts, scanner);
   std::uint64_t n_bytes = 0;
-  for (const TextShare& share : shares) n_bytes += static_cast<std::uint64_t>(share.end - share.begin);
+  for (const std::string_view share : shares) n_bytes += share.size();
   count_bytes(n_bytes, weight);
   n_threads = std::clamp<std::size_t>(n_bytes / (kShareBytes / 8), 1, std::max<std::size_t>(n_threads, 1));
   if (tables_.size() < n_threads) tables_.resize(n_threads);
@@ -81,28 +74,29 @@ void PieceCounts::add_texts(const std::vector<TextShare>& texts, std::int64_t we
   });
 }
 
-void PieceCounts::add_share(const Scanner& scanner, TextShare text, std::int64_t weight, PieceTable& table,
+void PieceCounts::add_share(const Scanner& scanner, std::string_view text, std::int64_t weight, PieceTable& table,
                             std::size_t budget) {
   std::uint32_t ends[kWindow];
-  while (text.begin < text.end) {
-    const std::size_t n_pieces = scanner.cut(text.begin, text.end, ends, kWindow);
+  while (!text.empty()) {
+    const std::size_t n_pieces = scanner.cut(begin_of(text), end_of(text), ends, kWindow);
     const std::uint32_t n_bytes = ends[n_pieces - 1];
     if (!table.reserve(n_pieces, n_bytes, budget)) {
       spill(table);
       table.reserve(n_pieces, n_bytes, ~std::size_t{0});
     }
-    table.add_window(text.begin, text.end, ends, n_pieces, weight);
-    text.begin += n_bytes;
+    table.add_window(begin_of(text), end_of(text), ends, n_pieces, weight);
+    text.remove_prefix(n_bytes);
   }
 }
 
-std::size_t PieceCounts::add_start_of(TextShare text, std::int64_t weight, std::size_t n_threads,
+std::size_t PieceCounts::add_start_of(std::string_view text, std::int64_t weight, std::size_t n_threads,
                                       const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const Byte* cut = last_safe_cut(scanner.classes(), text.begin, text.end);
-  if (cut == text.begin) cut = decided_end(scanner, text);
-  add_texts({{text.begin, cut}}, weight, n_threads, keep_going);
-  return static_cast<std::size_t>(cut - text.begin);
+  const Byte* begin = begin_of(text);
+  auto n_bytes = static_cast<std::size_t>(last_safe_cut(scanner.classes(), begin, begin, end_of(text)) - begin);
+  if (n_bytes == 0) n_bytes = decided_size(scanner, text);
+  add_texts({text.substr(0, n_bytes)}, weight, n_threads, keep_going);
+  return n_bytes;
 }
 
 void PieceCounts::add_file(std::shared_ptr<OpenFile> file, std::int64_t weight) {
@@ -114,8 +108,7 @@ void PieceCounts::add_file(std::shared_ptr<OpenFile> file, std::int64_t weight) 
 void PieceCounts::settle() {
   if (runs_.empty() && (tables_.size() == 1 || memory() <= max_memory_ / 2)) {
     for (std::size_t index = 1; index < tables_.size(); ++index) {
-      tables_[index].each(
-          [&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) { tables_[0].add(bytes, n_bytes, count); });
+      tables_[index].each([&](std::string_view piece, std::int64_t count) { tables_[0].add(piece, count); });
       tables_[index].release();
     }
     tables_.resize(1);
@@ -159,9 +152,7 @@ void PieceCounts::spill(PieceTable& table) {
   if (table.size() == 0) return;
   const auto file = OpenFile::temporary(folder_);
   CountWriter writer(file, pattern_, unicode_version_);
-  table.drain_sorted([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
-    writer.add({reinterpret_cast<const char*>(bytes), n_bytes}, count);
-  });
+  table.drain_sorted([&](std::string_view piece, std::int64_t count) { writer.add(piece, count); });
   const CountTotals totals = writer.finish();
   const std::lock_guard lock(*runs_mutex_);
   runs_.push_back({file, 1});

@@ -9,18 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "train/count_file.hpp"
 #include "train/piece_table.hpp"
 
 namespace webtext {
-
-// A text, or a part of one that can be cut independently.
-struct TextShare {
-  const Byte* begin;
-  const Byte* end;
-};
 
 class PieceCounts {
  public:
@@ -35,15 +30,15 @@ class PieceCounts {
 
   // Adds a piece. Every `add` throws std::overflow_error if the bytes of all texts, times their weights, exceed 63
   // bits; this guarantees that nothing else overflows.
-  void add(const Byte* bytes, std::size_t n_bytes, std::int64_t count);
+  void add(std::string_view piece, std::int64_t count);
 
   // Cuts texts and counts their pieces, `weight` times each, with threads that also divide long texts. Calls
   // `keep_going` regularly on the calling thread; after it returns false, the counts are incomplete and useless.
-  void add_texts(const std::vector<TextShare>& texts, std::int64_t weight, std::size_t n_threads,
+  void add_texts(const std::vector<std::string_view>& texts, std::int64_t weight, std::size_t n_threads,
                  const std::function<bool()>& keep_going);
 
   // Counts the part of a text that doesn't depend on what follows; returns its length in bytes, which may be 0.
-  std::size_t add_start_of(TextShare text, std::int64_t weight, std::size_t n_threads,
+  std::size_t add_start_of(std::string_view text, std::int64_t weight, std::size_t n_threads,
                            const std::function<bool()>& keep_going);
 
   // Adds a file of counts, multiplied by `weight`. Only its header is read before the counts are used.
@@ -55,15 +50,13 @@ class PieceCounts {
   // The number of distinct pieces. It and `each` need settled counts.
   std::size_t size() const;
 
-  // Calls use(bytes, n_bytes, count) for every distinct piece: in byte order for a file, in any order for a table.
+  // Calls use(piece, count) for every distinct piece: in byte order for a file, in any order for a table.
   template <class Use>
   void each(const Use& use) const {
     for (const PieceTable& table : tables_) table.each(use);
     for (const WeightedCounts& run : runs_) {
       CountReader reader(run.file);
-      while (reader.next()) {
-        use(reinterpret_cast<const Byte*>(reader.piece().data()), reader.piece().size(), reader.count());
-      }
+      while (reader.next()) use(reader.piece(), reader.count());
     }
   }
 
@@ -76,7 +69,8 @@ class PieceCounts {
  private:
   static constexpr std::size_t kMostRuns = 64;  // files merged at once, with one buffer each
 
-  void add_share(const Scanner& scanner, TextShare text, std::int64_t weight, PieceTable& table, std::size_t budget);
+  void add_share(const Scanner& scanner, std::string_view text, std::int64_t weight, PieceTable& table,
+                 std::size_t budget);
   void count_bytes(std::uint64_t n_bytes, std::int64_t weight);
   void spill(PieceTable& table);
   void merge_runs();

@@ -31,16 +31,16 @@ class PieceTable {
   }
 
   // Adds one piece.
-  void add(const Byte* piece, std::size_t n_bytes, std::int64_t count) {
-    if (count <= 0 || n_bytes == 0) return;
-    reserve(1, n_bytes, ~std::size_t{0});
-    if (n_bytes > kMaxShort) {
-      LongProbe probe{kTableHash.bytes(piece, n_bytes), piece, n_bytes, 0};
+  void add(std::string_view piece, std::int64_t count) {
+    if (count <= 0 || piece.empty()) return;
+    reserve(1, piece.size(), ~std::size_t{0});
+    if (piece.size() > kMaxShort) {
+      LongProbe probe{kTableHash.bytes(begin_of(piece), piece.size()), begin_of(piece), piece.size(), 0};
       probe.at = long_place(probe);
       return add_long(probe, count);
     }
     Probe probe;
-    set_probe_at_end(probe, piece, n_bytes);
+    set_probe_at_end(probe, begin_of(piece), piece.size());
     add_short(slots_.begin(), slots_.size() - 1, probe, count);
   }
 
@@ -68,18 +68,18 @@ class PieceTable {
   std::size_t size() const { return n_short_ + n_long_; }
   std::size_t memory() const { return slots_.memory() + long_.memory() + arena_.capacity(); }
 
-  // Calls use(bytes, n_bytes, count) for every piece, in no particular order.
+  // Calls use(piece, count) for every piece, in no particular order.
   template <class Use>
   void each(const Use& use) const {
     for (const Slot& slot : slots_) {
-      if (slot.count) use(slot.bytes(), slot.n_bytes(), slot.count);
+      if (slot.count) use(slot.text(), slot.count);
     }
     for (const Long& piece : long_) {
-      if (piece.count) use(arena_.data() + piece.start, piece.n_bytes, piece.count);
+      if (piece.count) use(text(piece), piece.count);
     }
   }
 
-  // Calls use(bytes, n_bytes, count) for every piece in byte order, and empties the table, which keeps its memory.
+  // Calls use(piece, count) for every piece in byte order, and empties the table, which keeps its memory.
   // Sorts in place, without extra memory.
   template <class Use>
   void drain_sorted(const Use& use) {
@@ -94,10 +94,10 @@ class PieceTable {
     std::sort(long_.begin(), long_end, [&](const Long& left, const Long& right) { return text(left) < text(right); });
     const Slot* slot = slots_.begin();
     for (const Long* piece = long_.begin(); piece < long_end; ++piece) {
-      for (; slot < end && slot->text() < text(*piece); ++slot) use(slot->bytes(), slot->n_bytes(), slot->count);
-      use(arena_.data() + piece->start, piece->n_bytes, piece->count);
+      for (; slot < end && slot->text() < text(*piece); ++slot) use(slot->text(), slot->count);
+      use(text(*piece), piece->count);
     }
-    for (; slot < end; ++slot) use(slot->bytes(), slot->n_bytes(), slot->count);
+    for (; slot < end; ++slot) use(slot->text(), slot->count);
     clear();
   }
 
@@ -117,9 +117,7 @@ class PieceTable {
     std::uint64_t words[3];
     std::int64_t count;  // 0 if the slot is empty; 32 bits would overflow on tens of gigabytes of text
 
-    const Byte* bytes() const { return reinterpret_cast<const Byte*>(words); }
-    std::size_t n_bytes() const { return words[2] >> 56; }
-    std::string_view text() const { return {reinterpret_cast<const char*>(words), n_bytes()}; }
+    std::string_view text() const { return {reinterpret_cast<const char*>(words), words[2] >> 56}; }
     void swap_bytes() {
       for (std::uint64_t& word : words) word = __builtin_bswap64(word);
     }
@@ -236,29 +234,23 @@ class PieceTable {
 
   // The first slot that is empty or may contain the piece.
   std::size_t long_place(const LongProbe& probe) const {
-    std::size_t at = probe.hash & (long_.size() - 1);
-    while (long_[at].count && (long_[at].hash != probe.hash || long_[at].n_bytes != probe.n_bytes)) {
-      at = (at + 1) & (long_.size() - 1);
-    }
-    return at;
+    return webtext::probe(probe.hash, long_.size(), [&](std::size_t at) {
+      return !long_[at].count || (long_[at].hash == probe.hash && long_[at].n_bytes == probe.n_bytes);
+    });
   }
 
   // Searches from `probe.at` on; that slot may have changed since.
   void add_long(const LongProbe& probe, std::int64_t count) {
-    for (std::size_t at = probe.at;; at = (at + 1) & (long_.size() - 1)) {
-      Long& piece = long_[at];
-      if (!piece.count) {
-        piece = {probe.hash, arena_.size(), probe.n_bytes, count};
-        arena_.insert(arena_.end(), probe.bytes, probe.bytes + probe.n_bytes);
-        ++n_long_;
-        return;
-      }
-      if (piece.hash == probe.hash && piece.n_bytes == probe.n_bytes &&
-          !std::memcmp(arena_.data() + piece.start, probe.bytes, probe.n_bytes)) {
-        piece.count += count;
-        return;
-      }
+    Long& piece = long_[webtext::probe(probe.at, long_.size(), [&](std::size_t at) {
+      return !long_[at].count ||
+             (long_[at].hash == probe.hash && text(long_[at]) == view_of(probe.bytes, probe.n_bytes));
+    })];
+    if (!piece.count) {
+      piece = {probe.hash, arena_.size(), probe.n_bytes, 0};
+      arena_.insert(arena_.end(), probe.bytes, probe.bytes + probe.n_bytes);
+      ++n_long_;
     }
+    piece.count += count;
   }
 
   static std::uint64_t hash_of(const Slot& slot) { return hash_of(slot.words[0], slot.words[1], slot.words[2]); }
@@ -269,9 +261,7 @@ class PieceTable {
     HugeArray<Entry> grown(n_slots);
     for (const Entry& entry : entries) {
       if (!entry.count) continue;
-      std::size_t at = hash_of(entry) & (n_slots - 1);
-      while (grown[at].count) at = (at + 1) & (n_slots - 1);
-      grown[at] = entry;
+      grown[probe(hash_of(entry), n_slots, [&](std::size_t at) { return !grown[at].count; })] = entry;
     }
     grown.swap(entries);
   }
@@ -289,9 +279,7 @@ class PieceTable {
     n_short_ = n_long_ = 0;
   }
 
-  std::string_view text(const Long& piece) const {
-    return {reinterpret_cast<const char*>(arena_.data()) + piece.start, piece.n_bytes};
-  }
+  std::string_view text(const Long& piece) const { return view_of(arena_.data() + piece.start, piece.n_bytes); }
 
   HugeArray<Slot> slots_;
   HugeArray<Long> long_;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/growing.hpp"
+#include "base/growing.hpp"
 #include "train/words.hpp"
 
 namespace webtext {

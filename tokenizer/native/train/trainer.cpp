@@ -54,11 +54,10 @@ class PairIndex {
 
  private:
   std::size_t slot(const Growing<Pair>& pairs, std::uint32_t left, std::uint32_t right) const {
-    std::size_t at = kTableHash.mix(static_cast<std::uint64_t>(left) << 32 | right, 0) & (slots_.size() - 1);
-    for (; slots_[at]; at = (at + 1) & (slots_.size() - 1)) {
-      if (pairs[slots_[at]].left == left && pairs[slots_[at]].right == right) break;
-    }
-    return at;
+    const std::uint64_t hash = kTableHash.mix(static_cast<std::uint64_t>(left) << 32 | right, 0);
+    return probe(hash, slots_.size(), [&](std::size_t at) {
+      return !slots_[at] || (pairs[slots_[at]].left == left && pairs[slots_[at]].right == right);
+    });
   }
 
   std::vector<std::uint32_t> slots_ = std::vector<std::uint32_t>(1 << 12);
@@ -96,16 +95,16 @@ class Trainer {
     words_.append(0, tokens_.n_bytes(piece.back()));
   }
 
-  std::vector<TrainedMerge> learn() {
+  std::vector<Merge> learn() {
     queue_first_pairs();
-    std::vector<TrainedMerge> merges;
+    std::vector<Merge> merges;
     while (tokens_.size() < goal_.n_tokens) {
       const std::uint32_t best = queue_.pop(pairs_);
       const auto [count, left, right] = pairs_[best];
       if (count == 0 || count < goal_.min_frequency) break;
       const std::optional<std::uint32_t> token = tokens_.join(left, right);
       if (!token) continue;
-      merges.push_back({left, right, *token, count});
+      merges.emplace_back(left, right);
       watch_.n_merges = merges.size();
       merge(best, *token);
     }
@@ -238,27 +237,27 @@ class Trainer {
 
 TokenTable byte_tokens() {
   TokenTable tokens;
-  for (const Byte byte : byte_order()) tokens.add(std::string_view(reinterpret_cast<const char*>(&byte), 1));
+  for (const Byte byte : byte_order()) tokens.add(view_of(&byte, 1));
   return tokens;
 }
 
 EncodePiece encode_bytes() {
   std::array<std::uint32_t, 256> token_of;
   for (std::uint32_t token = 0; token < 256; ++token) token_of[byte_order()[token]] = token;
-  return [token_of](const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& tokens) {
-    for (std::size_t index = 0; index < n_bytes; ++index) tokens.push_back(token_of[bytes[index]]);
+  return [token_of](std::string_view piece, std::vector<std::uint32_t>& tokens) {
+    for (const char byte : piece) tokens.push_back(token_of[static_cast<Byte>(byte)]);
   };
 }
 
-std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
-                                       const Goal& goal, const Progress& progress) {
+std::vector<Merge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
+                                const Goal& goal, const Progress& progress) {
   Trainer trainer(std::move(tokens), goal, progress);
   std::vector<std::uint32_t> piece_tokens;
-  pieces.each([&](const Byte*, std::size_t n_bytes, std::int64_t count) { trainer.make_room(n_bytes, count); });
+  pieces.each([&](std::string_view piece, std::int64_t count) { trainer.make_room(piece.size(), count); });
   trainer.room_is_made();
-  pieces.each([&](const Byte* bytes, std::size_t n_bytes, std::int64_t count) {
+  pieces.each([&](std::string_view piece, std::int64_t count) {
     piece_tokens.clear();
-    encode(bytes, n_bytes, piece_tokens);
+    encode(piece, piece_tokens);
     trainer.add_piece(piece_tokens, count);
   });
   return trainer.learn();

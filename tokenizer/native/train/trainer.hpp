@@ -7,15 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "encode/merge_rules.hpp"
+#include "encode/token_table.hpp"
 #include "train/piece_counts.hpp"
-#include "train/token_table.hpp"
 
 namespace webtext {
-
-struct TrainedMerge {
-  std::uint32_t left, right, token;
-  std::int64_t count;  // how often the pair occurred
-};
 
 struct Goal {
   std::size_t n_tokens;            // training ends at this number of tokens, including bytes and ids without bytes,
@@ -24,7 +20,7 @@ struct Goal {
 };
 
 // Appends the tokens of a piece.
-using EncodePiece = std::function<void(const Byte* bytes, std::size_t n_bytes, std::vector<std::uint32_t>& tokens)>;
+using EncodePiece = std::function<void(std::string_view piece, std::vector<std::uint32_t>& tokens)>;
 
 // Called about every ten milliseconds with the number of merges so far, also while pieces are read. An exception ends
 // training.
@@ -39,7 +35,7 @@ EncodePiece encode_bytes();
 // they have fewer than `max_token_length` bytes together. Every merge creates a new token: two tokens whose joined
 // bytes are a token already don't merge, which happens only with a `tokens` that wasn't learned this way. Throws
 // std::length_error for 2 GiB of distinct pieces, or 2^31 places of pairs.
-std::vector<TrainedMerge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
-                                       const Goal& goal, const Progress& progress);
+std::vector<Merge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
+                                const Goal& goal, const Progress& progress);
 
 }  // namespace webtext

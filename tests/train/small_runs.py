@@ -1,0 +1,108 @@
+"""Small runs: their settings and flags, what they leave in their folders, and processes that make one together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+from webtext.base.run import Run
+from webtext.train import TrainResult, TrainSettings, train_model
+
+SHAPE: dict[str, Any] = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16, "batch_size": 4, "microbatch_size": 2}
+OF_THE_CLOCK = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")
+SECONDS = 600.0  # a guard against hanging, not a measurement
+
+
+def small(**changes: Any) -> TrainSettings:
+    """Settings of a step of four sequences of 16 tokens through one layer of 16."""
+    return TrainSettings(**{**SHAPE, "warmup_steps": 1, "threads": 1, **changes})
+
+
+def flags(**changes: Any) -> list[str]:
+    """`small` as options of `train run`."""
+    words = []
+    for name, value in {**SHAPE, "warmup_steps": 1, "threads": 1, **changes}.items():
+        option = name.replace("_", "-")
+        words += (
+            [f"--{option}" if value else f"--no-{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
+        )
+    return [word.lower() if word == "None" else word for word in words]
+
+
+def train(tokens: str | Sequence[str], out: Path | str, settings: TrainSettings, **how: Any) -> TrainResult:
+    return train_model(tokens, str(out), settings, talking("quiet"), **how)
+
+
+def talking(mode: str = "human", *, dry_run: bool = False) -> Run:
+    run = Run.quiet()
+    run.console.mode, run.dry_run = mode, dry_run  # type: ignore[assignment]
+    return run
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """The rows of a model folder's metrics, in which nothing is left out."""
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def timeless(out: Path) -> list[dict[str, Any]]:
+    """The rows without what the clock decides."""
+    return [{name: value for name, value in row.items() if name not in OF_THE_CLOCK} for row in rows(out)]
+
+
+def losses(out: Path) -> list[float]:
+    """The loss of each step and of each held-out measurement, in their order."""
+    return [row.get("loss", row.get("validation_loss")) for row in rows(out)]
+
+
+def saved_bytes(out: Path, step: int) -> dict[str, bytes]:
+    """The files with the tensors of a checkpoint."""
+    files = (out / f"checkpoints/step-{step:06d}").glob("*.safetensors")
+    found = {path.name: path.read_bytes() for path in files}
+    assert found, f"no checkpoint of step {step}"
+    return found
+
+
+def on_ranks(n: int, script: Path, folder: Path, *arguments: str) -> list[tuple[int, str]]:
+    """Start `script RANK N FOLDER ARGUMENTS` for n ranks; return their exit codes and what they wrote to stderr."""
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, str(script)]
+    children = [
+        subprocess.Popen([*command, str(rank), str(n), str(folder), *arguments], stderr=subprocess.PIPE, text=True)
+        for rank in range(n)
+    ]
+    try:
+        talk = [child.communicate(timeout=SECONDS)[1] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    return [(child.returncode, said) for child, said in zip(children, talk, strict=True)]
+
+
+@contextlib.contextmanager
+def joined_ranks() -> Iterator[tuple[int, int, Path, list[str]]]:
+    """Join the ranks of `on_ranks`: yields this one's number, how many there are, the folder and the arguments."""
+    rank, n, folder, arguments = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:]
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store"
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=n, timeout=timedelta(minutes=5))
+    try:
+        yield rank, n, folder, arguments
+    finally:
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":  # on_ranks(n, Path(small_runs.__file__), folder, json.dumps([[tokens, out, settings], ...]))
+    with joined_ranks() as (rank, n, _, (runs,)):
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
+        for tokens, out, settings in json.loads(runs):
+            train(tokens, out, TrainSettings(**settings))
