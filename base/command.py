@@ -96,10 +96,12 @@ def verb(
                 return function(run=Run(local, Console(mode), dry_run), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
-        for title, cls in classes.items():
+        for section_name, cls in classes.items():
+            title = "Settings"
             for field in dataclasses.fields(cls):
                 _option(cls, field)(command)
-                command.titles[field.name] = f"Settings [{title}]"
+                title = field.metadata.get("group") or title
+                command.titles[field.name] = f"{title} [{section_name}]"
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         for decorate in (config, SET_OPTION, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):

@@ -30,13 +30,17 @@ SECTIONS = (
 """All sections of a config file. Every verb accepts all of them, because the verbs share one file."""
 
 
-def setting(default: Any, help: str, *, in_recipe: bool = True, flag: str | None = None) -> Any:
+def setting(
+    default: Any, help: str, *, in_recipe: bool = True, flag: str | None = None, group: str | None = None
+) -> Any:
     """Return a dataclass field with its default and its help text.
 
     `in_recipe=False` marks a setting that can't change a record: delays, worker counts, how often to report. `flag` is
-    the option's name if it differs from the field's: `--from`, for example, can't be a field.
+    the option's name if it differs from the field's: `--from`, for example, can't be a field. `group` is the title of
+    the group of options that begins with this one in a long help.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "in_recipe": in_recipe, "flag": flag})
+    metadata = {"help": help, "in_recipe": in_recipe, "flag": flag, "group": group}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def recipe_settings(settings: Any) -> dict[str, Any]:

@@ -24,7 +24,10 @@ class ApiSettings:
     """
 
     reddit_user: str | None = setting(
-        None, "your Reddit user name, for the User-Agent that Reddit requires; needed for Reddit's API", in_recipe=False
+        None,
+        "your Reddit user name, for the User-Agent that Reddit requires; needed for Reddit's API",
+        in_recipe=False,
+        group="APIs",
     )
     reddit_credentials: str | None = setting(
         None,

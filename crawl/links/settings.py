@@ -82,7 +82,7 @@ Profile = Literal["profile"]  # the value of a setting that takes the profile's 
 class LinkSettings:
     """Which votes count (crawl/links/karma.py); a setting left at `profile` takes the profile's default."""
 
-    profile: str = setting("webtext", f"table of defaults: {', '.join(PROFILES)}", in_recipe=False)
+    profile: str = setting("webtext", f"table of defaults: {', '.join(PROFILES)}", in_recipe=False, group="Karma rule")
     min_karma: int | None | Profile = setting("profile", "keep posts with at least this score", in_recipe=False)
     sum_karma: bool | Profile = setting(
         "profile", "compare --min-karma with the sum over a link's posts, not with each post", in_recipe=False
@@ -104,7 +104,9 @@ class LinkSettings:
     domain_blocklist: tuple[str, ...] = setting(
         (), "file of domains that are not collected; repeatable", in_recipe=False
     )
-    default_score: int | None = setting(None, "score for list rows without one; off: drop them as null_score")
+    default_score: int | None = setting(
+        None, "score for list rows without one; off: drop them as null_score", group="Inputs and parts"
+    )
     default_created: str | None = setting(
         None, "creation time for list rows without one; off: drop them as null_created"
     )

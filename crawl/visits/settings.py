@@ -24,7 +24,10 @@ class FetchSettings:
     """How pages are fetched. Pace, part sizes and the location of archives are not in the recipe: they may change."""
 
     sources: tuple[str, ...] = setting(
-        (WEB,), f"sources of pages in the order to try: {', '.join(SOURCES)}; separated by commas", flag="--from"
+        (WEB,),
+        f"sources of pages in the order to try: {', '.join(SOURCES)}; separated by commas",
+        flag="--from",
+        group="Sources",
     )
     archive_before: str | None = setting(
         None, "take an archive's newest capture before this moment; off: the capture nearest to the vote"
@@ -51,7 +54,9 @@ class FetchSettings:
         (), "WARC files to take pages from: files, folders, patterns; repeatable", in_recipe=False
     )
     contact: str | None = setting(
-        None, "e-mail or URL for the User-Agent, so that sites can reach you; required outside loopback"
+        None,
+        "e-mail or URL for the User-Agent, so that sites can reach you; required outside loopback",
+        group="Politeness",
     )
     delay: float = setting(1.0, "seconds between two requests to one host or address", in_recipe=False)
     max_delay: float = setting(
@@ -66,7 +71,7 @@ class FetchSettings:
         RETRY_SECONDS, "average seconds before the first retry, doubled for each further one", in_recipe=False
     )
     concurrency: int = setting(64, "requests at a time, over all hosts", in_recipe=False)
-    max_bytes: int = setting(10 * 2**20, "largest body to keep, in bytes as sent")
+    max_bytes: int = setting(10 * 2**20, "largest body to keep, in bytes as sent", group="Limits")
     total_seconds: float = setting(60.0, "longest time for one answer, in seconds from connection to last byte")
     connect_seconds: float = setting(15.0, "longest time to connect, in seconds")
     min_rate: float = setting(500.0, "slowest body, in bytes per second on average after ten seconds; 0: no limit")
@@ -80,7 +85,7 @@ class FetchSettings:
     allow_address: tuple[str, ...] = setting(
         (), "open an address that is not public: ADDRESS[/BITS][:PORT], e.g. 127.0.0.1:8080; repeatable"
     )
-    obey_robots: bool = setting(True, "skip what robots.txt forbids to 'webtext' or to everybody")
+    obey_robots: bool = setting(True, "skip what robots.txt forbids to 'webtext' or to everybody", group="Opt-outs")
     obey_ai_robots: bool = setting(True, "skip what robots.txt forbids to AI-training crawlers by name")
     obey_content_signal: bool = setting(True, "skip pages where Content-Signal says 'ai-train=no'")
     obey_tdm_reservation: bool = setting(True, "skip pages whose header or meta tag 'tdm-reservation' is 1")
@@ -89,6 +94,7 @@ class FetchSettings:
     share: str = setting(
         "1/1",
         "K/N: the K-th of N shares of the links, one per machine, each with its own --out; domains are not split",
+        group="Shares and parts",
     )
     part_pages: int | None = setting(
         None,

@@ -16,12 +16,14 @@ from typing import Any
 
 import hostile_answers as hostile
 import pytest
+from click.testing import CliRunner
 from hostile_answers import HEAD, NO_ROBOTS
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
+from webtext.crawl.command import group
 from webtext.crawl.reasons import REASONS
 from webtext.crawl.visits.settings import FetchSettings
 
@@ -269,3 +271,10 @@ def test_a_folder_holds_one_share(crawl: Any, web: Any, make_links: MakeLinks) -
 def test_an_invalid_share_is_rejected(share: str) -> None:
     with pytest.raises(ConfigError, match="expected K/N"):
         FetchSettings(share=share)
+
+
+def test_the_options_are_listed_in_groups() -> None:
+    titles = re.findall(
+        r"^(\S.*) \[crawl.fetch\]:$", CliRunner().invoke(group, ["fetch", "--help"]).output, re.MULTILINE
+    )
+    assert titles == ["Sources", "Politeness", "Limits", "Opt-outs", "Shares and parts"]
