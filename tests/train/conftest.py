@@ -159,22 +159,16 @@ def token_set_of() -> Callable[..., str]:
     return write
 
 
-@pytest.fixture(scope="session")
-def token_set_writer() -> Callable[..., str]:
-    """`write_token_set`, for fixtures that outlive one test."""
-    return write_token_set
-
-
 @pytest.fixture
 def make_token_set(tmp_path: Path) -> Callable[..., str]:
     """make_token_set(name, train=documents, validation=documents) writes a token set and returns its folder."""
     return lambda name="tokens", **how: write_token_set(tmp_path / name, **how)
 
 
-@pytest.fixture
-def tokens(make_token_set: Callable[..., str]) -> str:
-    """A token set of 120 training and 12 held-out documents of 80 words."""
-    return make_token_set()
+@pytest.fixture(scope="session")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A token set of 120 training and 12 held-out documents of 80 words. Nobody writes into it."""
+    return write_token_set(tmp_path_factory.mktemp("tokens") / "tokens")
 
 
 @pytest.fixture

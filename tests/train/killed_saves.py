@@ -18,34 +18,17 @@ from typing import Any
 import safetensors.torch  # noqa: F401  what a run would load, loaded once and not in each fork
 import torch
 import torch._dynamo
+from small_runs import OF_THE_CLOCK, small, timeless, train
 
-from webtext.base.run import Run
-from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint import storage as checkpoint_storage
 from webtext.train.checkpoint.saver import Staging
 from webtext.train.run.meter import peak_flops
 from webtext.train.run.trainer import Trainer  # noqa: F401
 
-SETTINGS = TrainSettings(
-    n_layer=1,
-    n_head=1,
-    n_embd=16,
-    context=16,
-    batch_size=4,
-    microbatch_size=2,
-    steps=4,
-    warmup_steps=1,
-    learning_rate=1e-2,
-    dropout=0.1,
-    eval_windows=2,
-    eval_interval=2,
-    checkpoint_interval=2,
-    keep_checkpoints=1,
-    keep_best=False,
-    dtype="float32",
-    threads=1,
-)
-OF_THE_CLOCK = ("seconds", "tokens_per_second", "mfu_ratio", "memory_bytes")
+SETTINGS = small(
+    steps=4, learning_rate=1e-2, dropout=0.1, eval_windows=2, eval_interval=2, checkpoint_interval=2,
+    keep_checkpoints=1, keep_best=False, dtype="float32",
+)  # fmt: skip
 
 
 class Points:
@@ -92,7 +75,7 @@ def forked(tokens: str, out: Path, fatal: int | None) -> int:
     if pid == 0:
         try:
             points = Points(fatal)
-            train_model(tokens, str(out), SETTINGS, Run.quiet())
+            train(tokens, out, SETTINGS)
             (out.parent / "points").write_text(str(points.n))
         except BaseException as error:
             print(repr(error), file=sys.stderr)
@@ -111,11 +94,7 @@ def what_it_left(out: Path) -> dict[str, Any]:
         for name in OF_THE_CLOCK:
             state["result"].pop(name, None)
         files[str(path.relative_to(out))] = state
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    for row in rows:
-        for name in OF_THE_CLOCK:
-            row.pop(name, None)
-    return {**files, "metrics": rows}
+    return {**files, "metrics": timeless(out)}
 
 
 def main(tokens: str, folder: Path, every: int = 1) -> None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from dataclasses import replace
-from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, distributed
+from small_runs import joined_ranks
+from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
@@ -92,26 +90,18 @@ def train(engine: Engine, steps: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    rank, world_size, folder, steps, n_layer = *map(int, sys.argv[1:3]), Path(sys.argv[3]), *map(int, sys.argv[4:6])
-    torch.set_num_threads(1)
-    store = f"file://{folder}/store"
-    distributed.init_process_group(
-        "gloo", init_method=store, rank=rank, world_size=world_size, timeout=timedelta(minutes=5)
-    )
-    try:
-        for run in sys.argv[6:]:
+    with joined_ranks() as (rank, _, folder, (steps, n_layer, *runs)):
+        for run in runs:
             mesh, schedule, name, windows, *how = run.split()
             dtype = getattr(torch, name)
             shape = MeshShape.parse(mesh)
             torch.manual_seed(0)  # for dropout
             with torch.device("meta"):
-                model = made_model(n_layer, dtype, *how)
+                model = made_model(int(n_layer), dtype, *how)
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
-            rows = train(engine, steps)
+            rows = train(engine, int(steps))
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))
-    finally:
-        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_runs import flags
 
 from webtext.app.main import run
 from webtext.base.console import Console
@@ -29,9 +30,7 @@ from webtext.train.run.memory import warn_if_too_large
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
-SHAPE = {"n-layer": 1, "n-head": 1, "n-embd": 16, "context": 16, "batch-size": 4, "microbatch-size": 4}
-STEPS = {"steps": 4, "warmup-steps": 1, "checkpoint-interval": 2, "keep-checkpoints": "none", "eval-interval": 4}
-FLAGS = [word for name, value in {**SHAPE, **STEPS}.items() for word in (f"--{name}", str(value))]
+FLAGS = flags(microbatch_size=4, steps=4, checkpoint_interval=2, keep_checkpoints=None, eval_interval=4)
 CUDA = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 CPU = RuntimeError(
     "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to …"
@@ -55,11 +54,17 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Fails:
     return check
 
 
+@pytest.fixture(scope="module")
+def finished(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "model"
+    assert run(["train", "run", tokens, "--out", str(out), *FLAGS, "--quiet"]) == 0
+    return out
+
+
 @pytest.fixture
-def model(tokens: str, tmp_path: Path) -> Path:
-    """A finished run with checkpoints of steps 2 and 4."""
-    assert run(["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS, "--quiet"]) == 0
-    return tmp_path / "model"
+def model(finished: Path, tmp_path: Path) -> Path:
+    """A copy of a finished run with checkpoints of steps 2 and 4."""
+    return shutil.copytree(finished, tmp_path / "model")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -75,9 +80,9 @@ def flip(data: bytes) -> bytes:
 
 
 def test_shards_that_are_missing_foreign_or_damaged(
-    tokens: str, make_token_set: Callable[..., str], tmp_path: Path, fails: Fails
+    make_token_set: Callable[..., str], tmp_path: Path, fails: Fails
 ) -> None:
-    out = tmp_path / "model"
+    tokens, out = make_token_set(), tmp_path / "model"
     command = ["train", "run", tokens, "--out", str(out), *FLAGS]
     shard = Path(tokens) / "train-00000.tok"
     whole = shard.read_bytes()

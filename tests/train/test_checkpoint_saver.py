@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import torch
+import two_savers
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from small_runs import SECONDS, on_ranks, small, train
 from torch import Tensor
 
 from webtext.base.errors import MachineError
-from webtext.base.run import Run
-from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint import storage as checkpoint_storage
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, list_checkpoints, open_checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
@@ -28,11 +28,6 @@ from webtext.train.metrics import steps_made
 from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
 
-sys.path.insert(0, str(Path(__file__).parent))
-import two_savers
-
-SECONDS = 1800.0  # a child that takes longer hangs
-HERE = Path(__file__).parent
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
 Save = Callable[..., Checkpoint]
 
@@ -147,10 +142,7 @@ def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_resumes_later(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second save fails. The run must not train to its end, 10,000 steps later."""
-    settings = TrainSettings(
-        n_layer=1, n_head=1, n_embd=8, context=8, batch_size=2, microbatch_size=2, steps=10_000, warmup_steps=1,
-        checkpoint_interval=5, eval_interval=None, eval_windows=1, threads=1,
-    )  # fmt: skip
+    settings = small(steps=10_000, checkpoint_interval=5, eval_interval=None, eval_windows=1)
     write, calls = checkpoint_storage.write_tensors, []
 
     def second_fails(path: Path, tensors: Any) -> None:
@@ -161,7 +153,7 @@ def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_resumes_later(
 
     monkeypatch.setattr(checkpoint_storage, "write_tensors", second_fails)
     with pytest.raises(MachineError, match="no space left while writing .*step-000010'"):
-        train_model(tokens, str(tmp_path), settings, Run.quiet())
+        train(tokens, tmp_path, settings)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000005"]
     assert steps_made(tmp_path) <= 15, "the save of step 15 waits for the one before"
 
@@ -169,7 +161,7 @@ def test_a_run_whose_save_fails_ends_soon_with_the_reason_and_resumes_later(
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_killed_at_any_point_of_a_save_resumes_to_the_same_bytes(every: int, tokens: str, tmp_path: Path) -> None:
     """Every checkpoint file and loss is equal after a kill before each operation of a save and within its files."""
-    script = [sys.executable, str(HERE / "killed_saves.py"), tokens, str(tmp_path), str(every)]
+    script = [sys.executable, str(Path(__file__).with_name("killed_saves.py")), tokens, str(tmp_path), str(every)]
     said = subprocess.run(script, check=True, capture_output=True, text=True, timeout=SECONDS).stdout.splitlines()
     n_points = int(said[-1].split()[-1])
     assert n_points > 30
@@ -182,18 +174,8 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("two")
     with CheckpointSaver(folder / "one", World(0, 1, torch.device("cpu")), keep=None, keep_best=True) as saver:
         saver.begin(1, CONFIG, two_savers.trained(lambda layer: None, 2), {})
-    children = [
-        subprocess.Popen(
-            [sys.executable, str(HERE / "two_savers.py"), str(rank), str(folder)], stderr=subprocess.PIPE, text=True
-        )
-        for rank in (0, 1)
-    ]
-    try:
-        talk = [child.communicate(timeout=SECONDS)[1] for child in children]
-    finally:
-        for child in children:
-            child.kill()
-    assert [child.returncode for child in children] == [0, -signal.SIGKILL], talk
+    ended = on_ranks(2, Path(two_savers.__file__), folder)
+    assert [code for code, _ in ended] == [0, -signal.SIGKILL], ended
     return folder
 
 

@@ -205,7 +205,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(value=json_values | st.binary(max_size=60))
 def test_any_other_layout_is_a_user_error(tmp_path: Path, value: object) -> None:
     content = value if isinstance(value, bytes) else json.dumps(value).encode()

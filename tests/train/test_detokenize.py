@@ -71,8 +71,8 @@ def test_every_line_of_words_comes_back(form: Detokenizer, lines: list[list[str]
     [
         (WIKITEXT, "wikitext-2/test.txt"),
         (WIKITEXT, "wikitext-2/valid.txt"),
-        (WIKITEXT, "wikitext-103/wiki.test.tokens"),
-        (WIKITEXT, "wikitext-103/wiki.valid.tokens"),
+        pytest.param(WIKITEXT, "wikitext-103/wiki.test.tokens", marks=pytest.mark.slow),
+        pytest.param(WIKITEXT, "wikitext-103/wiki.valid.tokens", marks=pytest.mark.slow),
         (PTB, "ptb/ptb.test.txt"),
         (PTB, "ptb/ptb.valid.txt"),
     ],

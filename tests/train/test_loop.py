@@ -38,10 +38,9 @@ class Finished(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Callable[..., str]) -> Finished:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    tokens = token_set_writer(folder / "tokens")
-    return Finished(tokens, folder / "model", train(tokens, folder / "model", SETTINGS))
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, tokens: str) -> Finished:
+    out = tmp_path_factory.mktemp("undisturbed") / "model"
+    return Finished(tokens, out, train(tokens, out, SETTINGS))
 
 
 @pytest.fixture
@@ -92,7 +91,14 @@ def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path, ramp: di
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"optimizer": "muon", "schedule": "wsd", "batch_ramp_start": 2, "batch_ramp_steps": 30}]
+    "how",
+    [
+        {},
+        pytest.param(
+            {"optimizer": "muon", "schedule": "wsd", "batch_ramp_start": 2, "batch_ramp_steps": 30},
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
     tokens: str, tmp_path: Path, how: dict[str, Any], run_that_waits: Callable[[int, list[str]], list[str]]
@@ -248,9 +254,9 @@ def test_a_second_run_on_the_same_folder_is_rejected(tokens: str, tmp_path: Path
 
 
 def test_a_flipped_bit_in_a_token_file_ends_the_run_which_resumes_once_it_is_repaired(
-    finished: Finished, undisturbed: Finished
+    finished: Finished, undisturbed: Finished, make_token_set: Callable[..., str]
 ) -> None:
-    tokens, out, result = finished
+    (_, out, result), tokens = finished, make_token_set()
     shutil.rmtree(Path(result.checkpoint))  # step 30 is left
     shard = Path(tokens) / "train-00001.tok"
     whole = shard.read_bytes()

@@ -51,7 +51,9 @@ def assert_same_runs(a: Path, b: Path) -> None:
             {"optimizer": "muon", "batch_ramp_start": 2, "batch_ramp_steps": 3, "microbatch_size": 2, "steps": 4},
             marks=pytest.mark.slow,
         ),
-        {"on_spike": "skip", "spike_sigmas": 0.1, "steps": 12, "learning_rate": 1e-5},
+        pytest.param(
+            {"on_spike": "skip", "spike_sigmas": 0.1, "steps": 12, "learning_rate": 1e-5}, marks=pytest.mark.slow
+        ),
     ],
     ids=lambda changes: ",".join(changes) or "plain",
 )

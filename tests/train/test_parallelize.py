@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import json
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import parallel_child
 import pytest
 import torch
+from small_runs import on_ranks
 
 from webtext.train.mesh import MeshShape
 from webtext.train.run.single_process import WholeModel
 
-sys.path.insert(0, str(Path(__file__).parent))
-import parallel_child
-
-CHILD = Path(parallel_child.__file__)
+EVERY_AXIS = ["dp=2,tp=2 1f1b float64 masks selective", "pp=2,fsdp=2 1f1b float64 pads"]
 SHORT = [
     "dp=4 1f1b float64 pads",
     "pp=4 1f1b float64 pads full",
@@ -32,7 +27,7 @@ SHORT = [
     "pp=2,tp=2 zbv float64 pads",
     "pp=2,dp=2 zbv bfloat16 plain",
 ]
-"""The meshes of `make test`: together they have every axis and every fix of a known silent error."""
+"""Together they have every axis and every fix of a known silent error."""
 WITHIN = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}
 WHOLE = {
     2: ["dp=2", "fsdp=2", "tp=2", "pp=2"],
@@ -45,18 +40,8 @@ def on_processes(
     n: int, runs: list[str], steps: int, folder: Path, n_layer: int = 8
 ) -> dict[str, list[list[dict[str, Any]]]]:
     """Return the rows that each of n processes wrote for each run, by rank."""
-    folder.mkdir()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    arguments = [str(n), str(folder), str(steps), str(n_layer), *runs]
-    with contextlib.ExitStack() as stack:
-        logs = [stack.enter_context(open(folder / f"{rank}.log", "w")) for rank in range(n)]
-        command = [sys.executable, str(CHILD)]
-        children = [
-            subprocess.Popen([*command, str(rank), *arguments], env=environment, stderr=log)
-            for rank, log in enumerate(logs)
-        ]
-        codes = [child.wait() for child in children]
-    assert codes == [0] * n, "\n".join((folder / f"{rank}.log").read_text() for rank in range(n))
+    ended = on_ranks(n, Path(parallel_child.__file__), folder, str(steps), str(n_layer), *runs)
+    assert [code for code, _ in ended] == [0] * n, "\n".join(said for _, said in ended)
     return {run: [json.loads((folder / f"{run}.{rank}.json").read_text()) for rank in range(n)] for run in runs}
 
 
@@ -102,10 +87,11 @@ TENSOR_PARALLEL = (
 )
 
 
-def test_every_axis_gives_the_numbers_of_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("meshes", "steps"), [(EVERY_AXIS, 2), pytest.param(SHORT, 3, marks=pytest.mark.slow)])
+def test_every_axis_gives_the_numbers_of_one_process(meshes: list[str], steps: int, tmp_path: Path) -> None:
     """Four layers: as many as the largest number of stages of any mesh."""
-    for run, by_rank in on_processes(4, SHORT, 3, tmp_path / "runs", n_layer=4).items():
-        check(run, by_rank, alone(*run.split()[2:4], 3, n_layer=4))
+    for run, by_rank in on_processes(4, meshes, steps, tmp_path / "runs", n_layer=4).items():
+        check(run, by_rank, alone(*run.split()[2:4], steps, n_layer=4))
 
 
 @pytest.mark.dist

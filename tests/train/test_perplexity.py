@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_runs import small, train
 
 from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.tokenizer.encode.stream import DecodeStream
-from webtext.train import GPT2, GPT2Config, TrainSettings, train_model
+from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
 from webtext.train.evaluate.perplexity import (
     EvalSettings,
@@ -28,9 +29,10 @@ from webtext.train.evaluate.perplexity import (
 from webtext.train.resilience.distributed import World
 
 HERE = World(0, 1, torch.device("cpu"))
-SETTINGS = TrainSettings(
-    n_layer=2, n_head=2, n_embd=32, context=32, batch_size=8, steps=150, warmup_steps=5, learning_rate=1e-2, threads=1
-)
+SETTINGS = small(
+    n_layer=2, n_head=2, n_embd=32, context=32, batch_size=8, microbatch_size=8, steps=100, warmup_steps=5,
+    learning_rate=1e-2, eval_windows=32,
+)  # fmt: skip
 
 
 class WordTokenizer:
@@ -67,12 +69,10 @@ class Uniform:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Callable[..., str]) -> tuple[str, str]:
-    """A token set and a model trained on it."""
-    folder = tmp_path_factory.mktemp("trained")
-    tokens = token_set_writer(folder / "tokens")
-    train_model(tokens, str(folder / "model"), SETTINGS, Run.quiet())
-    return tokens, str(folder / "model")
+def model(tmp_path_factory: pytest.TempPathFactory, tokens: str) -> str:
+    folder = str(tmp_path_factory.mktemp("trained") / "model")
+    train(tokens, folder, SETTINGS)
+    return folder
 
 
 def test_a_model_that_knows_nothing_has_the_vocabulary_as_perplexity() -> None:
@@ -99,9 +99,8 @@ def test_the_loss_is_that_of_the_logits_window_by_window(stride: int | None) -> 
 
 
 def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a_word_depends_on_the_last_alone(
-    trained: tuple[str, str],
+    tokens: str, model: str
 ) -> None:
-    tokens, model = trained
     answer = evaluate_model(model, tokens, EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
     assert answer["perplexity"] < answer["unigram_perplexity"] < answer["perplexity_before"]
     assert answer["bigram_perplexity"] < answer["unigram_perplexity"]
@@ -121,18 +120,17 @@ def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a
 
 
 def test_tokens_of_another_tokenizer_or_vocabulary_are_refused(
-    trained: tuple[str, str], make_token_set: Callable[..., str], tmp_path: Path
+    model: str, make_token_set: Callable[..., str], tmp_path: Path
 ) -> None:
     other = make_token_set("other", tokenizer_hash="b" * 64)
     with pytest.raises(InputError, match="was trained with another tokenizer"):
-        evaluate_model(trained[1], other, EvalSettings(), Run.quiet())
+        evaluate_model(model, other, EvalSettings(), Run.quiet())
     GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=8, context=16, vocab_size=50)).to_huggingface(tmp_path / "small")
     with pytest.raises(InputError, match="has a vocabulary of 50, .* one of 61"):
         evaluate_model(str(tmp_path / "small"), other, EvalSettings(), Run.quiet())
 
 
-def test_a_run_is_evaluated_once(trained: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens, model = trained
+def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "webtext.tokenizer.Tokenizer", type("T", (), {"load": lambda _: WordTokenizer()}), raising=False
     )

@@ -88,7 +88,7 @@ def test_if_nothing_fits_the_error_says_what_would() -> None:
 
 def test_memory_for_less_than_one_layer_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match="--memory-gib"):
-        proposed(4, 0.001)
+        proposed(2, 0.001, batch_size=8)
 
 
 def test_devices_that_nothing_divides_over_are_an_error_with_the_nearest_that_do() -> None:

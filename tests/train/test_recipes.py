@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from small_runs import flags, rows
 
 import webtext.train.settings
 from webtext.app.config import classes_of_other_verbs, settings_classes
@@ -90,27 +91,34 @@ def free_port() -> int:
     raise OSError("no port from 29500 to 30499 is free")
 
 
-def test_the_slurm_file_starts_torchrun_with_a_log_for_each_rank(tokens: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_slurm_file_starts_torchrun_with_a_log_for_each_rank(trains: bool, tokens: str, tmp_path: Path) -> None:
     """Slurm's own programs are replaced: `srun` runs its arguments here, `scontrol` names this host.
 
-    The job's number is chosen so that its port is free.
+    The job's number is chosen so that its port is free. Without training, torchrun only notes its arguments.
     """
     programs = tmp_path / "bin"
     programs.mkdir()
     torchrun = f'exec "{sys.executable}" "{Path(__file__).with_name("forking_torchrun.py")}" "$@"'
+    torchrun = torchrun if trains else f'echo "$@" > "{tmp_path}/arguments"'
     for name, script in {"srun": 'exec "$@"', "scontrol": "echo localhost", "torchrun": torchrun}.items():
         (programs / name).write_text(f"#!/bin/sh\n{script}\n")
         (programs / name).chmod(0o755)
-    small = "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --steps 3 --warmup-steps 1 --threads 1"
     job = {
         "SLURM_JOB_ID": str(1000 * os.getpid() + free_port() - 29500),
         "SLURM_JOB_NODELIST": "localhost",
         "SLURM_JOB_NUM_NODES": "1",
     }
     place = {"SLURM_GPUS_ON_NODE": "2", "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = ["bash", str(FOLDER / "slurm.sbatch"), "train", "run", tokens, "--out", "model", *small.split()]
-    subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, **job, **place, "OMP_NUM_THREADS": "1"})
-    assert len((tmp_path / "model" / METRICS).read_text().splitlines()) == 3 + 2
+    command = ["bash", str(FOLDER / "slurm.sbatch"), "train", "run", tokens, "--out", "model", *flags(steps=3)]
+    subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, **job, **place})
+    if not trains:
+        said = (tmp_path / "arguments").read_text()
+        assert said.endswith(f"-m webtext.app.main {' '.join(command[2:])}\n")
+        assert "--nnodes 1 --nproc-per-node 2 " in said
+        assert "--log-dir logs " in said
+        return
+    assert len(rows(tmp_path / "model")) == 3 + 2
     logs = {path.parent.name: path.read_text() for path in (tmp_path / "logs").rglob("stderr.log")}
     assert sorted(logs) == ["0", "1"]
     assert "processes: 2" in logs["0"]

@@ -16,7 +16,7 @@ from webtext.train.evaluate.texts import read_file, read_running_text
     ("task", "name", "words", "with_line_ends"),
     [
         ("wikitext-2", "wikitext-2/test.txt", 241_211, 245_569),
-        ("wikitext-103", "wikitext-103/wiki.test.tokens", 241_211, 245_569),
+        pytest.param("wikitext-103", "wikitext-103/wiki.test.tokens", 241_211, 245_569, marks=pytest.mark.slow),
         ("ptb", "ptb/ptb.test.txt", 78_669, 82_430),
     ],
 )

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from small_runs import small, train
 
 from webtext.app.main import run as command
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
-from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
+from webtext.train import GPT2, GPT2Config, load_model
 from webtext.train.evaluate.cloze import Cloze, read_cbt, read_stop_words, score_clozes
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.report import task_text
@@ -379,11 +379,10 @@ def test_a_file_that_is_not_such_a_set_is_refused(
     assert message in str(caught.value)
 
 
-def test_a_model_trained_here_has_transformers_perplexity(trained_model: tuple[str, str], tmp_path: Path) -> None:
+def test_a_model_trained_here_has_transformers_perplexity(tokens: str, trained_model: str, tmp_path: Path) -> None:
     """Held-out perplexity of a token set's validation split: two shards, each opened by an end-of-text."""
-    tokens, model = trained_model
-    answer = evaluate_model(model, tokens, EvalSettings(untrained=False, baselines=False), Run.quiet())
-    load_model(model).to_huggingface(tmp_path)
+    answer = evaluate_model(trained_model, tokens, EvalSettings(untrained=False, baselines=False), Run.quiet())
+    load_model(trained_model).to_huggingface(tmp_path)
     network = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     shards = TokenShards(tokens, split="validation")
     streams = [shards.tokens(i).tolist()[1:] for i in range(len(shards))]
@@ -394,12 +393,10 @@ def test_a_model_trained_here_has_transformers_perplexity(trained_model: tuple[s
 
 
 @pytest.fixture(scope="module")
-def trained_model(tmp_path_factory: pytest.TempPathFactory, token_set_writer: Callable[..., str]) -> tuple[str, str]:
-    folder = tmp_path_factory.mktemp("trained")
-    tokens = token_set_writer(folder / "tokens")
-    shape = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context": 32, "batch_size": 4, "steps": 20, "warmup_steps": 2}
-    train_model(tokens, str(folder / "model"), TrainSettings(**shape, learning_rate=1e-2, threads=1), Run.quiet())
-    return tokens, str(folder / "model")
+def trained_model(tmp_path_factory: pytest.TempPathFactory, tokens: str) -> str:
+    folder = str(tmp_path_factory.mktemp("trained") / "model")
+    train(tokens, folder, small(n_head=2, context=32, steps=20, warmup_steps=2, learning_rate=1e-2))
+    return folder
 
 
 def test_the_verb_measures_files_and_names_options_that_exclude_each_other(

@@ -1,4 +1,4 @@
-"""`two_savers.py RANK FOLDER`: one of two gloo processes that save and load, for test_checkpoint_saver.
+"""`two_savers.py RANK 2 FOLDER`: one of two gloo processes that save and load, for test_checkpoint_saver.
 
 FOLDER/one is a checkpoint that the test saved in one process. Sizes are odd, so that shards are uneven.
 """
@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, distributed, nn
+from small_runs import joined_ranks
+from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -60,8 +60,6 @@ def whole(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def main(rank: int, folder: Path) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     world = World(rank, 2, torch.device("cpu"))
     replicated, sharded = trained(lambda layer: None, 2), trained(fully_shard, 2)
     save(world, folder / "replicated", replicated)
@@ -111,4 +109,5 @@ def kill() -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    with joined_ranks() as (rank, _, folder, _):
+        main(rank, folder)
