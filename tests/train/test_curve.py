@@ -10,13 +10,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from browser import shown
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.line_chart import WIDTH
 from webtext.train.evaluate.curve import CURVE_POINTS, HEIGHT, Curve, curve_page, read_curve
 
-CHROMIUM = Path("/usr/bin/chromium")
 Write = Callable[..., str]
 
 
@@ -109,22 +109,9 @@ def test_the_verb_writes_one_page_of_several_runs(write: Write, tmp_path: Path) 
 
 
 def test_a_browser_draws_the_page_and_asks_nobody_for_anything(write: Write, tmp_path: Path) -> None:
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs chromium at '{CHROMIUM}'")
-    from playwright.sync_api import sync_playwright
-
     page = tmp_path / "curve.html"
     page.write_text(curve_page([read_curve(write("model", ROWS))]))
-    asked: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        shown = browser.new_page(viewport={"width": 1000, "height": 800})
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.goto(page.as_uri())
-        boxes = [line.bounding_box() for line in shown.query_selector_all("polyline")]
-        shown.set_viewport_size({"width": 380, "height": 800})
-        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        browser.close()
-    assert asked == [page.as_uri()]
+    with shown(page) as browser:
+        boxes = [line.bounding_box() for line in browser.query_selector_all("polyline")]
     assert len(boxes) == 2
     assert all(box is not None and box["width"] > 400 and box["height"] > 100 for box in boxes)

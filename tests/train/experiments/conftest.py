@@ -6,44 +6,30 @@ import random
 import re
 import string
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import small, train
 
+from webtext.base.errors import RunFailed
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train import train_model
+from webtext.train.experiments import compare, scale, trials
 from webtext.train.experiments.trials import Trial, TrialResult
 from webtext.train.settings import TrainSettings
-
-SETTINGS = TrainSettings(
-    n_layer=2,
-    n_head=2,
-    n_embd=32,
-    context=32,
-    batch_size=4,
-    microbatch_size=4,
-    steps=12,
-    warmup_steps=2,
-    learning_rate=1e-2,
-    dtype="float32",
-    device="cpu",
-    threads=1,
-    eval_interval=None,
-    eval_windows=4,
-    checkpoint_interval=4,
-)
 
 
 @pytest.fixture
 def settings() -> TrainSettings:
     """Twelve steps of two layers of 32."""
-    return SETTINGS
+    return small(
+        n_layer=2, n_head=2, n_embd=32, context=32, microbatch_size=4, steps=12, warmup_steps=2, learning_rate=1e-2,
+        dtype="float32", device="cpu", eval_interval=None, eval_windows=4, checkpoint_interval=4,
+    )  # fmt: skip
 
 
 WORDS = re.findall(
@@ -68,12 +54,12 @@ def tokenizer() -> Tokenizer:
     return Tokenizer.train(texts_of(0, 50), 300)
 
 
-@pytest.fixture
-def make_build(tmp_path: Path, tokenizer: Tokenizer) -> MakeBuild:
+@pytest.fixture(scope="session")
+def make_build(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> MakeBuild:
     """make_build(name, train={id: text}, held_out={id: text}, tokenizer=…) makes tokens/ and tokenizer/ of a build."""
 
     def make(name: str, train: dict[str, str], held_out: dict[str, str], tokenizer: Tokenizer = tokenizer) -> str:
-        folder = tmp_path / name
+        folder = tmp_path_factory.mktemp("build") / name
         (folder / "tokenizer").mkdir(parents=True)
         tokenizer.save(folder / "tokenizer/tokenizer.json")
         facts = {"vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id, "tokenizer_hash": tokenizer.hash}
@@ -88,13 +74,8 @@ def make_build(tmp_path: Path, tokenizer: Tokenizer) -> MakeBuild:
                 with ShardWriter(part.attach(shard_name), **facts) as shard:
                     for i, (identifier, text) in enumerate(documents.items()):
                         ids = tokenizer.encode_numpy(text)
-                        row = {
-                            "shard": shard_name,
-                            "start": shard.append(ids),
-                            "length": len(ids) + 1,
-                            "id": identifier,
-                        }
-                        part.write([{**row, "source_part": "part-00000.parquet", "row": i}])
+                        row = {"shard": shard_name, "start": shard.append(ids), "length": len(ids) + 1, "row": i}
+                        part.write([{**row, "id": identifier, "source_part": "part-00000.parquet"}])
                 part.describe(shard_name, shard.in_manifest())
             part.counts.keep(len(train) + len(held_out))
             tokens.seal([part.publish()])
@@ -106,13 +87,13 @@ def make_build(tmp_path: Path, tokenizer: Tokenizer) -> MakeBuild:
 HELD_OUT = {f"held {i}": text for i, text in enumerate(texts_of(1, 8))}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def sentences(make_build: MakeBuild) -> str:
     """A build of 80 training documents of sentences and 8 held-out ones."""
     return make_build("sentences", {f"{i}": text for i, text in enumerate(texts_of(2, 80))}, HELD_OUT)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def letters(make_build: MakeBuild) -> str:
     """A build that trains on letters and holds out six documents of `sentences` and one of its own."""
     held_out = dict(list(HELD_OUT.items())[:6]) | {"mine": "a text of its own"}
@@ -135,16 +116,23 @@ def remake(make_build: MakeBuild) -> Callable[[str, str, Tokenizer], str]:
 
 
 @pytest.fixture
-def trials_here(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
-    """trials_here(module) makes an experiment run its trials in this process, without importing torch again."""
+def made(monkeypatch: pytest.MonkeyPatch) -> list[TrialResult]:
+    """Make trials in this process, which is quicker; the list has those that made steps or failed."""
+    made: list[TrialResult] = []
 
     def run_here(
         trials: Sequence[Trial], run: Run, *, then: Callable[[Trial], Any] | None = None, **_: Any
     ) -> list[TrialResult]:
         results = []
         for trial in trials:
-            made = train_model(trial.tokens, trial.folder, trial.settings, Run.quiet(), held_out=trial.held_out)
-            results.append(TrialResult(trial, made, answer=None if then is None else then(trial)))
+            try:
+                result = train(trial.tokens, trial.folder, trial.settings, held_out=trial.held_out)
+                results.append(TrialResult(trial, result, answer=None if then is None else then(trial)))
+            except RunFailed as error:
+                results.append(TrialResult(trial, None, error.lines[0]))
+            made.extend(each for each in results[-1:] if each.result is None or not each.result.skipped)
         return results
 
-    return lambda module: monkeypatch.setattr(module, "run_trials", run_here)
+    for module in (compare, scale, trials):
+        monkeypatch.setattr(module, "run_trials", run_here)
+    return made

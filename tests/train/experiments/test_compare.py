@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import shown
+from small_runs import SECONDS, flags, talking
 
 from webtext.app.main import run
 from webtext.base.errors import DryRun
@@ -20,22 +22,18 @@ from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.perplexity import evaluate_model
-from webtext.train.experiments import compare as module
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
 from webtext.train.experiments.compare_page import comparison_page
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 
-CHROMIUM = Path("/usr/bin/chromium")
-SECONDS = 300.0  # a guard against hanging, not a measurement
+pytestmark = pytest.mark.usefixtures("made")
 COMPARE = CompareSettings(estimate=False, side_by_side=2)
-SHAPE = (
-    "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2 --threads 1"
-)
-FLAGS = (
-    f"{SHAPE} --learning-rate 1e-2 --dtype float32 --device cpu --eval-windows 4 --checkpoint-interval 8 --no-estimate"
-)
+FLAGS = flags(
+    n_layer=2, n_head=2, n_embd=32, context=32, microbatch_size=4, warmup_steps=2, learning_rate=1e-2, dtype="float32",
+    device="cpu", eval_windows=4, checkpoint_interval=8, estimate=False,
+)  # fmt: skip
 
 
 def compare(
@@ -50,16 +48,12 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     tmp_path: Path,
     settings: TrainSettings,
     capsys: pytest.CaptureFixture[str],
-    trials_here: Callable[[Any], None],
 ) -> None:
-    trials_here(module)
     news = tmp_path / "news.txt"
     news.write_text("the old dog sees the small cat near the river. " * 20)
-    settings = replace(settings, steps=30, eval_interval=10, seed=100, checkpoint_interval=None)
-    human = Run.quiet()
-    human.console.mode = "human"
+    settings = replace(settings, steps=20, eval_interval=10, seed=100, checkpoint_interval=None)
     names = [f"plain={sentences}", f"again={sentences}", f"letters={letters}"]
-    found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, human, evaluation=[str(news)])
+    found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, talking(), evaluation=[str(news)])
     said = capsys.readouterr().err
     judged = {(each.corpus, each.set): each.verdict for each in found.judgements}
     assert judged == {
@@ -70,12 +64,12 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert found.overall_of == ["news.txt"]
     assert "'again' is a token set that was named before: other seeds, so only chance differs" in said
     assert "validation set: 6 documents" in said
-    assert "9 runs, 2 at a time, 34,560 tokens and " in said
+    assert "9 runs, 2 at a time, 23,040 tokens and " in said
     assert "FLOP in all; time not measured, at most" in said
 
     written = json.loads((tmp_path / "out/compare.json").read_text())
     assert [corpus["seeds"] for corpus in written["corpora"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]
-    assert {corpus["trained_tokens"] for corpus in written["corpora"]} == {30 * 4 * 32}
+    assert {corpus["trained_tokens"] for corpus in written["corpora"]} == {20 * 4 * 32}
     assert written["validation"]["documents"] == 6
     result = found.results["letters"][1]
     assert result.answer["news.txt"].bytes == news.stat().st_size
@@ -84,40 +78,22 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     how = EvalSettings(untrained=False, baselines=False, device="cpu")
     alone = evaluate_model(result.trial.folder, str(packed), how, Run.quiet(), tokenizer=tok)
     assert result.answer["validation"].bits_per_byte == pytest.approx(alone["bits_per_byte"], rel=1e-6)
-    assert [n for n, _ in result.curve().held_out] == [128 * step for step in (0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30)]
-
-    page = tmp_path / "page.html"
-    page.write_text(comparison_page(found))
-    look_at(page)
+    assert [n for n, _ in result.curve().held_out] == [128 * step for step in range(0, 21, 2)]
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")}
     more = compare(names, tmp_path / "out", settings, evaluation=[str(news)])
     assert more.to_json() == found.to_json()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")} == before
 
-
-def look_at(page: Path) -> None:
-    """A browser shows verdicts and, for every corpus, a mean line and one per seed; it fetches nothing and fits a phone."""
-    if not CHROMIUM.exists():
-        return
-    from playwright.sync_api import sync_playwright
-
-    asked: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        shown = browser.new_page(viewport={"width": 1000, "height": 800})
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.goto(page.as_uri())
-        text = shown.inner_text("body")
-        lines = [line.bounding_box() for line in shown.query_selector_all("polyline")]
-        shown.set_viewport_size({"width": 380, "height": 800})
-        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        browser.close()
+    page = tmp_path / "page.html"
+    page.write_text(comparison_page(found))
+    with shown(page) as browser:
+        text = browser.inner_text("body")
+        lines = [line.bounding_box() for line in browser.query_selector_all("polyline")]
     assert "letters: worse than plain" in text
     assert "again: within noise against plain" in text
-    assert len(lines) == 3 * (3 + 1)
+    assert len(lines) == 3 * (3 + 1), "for every corpus a mean and one per seed"
     assert all(box is not None and box["width"] > 400 for box in lines)
-    assert asked == [page.as_uri()]
 
 
 def test_several_tokenizers_get_equal_bytes_and_say_so(
@@ -126,18 +102,14 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
     tmp_path: Path,
     settings: TrainSettings,
     capsys: pytest.CaptureFixture[str],
-    trials_here: Callable[[Any], None],
 ) -> None:
     """A tokenizer with only bytes needs several times the tokens for the same text."""
     other = remake(sentences, "bytes", Tokenizer.train(["aa"], 258))
-    human = Run.quiet()
-    human.console.mode, human.dry_run = "human", True
     with pytest.raises(DryRun):
-        compare_corpora([sentences, other], str(tmp_path / "out"), settings, COMPARE, human)
+        compare_corpora([sentences, other], str(tmp_path / "out"), settings, COMPARE, talking(dry_run=True))
     said = capsys.readouterr().err
     assert "tokenizers differ: runs have equal bytes of text, not equal tokens" in said
     assert not (tmp_path / "out").exists()
-    trials_here(module)
     found = compare([sentences, other], tmp_path / "out", settings, replace(COMPARE, seeds=1))
     first, second = found.to_json()["corpora"]
     assert second["trained_tokens"] > 2 * first["trained_tokens"]
@@ -146,18 +118,18 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
     assert [each.verdict for each in found.judgements] == [NONE], "one seed shows nothing about chance"
 
 
+@pytest.mark.slow
 def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
     sentences: str,
     letters: str,
     tmp_path: Path,
     experiment_that_waits: Callable[..., list[str]],
-    trials_here: Callable[[Any], None],
 ) -> None:
     """SIGTERM comes while the first run waits for it; the resumed comparison has the numbers of an undisturbed one."""
 
     def command(out: Path) -> list[str]:
         arguments = [sentences, letters, "--out", str(out), "--seeds", "2", "--tokens", "1400", "--side-by-side", "1"]
-        return ["train", "compare", *arguments, *FLAGS.split()]
+        return ["train", "compare", *arguments, *FLAGS]
 
     out = tmp_path / "ended"
     process = subprocess.Popen(experiment_that_waits(5, command(out)), stderr=subprocess.PIPE, text=True)
@@ -170,7 +142,6 @@ def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
     _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, said
     assert len(list(out.glob("runs/*/*"))) == 1
-    trials_here(module)
     for folder in (out, tmp_path / "whole"):
         assert run([*command(folder), "--quiet"]) == 0
     ended, whole = (json.loads((folder / "compare.json").read_text()) for folder in (out, tmp_path / "whole"))

@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import talking
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
-from webtext.train import TrainSettings, train_model
-from webtext.train.experiments import scale as module
-from webtext.train.experiments import trials as trials_module
+from webtext.train import TrainSettings
 from webtext.train.experiments.recipe_file import recipe_file
 from webtext.train.experiments.scale import BITS, NATS, Measured, Scale, make_table, run_scale
 from webtext.train.experiments.scale_page import notes, scale_page, scale_text
 from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.sizes import Size
-from webtext.train.experiments.trials import Trial, TrialResult
+from webtext.train.experiments.trials import TrialResult
 
 SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "check": "3x32", "estimate": False}
 
@@ -34,26 +33,8 @@ def settings(settings: TrainSettings) -> TrainSettings:
     return replace(settings, checkpoint_interval=None)
 
 
-@pytest.fixture(autouse=True)
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainSettings]:
-    """Make trials in this process, which is quicker; the list has the settings of those that made steps."""
-    made: list[TrainSettings] = []
-
-    def run_here(trials: list[Trial], run: Run, **_: Any) -> list[TrialResult]:
-        results = []
-        for trial in trials:
-            try:
-                result = train_model(trial.tokens, trial.folder, trial.settings, run)
-            except RunFailed as error:
-                results.append(TrialResult(trial, None, error.lines[0]))
-                continue
-            made.extend([] if result.skipped else [trial.settings])
-            results.append(TrialResult(trial, result))
-        return results
-
-    for place in (module, trials_module):
-        monkeypatch.setattr(place, "run_trials", run_here)
-    return made
+pytestmark = pytest.mark.usefixtures("made")
+Made = list[TrialResult]
 
 
 def measured(n: int, loss: float, passes: float = 0.5) -> Measured:
@@ -130,40 +111,47 @@ RATES = (1e-4, 1e-2, 3e-2)
 
 
 def test_each_size_takes_the_rate_that_its_short_runs_prefer(
-    tokens: str, tmp_path: Path, settings: TrainSettings, trained: list[TrainSettings]
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     scale = ScaleSettings(**SMALL, tokens=1024, learning_rates=RATES, tuning_ratio=0.5)
     found = run_scale(tokens, str(tmp_path), settings, scale, Run.quiet())
-    assert [(made.steps, made.learning_rate) for made in trained[:12]] == [(4, rate) for rate in RATES] * 4
+    trained = [each.trial.settings for each in made]
+    assert [(each.steps, each.learning_rate) for each in trained[:12]] == [(4, rate) for rate in RATES] * 4
     rows = [*found.tables[0].rows, found.tables[0].check]
-    for row, made in zip(rows, trained[12:], strict=True):
+    for row, settings_of in zip(rows, trained[12:], strict=True):
         assert row is not None
         losses = dict(row.tried)
         assert row.learning_rate == min(RATES, key=lambda rate, losses=losses: losses[rate])
-        assert (made.n_embd, made.learning_rate, made.steps) == (row.size.n_embd, row.learning_rate, 8)
+        assert (settings_of.n_embd, settings_of.learning_rate, settings_of.steps) == (
+            row.size.n_embd,
+            row.learning_rate,
+            8,
+        )
         assert losses[1e-4] > losses[row.learning_rate], "a rate that learns nothing is none's"
     told = json.loads((tmp_path / "scale.json").read_text())["tables"][0]["rows"][0]
     assert [rate for rate, _ in told["tried"]] == list(RATES)
     assert "each size's best of 0.0001, 0.01, 0.03, by runs of 50% of its tokens" in scale_text(found)
-    trained.clear()
+    made.clear()
     larger = replace(scale, learning_rates=(*RATES, 1e-3))
     more = run_scale(tokens, str(tmp_path), settings, larger, Run.quiet())
-    assert [made.learning_rate for made in trained] == [1e-3] * 4, "what was tried, and what was chosen, is there"
+    assert [each.trial.settings.learning_rate for each in made] == [1e-3] * 4, (
+        "what was tried, and what was chosen, is there"
+    )
     assert [row.values for row in more.tables[0].rows] == [row.values for row in found.tables[0].rows]
 
 
 def test_runs_that_try_rates_with_all_tokens_are_the_runs_that_are_fitted(
-    tokens: str, tmp_path: Path, settings: TrainSettings, trained: list[TrainSettings]
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     scale = ScaleSettings(**SMALL, tokens=256, learning_rates=RATES, tuning_ratio=1.0)
     found = run_scale(tokens, str(tmp_path), settings, scale, Run.quiet())
-    assert len(trained) == 12
+    assert len(made) == 12
     for row in found.tables[0].rows:
         assert row.mean == dict(row.tried)[row.learning_rate]
 
 
 def test_a_rate_whose_run_failed_is_not_taken_and_no_size_goes_without(
-    tokens: str, tmp_path: Path, settings: TrainSettings, trained: list[TrainSettings]
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     wild = replace(settings, max_grad_norm=None)
     scale = ScaleSettings(**SMALL, tokens=512, learning_rates=(1e-2, 1e30), tuning_ratio=0.5)
@@ -204,11 +192,9 @@ def test_bad_lists_of_rates_are_rejected(how: dict[str, Any], message: str) -> N
 def test_a_dry_run_prints_the_short_runs_too(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = Run.quiet()
-    how.console.mode, how.dry_run = "human", True
     scale = ScaleSettings(**SMALL, tokens=1280, learning_rates=RATES, tuning_ratio=0.2, seeds=2)
     with pytest.raises(DryRun):
-        run_scale(tokens, str(tmp_path / "out"), settings, scale, how)
+        run_scale(tokens, str(tmp_path / "out"), settings, scale, talking(dry_run=True))
     said = capsys.readouterr().err
     assert f"{4 * 2 + 4 * 3} runs, " in said
     assert f" at a time, {4 * 2 * 1280 + 4 * 3 * 256:,} tokens and " in said
@@ -218,10 +204,9 @@ def test_a_dry_run_prints_the_short_runs_too(
 def test_a_dry_run_prints_sizes_tokens_and_passes_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = Run.quiet()
-    how.console.mode, how.dry_run = "human", True
+    scale = ScaleSettings(**SMALL, tokens=12_800)
     with pytest.raises(DryRun):
-        run_scale(tokens, str(tmp_path / "out"), settings, ScaleSettings(**SMALL, tokens=12_800), how)
+        run_scale(tokens, str(tmp_path / "out"), settings, scale, talking(dry_run=True))
     said = capsys.readouterr().err
     assert "4 runs, " in said
     assert " at a time, 51,200 tokens and " in said

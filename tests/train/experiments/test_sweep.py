@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import shown
+from small_runs import losses, talking
 
 from webtext.app.main import run
 from webtext.base.config import from_table, load_config, section_of
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
-from webtext.train import TrainSettings, train_model
+from webtext.train import TrainSettings
 from webtext.train.experiments import sweep as module
 from webtext.train.experiments import trials as trials_module
 from webtext.train.experiments.grid import make_grid
@@ -22,7 +24,7 @@ from webtext.train.experiments.halving import Rung
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.sweep import Sweep, run_sweep
 from webtext.train.experiments.sweep_page import sweep_page, sweep_text
-from webtext.train.experiments.trials import Trial, TrialResult, run_trials
+from webtext.train.experiments.trials import TrialResult, run_trials
 
 
 @pytest.fixture
@@ -31,32 +33,14 @@ def settings(settings: TrainSettings) -> TrainSettings:
     return replace(settings, steps=4, warmup_steps=1, checkpoint_interval=None)
 
 
-CHROMIUM = Path("/usr/bin/chromium")
 RATES = "learning_rate=1e-4,1e-2,3e-2"
-Trained = list[tuple[str, int]]
+pytestmark = pytest.mark.usefixtures("made")
+Made = list[TrialResult]
 
 
-@pytest.fixture(autouse=True)
-def trained(monkeypatch: pytest.MonkeyPatch) -> Trained:
-    """Make trials in this process, which is quicker; the list has those that made steps, and their last step."""
-    made: Trained = []
-
-    def in_process(trials: Sequence[Trial], run: Run, **_: Any) -> list[TrialResult]:
-        results = []
-        for trial in trials:
-            try:
-                result = train_model(trial.tokens, trial.folder, trial.settings, run)
-            except RunFailed as error:
-                made.append((trial.name, -1))
-                results.append(TrialResult(trial, None, error.lines[0]))
-                continue
-            if not result.skipped:
-                made.append((trial.name, result.step))
-            results.append(TrialResult(trial, result))
-        return results
-
-    monkeypatch.setattr(trials_module, "run_trials", in_process)
-    return made
+def steps(made: Made) -> list[tuple[str, int | None]]:
+    """The trials that made steps, and their last step; None if they failed."""
+    return [(each.trial.name, each.result.step if each.result else None) for each in made]
 
 
 def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Sweep:
@@ -64,14 +48,12 @@ def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str
 
 
 def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alone(
-    tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     found = sweep_of(tokens, tmp_path / "sweep", settings)
     names = [candidate.name for candidate in found.candidates]
-    assert trained[:3] == [(name, 1) for name in names]
-    assert [step for _, step in trained[3:]] == [2, 2, 4, 4]
-    alone = train_model(tokens, str(tmp_path / "alone"), found.winner.settings, Run.quiet())
-    assert found.loss == alone.validation_loss
+    assert steps(made[:3]) == [(name, 1) for name in names]
+    assert [step for _, step in steps(made[3:])] == [2, 2, 4, 4]
     assert names[0] == "learning_rate=0.0001"
     assert 0 not in found.rungs[-1].losses, "a rate that learns nothing stopped early"
     told = json.loads((tmp_path / "sweep/sweep.json").read_text())
@@ -79,21 +61,30 @@ def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alo
     assert told["winner"]["values"] == dict(found.winner.values)
     assert "1 of 3 candidates stopped early" in "".join(told["notes"])
     assert "One seed" in "".join(told["notes"])
+    recipe = tmp_path / "sweep/winner.toml"
+    read = from_table(TrainSettings, section_of(load_config(str(recipe)), "train"), "train")
+    assert read == found.winner.settings
+    text = recipe.read_text()
+    assert found.winner.name in text.partition("[train]")[0]
+    assert f"{found.loss:.4f} nats" in text
+    out = tmp_path / "alone"
+    assert run(["train", "run", tokens, "--out", str(out), "--config", str(recipe), "--quiet"]) == 0
+    assert losses(out)[-1] == found.loss
 
 
 def test_the_same_sweep_again_trains_nothing_and_a_larger_one_only_what_is_new(
-    tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     first = sweep_of(tokens, tmp_path, settings)
-    trained.clear()
+    made.clear()
     assert sweep_of(tokens, tmp_path, settings).to_json() == first.to_json()
-    assert trained == []
+    assert made == []
     larger = sweep_of(tokens, tmp_path, settings, ["learning_rate=1e-4,1e-2,3e-2,1e-3"], rungs=(0.25, 0.5, 1.0))
-    assert trained[0] == ("learning_rate=0.001", 1)
+    assert steps(made)[0] == ("learning_rate=0.001", 1)
     assert larger.rungs[0].losses[1] == first.rungs[0].losses[1]
-    trained.clear()
+    made.clear()
     seeds = sweep_of(tokens, tmp_path, settings, seeds=2)
-    assert {name.rpartition(", ")[2] for name, _ in trained} == {"seed 1"}
+    assert {name.rpartition(", ")[2] for name, _ in steps(made)} == {"seed 1"}
     assert seeds.rungs[0].losses[1][0] == first.rungs[0].losses[1][0]
 
 
@@ -109,7 +100,7 @@ def test_the_folder_of_another_sweep_is_rejected(tokens: str, tmp_path: Path, se
 
 
 def test_a_candidate_whose_loss_is_not_finite_has_lost_and_is_not_tried_again(
-    tokens: str, tmp_path: Path, settings: TrainSettings, trained: Trained
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     wild = replace(settings, max_grad_norm=None)
     found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
@@ -118,34 +109,19 @@ def test_a_candidate_whose_loss_is_not_finite_has_lost_and_is_not_tried_again(
     assert "1 of them failed" in "".join(found.notes())
     assert "failed" in sweep_text(found)
     assert "failed" in sweep_page(found)
-    trained.clear()
+    made.clear()
     sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
-    assert trained == []
+    assert made == []
     with pytest.raises(RunFailed, match="no candidate has a held-out loss"):
         sweep_of(tokens, tmp_path / "all", wild, ["learning_rate=1e30,1e31"])
-
-
-def test_the_winner_s_recipe_trains_the_winner_again(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
-    found = sweep_of(tokens, tmp_path / "sweep", settings)
-    recipe = tmp_path / "sweep/winner.toml"
-    read = from_table(TrainSettings, section_of(load_config(str(recipe)), "train"), "train")
-    assert read == found.winner.settings
-    text = recipe.read_text()
-    assert found.winner.name in text.partition("[train]")[0]
-    assert f"{found.loss:.4f} nats" in text
-    out = tmp_path / "model"
-    assert run(["train", "run", tokens, "--out", str(out), "--config", str(recipe), "--quiet"]) == 0
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [row["validation_loss"] for row in rows if "validation_loss" in row][-1] == found.loss
 
 
 def test_a_dry_run_prints_runs_and_tokens_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = Run.quiet()
-    how.console.mode, how.dry_run = "human", True
+    how = SweepSettings(seeds=2, estimate=False)
     with pytest.raises(DryRun):
-        run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, SweepSettings(seeds=2, estimate=False), how)
+        run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, how, talking(dry_run=True))
     said = capsys.readouterr().err
     assert "3 candidates x 2 seeds: 3 to step 1, 2 to step 2, 2 to step 4" in said
     n_tokens = (3 * 1 + 2 * 1 + 2 * 2) * 2 * settings.batch_size * settings.context
@@ -210,18 +186,5 @@ def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
     command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", "--config", str(tmp_path / "recipe.toml")]
     assert run([*command, "--rungs", "1", "--out", str(out), "--no-estimate", "--quiet"]) == 0
     assert run([*command, "--quiet"]) == 2
-    if not CHROMIUM.exists():
-        pytest.skip(f"needs chromium at '{CHROMIUM}'")
-    from playwright.sync_api import sync_playwright
-
-    asked: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        shown = browser.new_page(viewport={"width": 1000, "height": 800})
-        shown.on("request", lambda request: asked.append(request.url))
-        shown.goto((out / "sweep.html").as_uri())
-        assert len(shown.query_selector_all("svg")) == 2
-        shown.set_viewport_size({"width": 380, "height": 800})
-        assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        browser.close()
-    assert asked == [(out / "sweep.html").as_uri()]
+    with shown(out / "sweep.html") as browser:
+        assert len(browser.query_selector_all("svg")) == 2
