@@ -61,7 +61,7 @@ def timeless(out: Path) -> list[dict[str, Any]]:
 
 def losses(out: Path) -> list[float]:
     """The loss of each step and of each held-out measurement, in their order."""
-    return [row.get("loss", row.get("validation_loss")) for row in rows(out)]
+    return [row[kind] for row in rows(out) for kind in ("loss", "validation_loss") if kind in row]
 
 
 def saved_bytes(out: Path, step: int) -> dict[str, bytes]:

@@ -70,11 +70,11 @@ def test_every_line_of_words_comes_back(form: Detokenizer, lines: list[list[str]
     ("form", "name"),
     [
         (WIKITEXT, "wikitext-2/test.txt"),
-        (WIKITEXT, "wikitext-2/valid.txt"),
+        pytest.param(WIKITEXT, "wikitext-2/valid.txt", marks=pytest.mark.slow),
         pytest.param(WIKITEXT, "wikitext-103/wiki.test.tokens", marks=pytest.mark.slow),
         pytest.param(WIKITEXT, "wikitext-103/wiki.valid.tokens", marks=pytest.mark.slow),
         (PTB, "ptb/ptb.test.txt"),
-        (PTB, "ptb/ptb.valid.txt"),
+        pytest.param(PTB, "ptb/ptb.valid.txt", marks=pytest.mark.slow),
     ],
 )
 def test_every_byte_of_the_real_files_comes_back(form: Detokenizer, name: str, shared_data: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_runs import flags, losses
+from small_runs import flags, losses, rows
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, MachineError
@@ -15,8 +15,9 @@ from webtext.train.resilience.distributed import join_world
 
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8}
 FLAGS = flags(
-    **SHAPE, steps=12, warmup_steps=2, learning_rate=0.01, eval_interval=6, checkpoint_interval=6, dtype="float32"
-)
+    **SHAPE, steps=12, warmup_steps=2, learning_rate=0.01, eval_interval=6, checkpoint_interval=6, dtype="float32",
+    straggler_interval=6,
+)  # fmt: skip
 
 
 def command(tokens: str, out: Path, *more: str) -> list[str]:
@@ -49,6 +50,13 @@ def test_two_processes_lose_what_one_loses(
     assert len(one) == 12 + 3
     assert two == pytest.approx(one, abs=bound)
     assert sorted(path.name for path in (tmp_path / "two/checkpoints").iterdir()) == ["step-000006", "step-000012"]
+    told = [row for row in rows(tmp_path / "two") if "own_seconds" in row]
+    assert [row["step"] for row in told] == [6, 12]
+    for row in told:
+        assert len(row["own_seconds"]) == len(row["product_flops"]) == 2
+        assert min(row["own_seconds"]) > 0
+        assert min(row["product_flops"]) > 0
+        assert row["own_seconds"][0] < row["step_seconds"]  # process 0's own part is less than its steps
 
 
 def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.train.mesh import MeshShape
@@ -32,6 +32,7 @@ def test_a_v_keeps_as_much_on_every_rank_and_interleaving_a_little_more_on_the_f
     assert [layout("pp=4", schedule="interleaved").in_flight(rank) for rank in range(4)] == [5.5, 4.5, 3.5, 2.5]
 
 
+@settings(max_examples=50)
 @given(st.integers(1, 64), st.sampled_from([1, 2, 4, 8]), st.sampled_from([16, 60, 64]))
 def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_batch(
     devices: int, per_node: int, n_sequences: int
@@ -41,11 +42,11 @@ def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_
         assert n_sequences % shape.n_data == 0
         assert per_node % shape.tp == 0
         assert shape.pp <= CONFIG.n_layer
-        settings = replace(SMALL, batch_size=n_sequences)
-        for found in layouts(CONFIG, settings, shape):
+        how = replace(SMALL, batch_size=n_sequences)
+        for found in layouts(CONFIG, how, shape):
             assert found.microbatch * found.n_microbatches * shape.n_data == n_sequences
             assert shape.pp == 1 or found.n_microbatches >= shape.pp
-            assert memory_of_layout(CONFIG, settings, found).total > 0
+            assert memory_of_layout(CONFIG, how, found).total > 0
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,13 @@ def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2)
     assert (sum(parts) / sum(shares)).item() == pytest.approx(mean.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize("change", [{}, {"crosses_documents": False}, {"document_masks": True}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"document_masks": True},
+        *(pytest.param(change, marks=pytest.mark.slow) for change in ({}, {"crosses_documents": False})),
+    ],
+)
 def test_a_run_learns_how_documents_begin(
     change: dict[str, bool], tmp_path: Path, token_set_of: Callable[..., str]
 ) -> None:

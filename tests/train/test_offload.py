@@ -86,7 +86,9 @@ def train_offloaded(
     return losses
 
 
-@pytest.mark.parametrize(("window", "group"), [(2, 1), (2, 3), (3, 4), (9, 4)])
+@pytest.mark.parametrize(
+    ("window", "group"), [(2, 3), (9, 4), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((2, 1), (3, 4)))]
+)
 def test_losses_and_parameters_are_those_of_the_complete_model(window: int, group: int) -> None:
     whole, moved = made_model(5), made_model(5)
     expected = train_whole(whole, 4)

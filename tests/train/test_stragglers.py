@@ -1,15 +1,11 @@
-"""The slowest process is named from times given as data; a real run of two reports both."""
+"""The slowest process is named from times given as data. (test_distributed.py has a run of two.)"""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from small_runs import flags, rows
 from torch import nn
 
 from webtext.train.resilience import stragglers
@@ -90,18 +86,3 @@ def test_steps_that_nobody_compares_are_not_kept() -> None:
         times.begin()
         times.end()
     assert times._steps == []
-
-
-def test_a_run_of_several_processes_logs_the_own_seconds_of_each(
-    tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
-) -> None:
-    command = ["train", "run", tokens, "--out", str(tmp_path), *flags(batch_size=8, steps=8, straggler_interval=4)]
-    subprocess.run(torchrun(2, "-m", "webtext.app.main", *command, "--quiet"), check=True)
-    told = [row for row in rows(tmp_path) if "own_seconds" in row]
-    assert [row["step"] for row in told] == [4, 8]
-    for row in told:
-        assert len(row["own_seconds"]) == 2
-        assert all(own > 0 for own in row["own_seconds"])
-        assert len(row["product_flops"]) == 2
-        assert min(row["product_flops"]) > 0
-        assert row["own_seconds"][0] < row["step_seconds"]  # process 0's own part is less than its steps

@@ -57,8 +57,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Made:
 
 @pytest.mark.parametrize(
     ("verb", "seed", "n_finished"),
-    [(SWEEP, 0, 3), (SCALE, 0, 6), (COMPARE, 1, 1)],
-    ids=["sweep", "scale", "compare"],
+    [
+        pytest.param(SWEEP, 0, 3, id="sweep"),
+        pytest.param(SCALE, 0, 6, id="scale", marks=pytest.mark.slow),
+        pytest.param(COMPARE, 1, 1, id="compare"),
+    ],
 )
 def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_an_undisturbed_experiment(
     verb: str,

@@ -177,6 +177,7 @@ def test_the_page_draws_losses_over_each_setting_and_every_curve(tmp_path: Path)
     assert lines[-2].startswith("6 of 12 candidates stopped early")
 
 
+@pytest.mark.slow
 def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
     tokens: str, tmp_path: Path, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
