@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
@@ -12,13 +11,8 @@ from webtext.shards.reading.reader import TokenShards
 from webtext.shards.sampling.sampler import Sampler
 from webtext.shards.trace import trace
 
-
-class Decoder(Protocol):
-    """The interface of a tokenizer that decoding a window needs."""
-
-    @property
-    def hash(self) -> str: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
+if TYPE_CHECKING:
+    from webtext.tokenizer import Tokenizer
 
 
 def describe(folder: str) -> dict[str, Any]:
@@ -67,7 +61,9 @@ def verify_set(folder: str) -> dict[str, Any]:
     return describe(folder)
 
 
-def sample_windows(shards: TokenShards, tokenizer: Decoder, *, n: int, context: int, seed: int) -> list[dict[str, Any]]:
+def sample_windows(
+    shards: TokenShards, tokenizer: Tokenizer, *, n: int, context: int, seed: int
+) -> list[dict[str, Any]]:
     """Return the first n windows that training with this context and seed sees, decoded, each with its origin.
 
     Raises InputError if another tokenizer made the tokens.
@@ -78,7 +74,7 @@ def sample_windows(shards: TokenShards, tokenizer: Decoder, *, n: int, context: 
     return [_window(shards, tokenizer, position, length - 1) for position, length in places]
 
 
-def window_at(shards: TokenShards, tokenizer: Decoder, shard: str, offset: int, context: int) -> dict[str, Any]:
+def window_at(shards: TokenShards, tokenizer: Tokenizer, shard: str, offset: int, context: int) -> dict[str, Any]:
     """Return the window that starts at `offset` of a shard, decoded; it ends at the end of the shard at the latest."""
     shards.check_tokenizer(tokenizer)
     origin = trace(shards, shard, offset)
@@ -88,6 +84,6 @@ def window_at(shards: TokenShards, tokenizer: Decoder, shard: str, offset: int, 
     return asdict(origin) | {"text": tokenizer.decode(tokens.tolist())}
 
 
-def _window(shards: TokenShards, tokenizer: Decoder, position: int, context: int) -> dict[str, Any]:
+def _window(shards: TokenShards, tokenizer: Tokenizer, position: int, context: int) -> dict[str, Any]:
     origin = trace(shards, *shards.place(position))
     return asdict(origin) | {"text": tokenizer.decode(shards.read(position, context).tolist())}

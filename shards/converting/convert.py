@@ -10,9 +10,8 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import DryRun, InputError
@@ -29,11 +28,10 @@ from webtext.shards.converting.megatron import read_megatron, write_megatron
 from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.reading.reader import TokenShards
 from webtext.shards.settings import PackSettings
-from webtext.shards.writing.pack import NO_TOKENS, load_tokenizer, need_eot_id
-from webtext.shards.writing.splitwriter import SplitWriter, Vocabulary
+from webtext.shards.writing.pack import load_tokenizer, vocabulary_of
+from webtext.shards.writing.token_part import NO_TOKENS, TokenPartWriter, Vocabulary
 
 CODE_VERSION = 3
-_BATCH_ROWS = 4096
 _VALIDATION = re.compile(r"(^|[^a-z])val(id|idation)?([^a-z]|$)", re.IGNORECASE)
 
 Document = tuple[str | None, Tokens]
@@ -59,22 +57,13 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    """The tokenizer's properties that a shard stores."""
-
-    vocab_size: int
-    eot_id: int
-    hash: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Payload:
     path: str
     name: str
     split: str
     format: str
-    vocabulary: _Facts
+    vocabulary: Vocabulary
     shard_tokens: int
 
 
@@ -85,18 +74,9 @@ def convert_from(
 
     Without `split`, a file is held out if its name or its folder's contains "val", "valid" or "validation".
     """
-    vocabulary = _facts(load_tokenizer(tokenizer), tokenizer)
-    recipe = Recipe(
-        stage="shards.convert",
-        code_version=CODE_VERSION,
-        settings=recipe_settings(settings)
-        | {
-            "format": form,
-            "tokenizer_hash": vocabulary.hash,
-            "vocab_size": vocabulary.vocab_size,
-            "eot_id": vocabulary.eot_id,
-        },
-    )
+    vocabulary = vocabulary_of(load_tokenizer(tokenizer), tokenizer)
+    of_recipe = recipe_settings(settings) | {"format": form} | asdict(vocabulary)
+    recipe = Recipe(stage="shards.convert", code_version=CODE_VERSION, settings=of_recipe)
     tasks = []
     paths = _files(sources, FORMATS[form])
     for index, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
@@ -111,9 +91,8 @@ def convert_from(
         depends = [payload.name, payload.split, *(_sha256(each) for each in _belonging(path, FORMATS[form]))]
         tasks.append(PartTask(index=index, sources=(), payload=payload, depends=" ".join(depends)))
     outputs = {"tokens": (out, "tokens")}
-    return run_parts(_read_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="shards convert")[
-        "tokens"
-    ]
+    made = run_parts(_read_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="shards convert")
+    return made["tokens"]
 
 
 def convert_to(tokens: str, form: str, out: str, run: Run) -> list[str]:
@@ -137,10 +116,6 @@ def split_of(path: Path) -> str:
     ('validation', 'train')
     """
     return "validation" if any(_VALIDATION.search(name) for name in (path.stem, path.parent.name)) else "train"
-
-
-def _facts(tokenizer: Vocabulary, path: str) -> _Facts:
-    return _Facts(tokenizer.vocab_size, need_eot_id(tokenizer, path), tokenizer.hash)
 
 
 def _files(sources: list[str], form: Format) -> list[Path]:
@@ -187,9 +162,8 @@ def _read_part(context: PartContext, task: PartTask) -> None:
     payload: _Payload = task.payload
     writer, vocabulary = context.output("tokens"), payload.vocabulary
     documents = FORMATS[payload.format].read(Path(payload.path), vocabulary.vocab_size, vocabulary.eot_id)
-    rows: list[dict[str, Any]] = []
     position = 0
-    with SplitWriter(payload.split, task.index, writer, vocabulary, payload.shard_tokens) as split:
+    with TokenPartWriter(writer, vocabulary, payload.shard_tokens) as tokens_of_part:
         for row, (identifier, tokens) in enumerate(documents):
             _check_ids(payload, tokens, position)
             position += len(tokens)
@@ -197,23 +171,8 @@ def _read_part(context: PartContext, task: PartTask) -> None:
                 writer.counts.drop(NO_TOKENS)
                 continue
             body = tokens[tokens != vocabulary.eot_id]
-            shard, start = split.append(body)
-            writer.counts.keep()
             name = f"{payload.name}:{row}" if identifier is None else identifier
-            rows.append(
-                {
-                    "shard": shard,
-                    "start": start,
-                    "length": len(body) + 1,
-                    "id": name,
-                    "source_part": payload.name,
-                    "row": row,
-                }
-            )
-            if len(rows) == _BATCH_ROWS:
-                writer.write(rows)
-                rows = []
-    writer.write(rows)
+            tokens_of_part.add(payload.split, body, id=name, source_part=payload.name, row=row)
 
 
 def _check_ids(payload: _Payload, tokens: Tokens, position: int) -> None:

@@ -18,8 +18,7 @@ from webtext.base.parts.partset import Attachment, PartSet
 from webtext.shards.format import SPLITS, ShardHeader, Tokens, check_index, corrupt, shard_place, token_dtype
 from webtext.shards.reading.remote import RemoteShards
 from webtext.shards.reading.shard_tokens import Read, ShardTokens, keeping_blocks
-from webtext.shards.reading.verify import verify_shard
-from webtext.shards.shardfile import ShardFile
+from webtext.shards.shardfile import ShardFile, verify_shard
 
 
 class KnowsItsHash(Protocol):

@@ -6,6 +6,7 @@ prefetched blocks (`resident.py`).
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from webtext.shards.format import HEADER_BYTES, Tokens
 from webtext.shards.reading.reader import TokenShards
 from webtext.shards.sampling.order import EpochOrder, Indices
 from webtext.shards.sampling.resident import Range, Resident, memory_bytes, read_ahead
-from webtext.shards.sampling.windows import DocumentWindows, RingWindows, Windows
+from webtext.shards.sampling.windows import DocumentWindows, RingWindows
 from webtext.shards.shardfile import ShardFile
 
 ORDER_VERSION = 2
@@ -77,7 +78,7 @@ class WindowStream:
         self._crosses_documents = settings.crosses_documents
         self._group_blocks = settings.group_blocks
         self._key = f"webtext order {ORDER_VERSION} seed {settings.seed}"
-        self.windows: Windows
+        self.windows: RingWindows | DocumentWindows
         if settings.crosses_documents:
             self.windows = RingWindows(shards.n_tokens, settings.context, self._key.encode())
         else:
@@ -92,9 +93,9 @@ class WindowStream:
         self._due: dict[int, tuple[ShardFile, int, int]] = {}  # samples whose checksums must be compared first
         self._resident: Resident[Any]
         if shards.remote is None:
-            self._resident = Resident(_PageCache(shards), n_threads=1)
+            self._resident = Resident(functools.partial(_read_into_cache, shards), n_threads=1)
         else:
-            self._resident = Resident(_Read(shards), n_threads=REMOTE_THREADS)
+            self._resident = Resident(functools.partial(_read, shards), n_threads=REMOTE_THREADS)
         weakref.finalize(self, self._resident.close)
 
     def order(self, epoch: int) -> EpochOrder:
@@ -218,25 +219,15 @@ class WindowStream:
         return self.windows.extent(epoch, block * self.block_windows, last)
 
 
-class _PageCache:
-    """Reads a range of mapped tokens into the page cache and compares its checksums."""
-
-    def __init__(self, shards: TokenShards) -> None:
-        self._shards = shards
-
-    def __call__(self, wanted: Range) -> None:
-        for shard, start, stop in self._shards.pieces(*wanted):
-            size = self._shards.token_dtype.itemsize
-            file = self._shards.file(shard)
-            read_ahead(file.location, HEADER_BYTES + start * size, (stop - start) * size)
-            file.read(start, stop)
+# Functions of the shards alone: if they referred to the stream, its finalizer would never run.
+def _read_into_cache(shards: TokenShards, wanted: Range) -> None:
+    """Read a range of mapped tokens into the page cache and compare its checksums."""
+    for shard, start, stop in shards.pieces(*wanted):
+        size = shards.token_dtype.itemsize
+        file = shards.file(shard)
+        read_ahead(file.location, HEADER_BYTES + start * size, (stop - start) * size)
+        file.read(start, stop)
 
 
-class _Read:
-    """Fetches a range of tokens."""
-
-    def __init__(self, shards: TokenShards) -> None:
-        self._shards = shards
-
-    def __call__(self, wanted: Range) -> Tokens:
-        return self._shards.read(*wanted)
+def _read(shards: TokenShards, wanted: Range) -> Tokens:
+    return shards.read(*wanted)

@@ -7,27 +7,11 @@ Positions count the tokens of the entire split, as if its shards were one ring.
 from __future__ import annotations
 
 import hashlib
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
-
-
-class Windows(Protocol):
-    """The windows of each epoch."""
-
-    n_windows: int
-
-    def starts(self, epoch: int, windows: Indices) -> Indices:
-        """Return the position of each window's first token (int64), less than the number of tokens."""
-
-    def lengths(self, windows: Indices) -> Indices:
-        """Return the number of tokens of each window (int64): context + 1, or fewer."""
-
-    def extent(self, epoch: int, first: int, last: int) -> tuple[int, int]:
-        """Return start and number of tokens of the range that contains windows first … last."""
 
 
 class RingWindows:
@@ -49,11 +33,11 @@ class RingWindows:
         return int.from_bytes(digest, "little") % self._context
 
     def starts(self, epoch: int, windows: Indices) -> Indices:
-        """Return the position of each window's first token."""
+        """Return the position of each window's first token (int64), less than the number of tokens."""
         return (self.offset(epoch) + windows * self._context) % self._n_tokens
 
     def lengths(self, windows: Indices) -> Indices:
-        """Return context + 1 for each window."""
+        """Return the number of tokens of each window (int64): context + 1."""
         return np.full(len(windows), self._context + 1, np.int64)
 
     def extent(self, epoch: int, first: int, last: int) -> tuple[int, int]:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from webtext.base.config import recipe_settings
@@ -24,27 +23,31 @@ from webtext.base.run import Run
 from webtext.base.workers.journal import Failed
 from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
-from webtext.shards.writing.splitwriter import SplitWriter, Vocabulary
+from webtext.shards.writing.token_part import BATCH_ROWS, NO_TOKENS, TokenPartWriter, Vocabulary
 
 CODE_VERSION = 3
 END_OF_TEXT = "<|endoftext|>"
-NO_TOKENS = "no_tokens"
-_BATCH_ROWS = 256
 
 
-class Encoder(Vocabulary, Protocol):
+class Encoder(Protocol):
     """The interface of a tokenizer that packing needs; `webtext.tokenizer.Tokenizer` implements it."""
 
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def eot_id(self) -> int | None: ...
+    @property
+    def hash(self) -> str: ...
     def encode_numpy(self, text: str) -> Tokens: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Payload:
     documents: SetName
-    part: int
     tokenizer: str
-    tokenizer_hash: str
-    settings: PackSettings
+    vocabulary: Vocabulary
+    shard_tokens: int
+    part: int
 
 
 def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings, run: Run) -> PartSet:
@@ -54,22 +57,12 @@ def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings
     """
     corpus = PartSet.open(documents, ("corpus", "documents"))
     _loaded.cache_clear()
-    encoder: Encoder = _loaded(tokenizer)
-    recipe = Recipe(
-        stage="shards.pack",
-        code_version=CODE_VERSION,
-        settings=recipe_settings(settings)
-        | {"tokenizer_hash": encoder.hash, "vocab_size": encoder.vocab_size, "eot_id": need_eot_id(encoder, tokenizer)},
-    )
-    name = SetName.of(corpus)
+    vocabulary = vocabulary_of(_loaded(tokenizer), tokenizer)
+    of_recipe = recipe_settings(settings) | asdict(vocabulary)
+    recipe = Recipe(stage="shards.pack", code_version=CODE_VERSION, settings=of_recipe)
+    payload = functools.partial(_Payload, SetName.of(corpus), tokenizer, vocabulary, settings.shard_tokens)
     tasks = [
-        PartTask(
-            index=part.index,
-            sources=(corpus.source(part),),
-            payload=_Payload(
-                documents=name, part=place, tokenizer=tokenizer, tokenizer_hash=encoder.hash, settings=settings
-            ),
-        )
+        PartTask(index=part.index, sources=(corpus.source(part),), payload=payload(place))
         for place, part in enumerate(corpus.parts)
     ]
     outputs = {"tokens": (out, "tokens")}
@@ -84,7 +77,12 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Any:
     return Tokenizer.load(path)
 
 
-def need_eot_id(encoder: Vocabulary, path: str) -> int:
+def vocabulary_of(encoder: Encoder, path: str) -> Vocabulary:
+    """Return what token files store about the tokenizer at `path`; InputError if it has no end-of-text."""
+    return Vocabulary(encoder.vocab_size, need_eot_id(encoder, path), encoder.hash)
+
+
+def need_eot_id(encoder: Encoder, path: str) -> int:
     """Return the id of end-of-text; raises InputError if the tokenizer at `path` has none."""
     if encoder.eot_id is None:
         raise InputError(
@@ -103,7 +101,7 @@ def _loaded(path: str) -> Any:
 def _pack_part(context: PartContext, task: PartTask) -> None:
     payload: _Payload = task.payload
     encoder: Encoder = _loaded(payload.tokenizer)
-    if encoder.hash != payload.tokenizer_hash:
+    if encoder.hash != payload.vocabulary.tokenizer_hash:
         raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "rerun the same command")
     writer = context.output("tokens")
     corpus = payload.documents.open()
@@ -112,12 +110,7 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
     def encode(document: dict[str, Any]) -> Tokens:
         return encoder.encode_numpy(document["text"])
 
-    with ExitStack() as stack:
-        splits = {
-            split: stack.enter_context(SplitWriter(split, task.index, writer, encoder, payload.settings.shard_tokens))
-            for split in SPLITS
-        }
-        rows: list[dict[str, Any]] = []
+    with TokenPartWriter(writer, payload.vocabulary, payload.shard_tokens) as tokens_of_part:
         documents = _documents(corpus, payload.part)
         for row, document, tokens in context.apply(encode, documents, identify=lambda document: str(document["id"])):
             if isinstance(tokens, Failed):
@@ -125,32 +118,17 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
             if len(tokens) == 0:
                 writer.counts.drop(NO_TOKENS)
                 continue
-            if document["split"] not in splits:
+            if document["split"] not in SPLITS:
                 raise InputError(
                     f"document {document['id']} in '{corpus.folder.location(part.name)}' has split '{document['split']}'",
                     f"expected {' or '.join(SPLITS)}",
                 )
-            shard, start = splits[document["split"]].append(tokens)
-            writer.counts.keep()
-            rows.append(
-                {
-                    "shard": shard,
-                    "start": start,
-                    "length": len(tokens) + 1,
-                    "id": document["id"],
-                    "source_part": part.name,
-                    "row": row,
-                }
-            )
-            if len(rows) == _BATCH_ROWS:
-                writer.write(rows)
-                rows = []
-        writer.write(rows)
+            tokens_of_part.add(document["split"], tokens, id=document["id"], source_part=part.name, row=row)
 
 
 def _documents(corpus: PartSet, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
     row = 0
-    for batch in corpus.batches(part, columns=["id", "text", "split"], batch_size=_BATCH_ROWS):
+    for batch in corpus.batches(part, columns=["id", "text", "split"], batch_size=BATCH_ROWS):
         for document in batch.to_pylist():
             yield row, document
             row += 1

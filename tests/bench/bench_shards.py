@@ -28,8 +28,7 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.format import shard_name
-from webtext.shards.reading.verify import verify_shard
-from webtext.shards.shardfile import ShardWriter
+from webtext.shards.shardfile import ShardWriter, verify_shard
 
 HASH = "00" * 32
 VOCABULARY = 50_257

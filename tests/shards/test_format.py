@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import InputError, ShardCorrupt
 from webtext.shards.format import HEADER_BYTES, ShardHeader, shard_name, shard_place
-from webtext.shards.reading.verify import verify_shard
-from webtext.shards.shardfile import ShardFile, ShardWriter
+from webtext.shards.shardfile import ShardFile, ShardWriter, verify_shard
 
 HASH = "0123456789abcdef" * 4
 CHECKSUM_AT = 252

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from webtext.base.errors import ShardCorrupt
 from webtext.shards.format import HEADER_BYTES, ShardHeader
 from webtext.shards.reading.reader import TokenShards
-from webtext.shards.reading.verify import verify_shard
-from webtext.shards.shardfile import ShardFile
+from webtext.shards.shardfile import ShardFile, verify_shard
 
 from .test_checksums import make_set
 from .test_format import edit, write
