@@ -14,6 +14,7 @@ from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.train.counts import PieceCounts
 
 TEXTS = ["low lower lowest"] * 3
+BASE = Tokenizer.train(["abc"], vocab_size=259)
 
 
 def train(texts: Any = TEXTS, **options: Any) -> Tokenizer:
@@ -26,10 +27,18 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "vocab_size float": (lambda tok, at: train(vocab_size=300.0), r"vocab_size is 300.0 \(float\)"),
     "vocab_size bool": (lambda tok, at: train(vocab_size=True), "vocab_size is True"),
     "vocab_size small": (lambda tok, at: train(vocab_size=3), "vocab_size is 3\nexpected 256 or more"),
-    "special_tokens None": (
-        lambda tok, at: train(special_tokens=None),
-        "special_tokens is None\nexpected a list of names; \\[\\] for no special tokens",
+    "vocab_size 256": (lambda tok, at: train(vocab_size=256), "vocab_size is 256\nexpected 257 or more"),
+    "vocab_size huge": (lambda tok, at: train(vocab_size=1 << 22), "less than 4,194,304"),
+    "min_frequency 0": (lambda tok, at: train(min_frequency=0), "min_frequency is 0"),
+    "max_token_length 1": (
+        lambda tok, at: train(max_token_length=1),
+        "max_token_length is 1\nexpected 2 bytes or more",
     ),
+    "threads 0": (lambda tok, at: train(threads=0), "threads is 0"),
+    "base is larger": (lambda tok, at: train(vocab_size=258, base=BASE), "expected 259 or more \\(the ids of the base"),
+    "base and pattern": (lambda tok, at: train(pattern=r"\w+", base=BASE), "base has the pattern 'gpt2'"),
+    "base and special": (lambda tok, at: train(special_tokens=["<|pad|>"], base=BASE), "base has no special token"),
+    "special_tokens None": (lambda tok, at: train(special_tokens=None), "None\nexpected a list of names; .* for no"),
     "special_tokens text": (lambda tok, at: train(special_tokens="<a>"), "special_tokens is '<a>'"),
     "special_tokens bytes": (lambda tok, at: train(special_tokens=b"<a>"), "special_tokens is b'<a>'"),
     "special_tokens ints": (lambda tok, at: train(special_tokens=[1]), r"a special token is 1 \(int\)"),
@@ -43,7 +52,6 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "threads text": (lambda tok, at: train(threads="2"), r"threads is '2' \(str\)"),
     "threads bool": (lambda tok, at: train(threads=True), "threads is True"),
     "threads huge": (lambda tok, at: tok.encode_batch(["a"], threads=2**40), "expected 1 to 65,536"),
-    "threads of encode_flat": (lambda tok, at: tok.encode_flat(["a"], threads="2"), r"threads is '2'"),
     "min_frequency text": (lambda tok, at: train(min_frequency="1"), "min_frequency is '1'"),
     "min_frequency float": (lambda tok, at: train(min_frequency=1.5), "min_frequency is 1.5"),
     "min_frequency huge": (lambda tok, at: train(min_frequency=2**70), "min_frequency is 1180591620717411303424"),
@@ -58,14 +66,9 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
         lambda tok, at: (tok.save(at / "t.json"), Tokenizer.load(at / "t.json", special_tokens=5)),  # type: ignore[arg-type]
         "special_tokens is 5",
     ),
-    "encode None": (lambda tok, at: tok.encode(None), "the text is None"),  # type: ignore[arg-type]
-    "encode list": (lambda tok, at: tok.encode(["a"]), r"the text is \['a'\]"),  # type: ignore[arg-type]
     "allowed_special": (lambda tok, at: tok.encode("a", [[]]), r"allowed_special is \[\[\]\]"),  # type: ignore[list-item]
     "pad_token": (lambda tok, at: tok.encode_padded(["a"], pad_token=[]), "no special token"),  # type: ignore[arg-type]
     "split": (lambda tok, at: tok.split("abc", "3"), "n is '3'"),  # type: ignore[arg-type]
-    "decode str": (lambda tok, at: tok.decode("abc"), "ids are 'abc'"),  # type: ignore[arg-type]
-    "decode float": (lambda tok, at: tok.decode([1.5]), "id 0 is 1.5"),  # type: ignore[list-item]
-    "decode None": (lambda tok, at: tok.decode(None), "ids are None"),  # type: ignore[arg-type]
     "decode errors": (lambda tok, at: tok.decode([1], errors=None), "errors is None"),  # type: ignore[arg-type]
     "decode_stream errors": (lambda tok, at: tok.decode_stream(None), "errors is None"),  # type: ignore[arg-type]
     "counts memory": (lambda tok, at: PieceCounts(max_memory="5"), "max_memory is '5'"),  # type: ignore[arg-type]

@@ -54,11 +54,6 @@ def test_no_text_gives_no_tokens(small: Tokenizer) -> None:
     assert small.encode_numpy("").dtype == np.uint16
 
 
-def test_one_string_instead_of_many_is_an_error(small: Tokenizer) -> None:
-    with pytest.raises(ConfigError, match="texts is one string"):
-        small.encode_flat("text")
-
-
 # Types
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import os
@@ -109,15 +108,6 @@ def test_encode_then_decode_gives_the_text(
         assert run(["tokenizer", "decode", str(tmp_path / name), "--tokenizer", tokenizer, "--out", back]) == 0
         assert Path(back).read_text(encoding="utf-8") == TEXT
     assert np.load(tmp_path / "ids.npy").dtype == np.uint16
-
-
-def test_encode_reads_standard_input(
-    tokenizer: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the <|endoftext|>")))
-    arguments = ["tokenizer", "encode", "--tokenizer", tokenizer, "--allowed-special", "all", "--json"]
-    assert run(arguments) == 0
-    assert json.loads(capsys.readouterr().out)["ids"] == Tokenizer.load(tokenizer).encode("the <|endoftext|>", "all")
 
 
 def test_inspect_shows_pieces_and_ids(tokenizer: str, capsys: pytest.CaptureFixture[str]) -> None:

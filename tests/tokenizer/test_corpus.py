@@ -73,7 +73,7 @@ def out(tmp_path: Path) -> str:
 
 def test_validation_text_never_reaches_the_merges(documents: str, out: str) -> None:
     """The canary in the validation document is the most frequent word of the set; none of its pairs may be merged."""
-    tokenizer = train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    tokenizer = train([documents], out)
     assert len(tokenizer.encode(" dog")) == 1
     assert len(tokenizer.encode(CANARY)) == len(CANARY)
     texts = ["the dog and the other dog " * 9, "a cat and the dogs " * 9]
@@ -81,8 +81,8 @@ def test_validation_text_never_reaches_the_merges(documents: str, out: str) -> N
 
 
 def test_manifest_names_recipe_parents_and_counts(documents: str, out: str) -> None:
-    tokenizer = train_tokenizer([documents], out, SETTINGS, Run.quiet())
-    manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    tokenizer = train([documents], out)
+    manifest = manifest_of(out)
     assert manifest["parents"] == [{"set": "corpus", "hash": PartSet.open(documents).hash}]
     assert manifest["counts"] == {"records_in": 4, "kept": 2, "dropped": {"held_out": 1, "empty": 1}, "failed": {}}
     assert manifest["recipe"]["settings"]["vocab_size"] == 400
@@ -90,12 +90,21 @@ def test_manifest_names_recipe_parents_and_counts(documents: str, out: str) -> N
     assert (manifest["tokenizer_hash"], manifest["vocab_size"]) == (tokenizer.hash, tokenizer.vocab_size)
 
 
+def train(inputs: Sequence[str], out: str, settings: TokenizerSettings = SETTINGS) -> Tokenizer:
+    return train_tokenizer(inputs, out, settings, Run.quiet())
+
+
+def manifest_of(out: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    return found
+
+
 def trained(inputs: Sequence[str], out: str, settings: TokenizerSettings, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Return whether a run trained, instead of being skipped."""
     calls = []
     with monkeypatch.context() as patch:
-        train = corpus.train_vocabulary
-        patch.setattr(corpus, "train_vocabulary", lambda *a, **k: calls.append(1) or train(*a, **k))
+        learn = corpus.train_vocabulary
+        patch.setattr(corpus, "train_vocabulary", lambda *a, **k: calls.append(1) or learn(*a, **k))
         train_tokenizer(inputs, out, settings, Run.quiet())
     return bool(calls)
 
@@ -116,7 +125,7 @@ def test_unchanged_work_is_skipped_and_changed_work_is_not(
 
 @pytest.mark.parametrize("damage", ["cut", "removed", "no manifest", "damaged manifest"])
 def test_a_damaged_result_is_made_again(documents: str, out: str, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
-    train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    train([documents], out)
     good = Path(out).read_bytes()
     manifest = Path(out).with_name("tokenizer.manifest.json")
     {
@@ -138,7 +147,7 @@ def test_a_run_killed_before_the_manifest_does_not_count(
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "save", fail)
         with pytest.raises(KeyboardInterrupt):
-            train_tokenizer([documents], out, SETTINGS, Run.quiet())
+            train([documents], out)
     assert not Path(out).exists()
     assert trained([documents], out, SETTINGS, monkeypatch)
 
@@ -148,7 +157,7 @@ def test_temporary_files_of_a_killed_run_are_removed_and_no_others(documents: st
     folder.mkdir()
     for name in (".tokenizer.json.77.tmp", ".tokenizer.manifest.json.77.tmp", ".theirs.tmp"):
         (folder / name).write_bytes(b"half")
-    train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    train([documents], out)
     assert [path.name for path in folder.glob(".*.tmp")] == [".theirs.tmp"]
 
 
@@ -166,9 +175,9 @@ def test_text_files_are_learned_completely(tmp_path: Path, out: str) -> None:
     assert len(text.encode()) > 2 << 20
     file = tmp_path / "text.txt"
     file.write_text(text, encoding="utf-8")
-    tokenizer = train_tokenizer([str(file)], out, SETTINGS, Run.quiet())
+    tokenizer = train([str(file)], out)
     assert tokenizer.hash == Tokenizer.train([text], vocab_size=400).hash
-    manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    manifest = manifest_of(out)
     assert manifest["bytes"] == len(text.encode())
 
 
@@ -176,7 +185,7 @@ def test_part_sets_and_files_can_be_mixed(documents: str, tmp_path: Path, out: s
     file = tmp_path / "more.txt"
     file.write_text("some more words")
     texts = ["the dog and the other dog " * 9, "a cat and the dogs " * 9, "some more words"]
-    tokenizer = train_tokenizer([documents, str(file)], out, SETTINGS, Run.quiet())
+    tokenizer = train([documents, str(file)], out)
     assert tokenizer.hash == Tokenizer.train(texts, vocab_size=400).hash
 
 
@@ -205,11 +214,11 @@ HASH = Tokenizer.train(TEXTS, vocab_size=400).hash
 def test_compressed_text_and_json_lines_are_read(tmp_path: Path, out: str, suffix: str) -> None:
     lines = tmp_path / f"texts.jsonl{suffix}"
     lines.write_bytes(compressed(json_lines(*({"text": text, "id": 7} for text in TEXTS)), suffix))
-    assert train_tokenizer([str(lines)], out, SETTINGS, Run.quiet()).hash == HASH
+    assert train([str(lines)], out).hash == HASH
     text = tmp_path / f"text.txt{suffix}"
     text.write_bytes(compressed(" ".join(TEXTS).encode(), suffix))
     expected = Tokenizer.train([" ".join(TEXTS)], vocab_size=400).hash
-    assert train_tokenizer([str(text)], out, SETTINGS, Run.quiet()).hash == expected
+    assert train([str(text)], out).hash == expected
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
@@ -223,7 +232,7 @@ def test_damaged_compression_is_an_error_that_names_the_file(
     path = tmp_path / f"text.txt{suffix}"
     path.write_bytes(bad)
     with pytest.raises(InputError, match=f"text.txt{suffix}' is damaged"):
-        train_tokenizer([str(path)], out, SETTINGS, Run.quiet())
+        train([str(path)], out)
     assert not Path(out).exists()
 
 
@@ -236,19 +245,19 @@ def test_lines_without_text_are_counted_by_reason(
     path.write_bytes(
         json_lines({"text": TEXTS[0]}, *bad, b"\n \n", {"text": ""}, {"text": TEXTS[1]}, {"text": TEXTS[2]})
     )
-    assert train_tokenizer([str(path)], out, SETTINGS, Run.quiet()).hash == HASH
-    manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    assert train([str(path)], out).hash == HASH
+    manifest = manifest_of(out)
     failed = {"no_json": 3, "no_text": 3, "line_too_long": 1}
     assert manifest["counts"] == {"records_in": 11, "kept": 3, "dropped": {"empty": 1}, "failed": failed}
     assert "7 records without text: 1 line_too_long, 3 no_json, 3 no_text" in capsys.readouterr().err
-    train_tokenizer([str(path), str(path)], out, SETTINGS, Run.quiet())
+    train([str(path), str(path)], out)
     assert "14 records without text: 2 line_too_long, 6 no_json, 6 no_text" in capsys.readouterr().err
 
 
 def test_lone_surrogates_in_json_lines_are_replaced(tmp_path: Path, out: str) -> None:
     path = tmp_path / "texts.jsonl"
     path.write_bytes(b'{"text": "a\\ud800b"}\n')
-    assert train_tokenizer([str(path)], out, SETTINGS, Run.quiet()).hash == Tokenizer.train(["a\ufffdb"], 400).hash
+    assert train([str(path)], out).hash == Tokenizer.train(["a\ufffdb"], 400).hash
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
@@ -256,17 +265,17 @@ def test_parquet_is_read_and_nulls_are_counted(tmp_path: Path, out: str, type_: 
     texts = pa.array([*TEXTS, None, ""])
     pq.write_table(pa.table({"body": texts.cast(type_), "n": range(5)}), tmp_path / "texts.parquet")
     settings = TokenizerSettings(vocab_size=400, text_field="body")
-    assert train_tokenizer([str(tmp_path / "texts.parquet")], out, settings, Run.quiet()).hash == HASH
-    counts = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())["counts"]
+    assert train([str(tmp_path / "texts.parquet")], out, settings).hash == HASH
+    counts = manifest_of(out)["counts"]
     assert counts == {"records_in": 5, "kept": 3, "dropped": {"empty": 1}, "failed": {"no_text": 1}}
     with pytest.raises(InputError, match="has no column 'text'\nits columns: body, n"):
-        train_tokenizer([str(tmp_path / "texts.parquet")], out, SETTINGS, Run.quiet())
+        train([str(tmp_path / "texts.parquet")], out)
 
 
 def test_a_column_of_another_type_is_an_error(tmp_path: Path, out: str) -> None:
     pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "numbers.parquet")
     with pytest.raises(InputError, match="column 'text' of '.*' is of int64"):
-        train_tokenizer([str(tmp_path / "numbers.parquet")], out, SETTINGS, Run.quiet())
+        train([str(tmp_path / "numbers.parquet")], out)
 
 
 @pytest.fixture
@@ -287,8 +296,8 @@ def test_weights_are_whole_repetitions(two: list[str], out: str, weights: Sequen
     for min_frequency in (1, 9, 10):
         settings = TokenizerSettings(vocab_size=400, weight=weight, min_frequency=min_frequency)
         expected = Tokenizer.train(repeated, vocab_size=400, min_frequency=round(min_frequency * scale))
-        assert train_tokenizer(two, out, settings, Run.quiet()).hash == expected.hash
-    parents = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())["parents"]
+        assert train(two, out, settings).hash == expected.hash
+    parents = manifest_of(out)["parents"]
     assert parents[0]["weight"] == str(Fraction(weights[0]))
 
 
@@ -307,13 +316,13 @@ def test_weights_are_whole_repetitions(two: list[str], out: str, weights: Sequen
 def test_invalid_weights_are_errors(two: list[str], out: str, weight: str, message: str) -> None:
     weights = (weight.format(two[0]), f"{two[1]}=1/999999937")
     with pytest.raises(ConfigError, match=message):
-        train_tokenizer(two, out, TokenizerSettings(weight=weights), Run.quiet())
+        train(two, out, TokenizerSettings(weight=weights))
 
 
 def test_training_on_counts_of_many_machines_equals_training_on_all_texts(
     documents: str, two: list[str], tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = train_tokenizer([documents, *two], out, SETTINGS, Run.quiet()).hash
+    expected = train([documents, *two], out).hash
     files = [str(tmp_path / f"{index}.counts") for index in range(3)]
     for source, file in zip([documents, *two], files, strict=True):
         count_corpus([source], file, CountSettings(), Run.quiet())
@@ -327,17 +336,12 @@ def test_training_on_counts_of_many_machines_equals_training_on_all_texts(
     count_corpus([two[0]], files[1], CountSettings(), Run.quiet())
 
 
-def test_counts_are_written_under_their_own_name(two: list[str], tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not end in .counts"):
-        count_corpus(two, str(tmp_path / "out.json"), CountSettings(), Run.quiet())
-
-
 def test_no_text_at_all_is_an_error(tmp_path: Path, out: str) -> None:
     held_out = write_set(tmp_path / "held_out", [[document("a", "words", "validation")]])
     (tmp_path / "empty.txt").touch()
     for source in (held_out, str(tmp_path / "empty.txt")):
         with pytest.raises(InputError, match="no text to train on"):
-            train_tokenizer([source], out, SETTINGS, Run.quiet())
+            train([source], out)
     assert not Path(out).exists()
 
 
@@ -352,18 +356,18 @@ def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, o
         dropped: "contains tokens, not corpus or documents",
     }.items():
         with pytest.raises(InputError, match=message):
-            train_tokenizer([source], out, SETTINGS, Run.quiet())
+            train([source], out)
     part = next(Path(documents).glob("part-*.parquet"))
     data = bytearray(part.read_bytes())
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
     with pytest.raises(InputError, match=part.name):
-        train_tokenizer([documents], out, SETTINGS, Run.quiet())
+        train([documents], out)
 
 
 def test_tokens_can_be_kept_short(documents: str, out: str) -> None:
     settings = TokenizerSettings(vocab_size=400, max_token_length=4)
-    tokenizer = train_tokenizer([documents], out, settings, Run.quiet())
+    tokenizer = train([documents], out, settings)
     assert max(len(tokenizer.decode_bytes([id_])) for id_ in range(tokenizer.eot_id or 0)) == 3
 
 
@@ -375,11 +379,11 @@ def test_a_tokenizer_is_extended_and_the_recipe_names_it(
     for name in ("base.json", "copy.json"):
         base.save(tmp_path / name)
     settings = TokenizerSettings(vocab_size=300, base=str(tmp_path / "base.json"))
-    tokenizer = train_tokenizer([documents], out, settings, Run.quiet())
+    tokenizer = train([documents], out, settings)
     texts = ["the dog and the other dog " * 9, "a cat and the dogs " * 9]
     assert tokenizer.hash == Tokenizer.train(texts, vocab_size=300, base=base).hash
     assert tokenizer.special_tokens == base.special_tokens
-    manifest = json.loads(Path(out).with_name("tokenizer.manifest.json").read_text())
+    manifest = manifest_of(out)
     assert manifest["recipe"]["settings"]["base"] == base.hash
     assert not trained(
         [documents], out, TokenizerSettings(vocab_size=300, base=str(tmp_path / "copy.json")), monkeypatch
@@ -408,7 +412,7 @@ def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytes
 def test_a_changed_table_of_pieces_does_not_retrain(
     documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
-    expected = train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    expected = train([documents], out)
     table = Path(out).with_name("tokenizer.pieces")
     Tokenizer.train(["another"], vocab_size=260).save(tmp_path / "other.json", pieces=True)
     {
@@ -424,7 +428,7 @@ def test_a_changed_table_of_pieces_does_not_retrain(
 
 def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "memory://trained/tokenizer.json"
-    expected = train_tokenizer([documents], out, SETTINGS, Run.quiet())
+    expected = train([documents], out)
     assert trained([documents], url, SETTINGS, monkeypatch)
     assert not trained([documents], url, SETTINGS, monkeypatch)
     loaded = Tokenizer.load(url)

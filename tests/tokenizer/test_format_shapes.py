@@ -269,7 +269,6 @@ CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
         ),
         "repeats too much|cannot be read",
     ),
-    "lower case": (lambda f: f.update(normalizer={"type": "Lowercase"}), "has the normalizer Lowercase"),
     "float id": (lambda f: f["model"]["vocab"].update(zz=1e9), "the id of 'zz' is 1000000000.0"),
     "bool id": (lambda f: f["model"]["vocab"].update(zz=True), "the id of 'zz' is True"),
 }

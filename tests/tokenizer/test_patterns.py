@@ -127,13 +127,6 @@ def test_native_scanners_equal_the_regular_expressions(pattern: str, text: str) 
     assert pieces(text, pattern) == list(cut(pattern, text))
 
 
-@pytest.mark.parametrize("pattern", REGEXES)
-@given(data=st.binary(max_size=20))
-def test_any_bytes_are_cut_as_python_decodes_them(pattern: str, data: bytes) -> None:
-    expected = [p.encode("utf-8", "surrogateescape") for p in cut(pattern, data.decode("utf-8", "surrogateescape"))]
-    assert native_pieces(data, pattern) == expected
-
-
 # Names
 
 

@@ -113,13 +113,10 @@ def test_ids_above_65535_are_uint32(shared_data: Path) -> None:
     assert tokenizer.encode_numpy("text").dtype == np.uint32
 
 
-def test_lone_surrogates_become_the_replacement_character_as_in_tiktoken(
-    gpt2: Tokenizer, tiktoken_gpt2: tiktoken.Encoding
-) -> None:
+def test_lone_surrogates_become_the_replacement_character(gpt2: Tokenizer) -> None:
     for text in ("\ud83d", "a\udc00b", "\ud83d\ude00", "\udc00\ud800 \ud83dx"):
-        ids = tiktoken_gpt2.encode_ordinary(text)
-        assert gpt2.encode(text) == gpt2.encode_batch([text])[0] == gpt2.encode_numpy(text).tolist() == ids
-        assert gpt2.count(text) == len(ids)
+        ids = gpt2.encode(text)
+        assert (gpt2.encode_numpy(text).tolist(), gpt2.count(text)) == (ids, len(ids))
     assert gpt2.decode(gpt2.encode("\ud83d\ude00")) == "😀"
     assert gpt2.encode_with_offsets("a\ud800b")[1][0] == (0, 1)
 

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
-from webtext.base.errors import ConfigError
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, _trainer, reference
 from webtext.tokenizer.train.training import tokens_of, train_vocabulary
 
@@ -124,19 +123,6 @@ def test_reference_and_hf_learn_the_same_from_ties(
     assert our_merges(texts, n_tokens, min_frequency, max_token_length) == expected
     longest = math.inf if max_token_length is None else max_token_length
     assert reference.train_merges(texts, n_tokens, "gpt2", min_frequency, longest) == expected
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_merges_equal_hf_on_runs_and_ties(seed: int) -> None:
-    """Two or three letters at random: overlapping pairs, many ties, tokens with two possible merges."""
-    random_ = random.Random(seed)
-    for _ in range(100):
-        letters = random_.choice(["a", "ab", "abc", "ab'", "aé"])
-        texts = ["".join(random_.choices(letters, k=random_.randint(1, 40))) for _ in range(random_.randint(1, 8))]
-        n_tokens, min_frequency = 256 + random_.randint(0, 60), random_.randint(1, 3)
-        expected = hf_merges(texts, n_tokens, min_frequency)
-        assert our_merges(texts, n_tokens, min_frequency) == expected
-        assert reference.train_merges(texts, n_tokens, min_frequency=min_frequency) == expected
 
 
 def test_reference_learns_the_same_from_real_text(corpus_slice: Callable[[str], str]) -> None:
@@ -333,39 +319,3 @@ def test_without_text_there_are_only_bytes() -> None:
 def test_texts_may_be_a_generator_of_str_and_bytes_with_lone_surrogates() -> None:
     texts = (text for text in ["ab", b"ab", "\ud800ab", b"\xffab"])
     assert b"ab" in train_vocabulary(texts, vocab_size=300).tokens
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"vocab_size": 256}, "vocab_size is 256\nexpected 257 or more"),
-        ({"vocab_size": 1 << 22}, "less than 4,194,304"),
-        ({"min_frequency": 0}, "min_frequency is 0"),
-        ({"max_token_length": 1}, "max_token_length is 1\nexpected 2 bytes or more"),
-        ({"threads": 0}, "threads is 0"),
-        ({"pattern": "("}, "neither a name nor a regular expression"),
-    ],
-)
-def test_invalid_settings_are_errors(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        Tokenizer.train(["text"], **arguments)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"vocab_size": 258}, "vocab_size is 258\nexpected 259 or more \\(the ids of the base"),
-        ({"pattern": r"\w+"}, "base has the pattern 'gpt2'"),
-        ({"special_tokens": ["<|pad|>"]}, r"base has no special token '<\|pad\|>'"),
-    ],
-)
-def test_settings_that_a_base_rules_out_are_errors(arguments: dict[str, object], message: str) -> None:
-    base = Tokenizer.train(["abc"], vocab_size=1000)
-    assert base.vocab_size == 259
-    with pytest.raises(ConfigError, match=message):
-        Tokenizer.train(["text"], base=base, **arguments)  # type: ignore[arg-type]
-
-
-def test_one_string_instead_of_texts_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="texts is one string"):
-        Tokenizer.train("text")

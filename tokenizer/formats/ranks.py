@@ -10,45 +10,28 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.findings import larger_first, unmerged
 from webtext.tokenizer.patterns.named import GPT2, pattern_name
 from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """What a published rank file doesn't contain (from tiktoken 0.14, `tiktoken_ext/openai_public.py`)."""
-
-    pattern: str
-    special_tokens: Mapping[str, int] = field(default_factory=dict)
-
-
-PUBLISHED = {
+# SHA-256 of a published file: its pattern and special tokens (tiktoken 0.14, `tiktoken_ext/openai_public.py`).
+PUBLISHED: dict[str, tuple[str, dict[str, int]]] = {
     # r50k_base
-    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": Published(
-        pattern=GPT2, special_tokens={EOT: 50256}
-    ),
+    "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930": (GPT2, {EOT: 50256}),
     # p50k_base
-    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": Published(
-        pattern=GPT2, special_tokens={EOT: 50256}
-    ),
+    "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069": (GPT2, {EOT: 50256}),
     # cl100k_base
-    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": Published(
-        pattern="cl100k",
-        special_tokens={
-            EOT: 100257,
-            "<|fim_prefix|>": 100258,
-            "<|fim_middle|>": 100259,
-            "<|fim_suffix|>": 100260,
-            "<|endofprompt|>": 100276,
-        },
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (
+        "cl100k",
+        {EOT: 100257, "<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
+        | {"<|endofprompt|>": 100276},
     ),
     # o200k_base
-    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": Published(
-        pattern="o200k", special_tokens={EOT: 199999, "<|endofprompt|>": 200018}
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (
+        "o200k",
+        {EOT: 199999, "<|endofprompt|>": 200018},
     ),
 }
 
@@ -60,8 +43,8 @@ def parse(
 
     Raises InputError for a damaged file, and ConfigError if `pattern` isn't the one the file was published with.
     """
-    published = PUBLISHED.get(hashlib.sha256(data).hexdigest())
-    if published is None and pattern is None:
+    known_pattern, known_specials = PUBLISHED.get(hashlib.sha256(data).hexdigest(), (None, {}))
+    if known_pattern is None and pattern is None:
         raise InputError(
             f"'{place}' is not one of OpenAI's published rank files, and a rank file doesn't name its pattern",
             "pass the one it was made with: pattern='gpt2', another name or a regular expression",
@@ -76,14 +59,13 @@ def parse(
             raise InputError(f"'{place}' has {token[:60]!r} with two ranks", "write or download it again")
         tokens[rank] = token
         known.add(token)
-    known_pattern = published.pattern if published else None
     if known_pattern and pattern and pattern_name(pattern) != pattern_name(known_pattern):
         raise ConfigError(f"'{place}' is published with the pattern {known_pattern!r}", "leave out pattern=")
     return Vocabulary(
         tokens=tokens,
         merges=None,
         pattern=known_pattern or pattern or GPT2,
-        special_tokens=_special_tokens(special_tokens, published.special_tokens if published else {}, len(tokens)),
+        special_tokens=_special_tokens(special_tokens, known_specials, len(tokens)),
         whole_pieces=True,
     )
 

@@ -137,7 +137,9 @@ class Bpe::Encoder {
     }
   }
 
-  // Finds the entries of the window's pieces; lists pieces without an entry in missed_ and returns their number.
+  // Finds the entries of the window's pieces; lists pieces without an entry in missed_ and returns their number. A
+  // small table of the latest pieces before this one cost more than it saved (67 to 80 ms instead of 56 for 52 MB), and
+  // so did copying in the same loop (38 ms instead of 36).
   std::size_t look_up(std::size_t n_pieces) {
     std::size_t n_missed = 0;
     for (std::size_t index = 0; index < n_pieces; ++index) {
@@ -152,7 +154,8 @@ class Bpe::Encoder {
   }
 
   // Creates entries for the missed pieces in new_entries_, from the file of pieces or by merging. They must not be
-  // inserted into the table before all tokens are copied, because they could replace an entry that was found.
+  // inserted into the table before all tokens are copied, because they could replace an entry that was found. Merging
+  // them among the look-ups instead of after them was slower (320 instead of 450 MB/s).
   void merge_missed(const Byte* begin, const std::uint32_t* ends, std::size_t n_missed) {
     new_tokens_.clear();
     for (std::size_t place = 0; place < n_missed; ++place) {

@@ -70,9 +70,7 @@ KnownPiecesView<Id> pieces_in(const Byte* file, std::size_t n_bytes, std::uint64
   const std::size_t n_rest = n_bytes - sizeof head;
   const bool fits = head.n_buckets && !(head.n_buckets & (head.n_buckets - 1)) && head.n_buckets <= n_rest / 64 &&
                     head.n_arena <= n_rest / 4 && 64 * head.n_buckets + 4 * head.n_arena == n_rest;
-  constexpr std::size_t kSummed = offsetof(PieceFileHead, id_size);
-  if (!fits || head.checksum != checksum(file + kSummed, n_bytes - kSummed))
-    throw std::invalid_argument("it is damaged");
+  if (!fits || head.checksum != piece_file_checksum(file, n_bytes)) throw std::invalid_argument("it is damaged");
   const auto* entries = reinterpret_cast<const KnownPiece<Id>*>(file + sizeof head);
   return {entries, head.n_buckets, reinterpret_cast<const std::uint32_t*>(entries + 2 * head.n_buckets), head.n_arena,
           kStoredHash};

@@ -32,7 +32,7 @@ bool NarrowRules::assign(const MergeRules& rules, const std::array<std::uint32_t
   });
   if (!fits) return false;
   while (std::size_t{4} << (32 - shift_) < 5 * ranked_pairs.size()) --shift_;  // at least a fifth stays free
-  while (!displace(ranked_pairs)) {
+  while (!displace(ranked_pairs)) {  // no seed fits some bucket: a table twice as large
     if (--shift_ < 8) return false;
   }
   byte_ranks_.assign(1 << 16, kNever);
@@ -62,7 +62,7 @@ bool NarrowRules::displace(const std::vector<std::pair<std::uint32_t, std::uint3
                    [&](std::uint32_t left, std::uint32_t right) { return size(left) > size(right); });
   std::vector<bool> taken(n_slots);
   for (const std::uint32_t index : order) {
-    constexpr std::uint32_t kMostSeeds = 1 << 16;
+    constexpr std::uint32_t kMostSeeds = 1 << 16;  // seeds_ has 16 bits
     std::uint32_t seed = 0;
     for (; seed < kMostSeeds; ++seed) {
       std::uint32_t member = starts[index];

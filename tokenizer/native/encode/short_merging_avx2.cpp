@@ -155,7 +155,7 @@ void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t 
     std::size_t counts[3] = {};
     for (std::size_t index = first; index < n && index < first + kAtOnce; ++index) {
       const std::size_t length = pieces[index].n_bytes;
-      const std::size_t kind = (length > 15) + (length > 32);
+      const std::size_t kind = (length > 15) + (length > 32);  // `padded` has 16 bytes for pieces of up to 15
       sorted[kind][counts[kind]++] = &pieces[index];
     }
     merge<2>(rules, sorted[0], counts[0]);

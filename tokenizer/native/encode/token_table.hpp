@@ -41,25 +41,22 @@ class TokenTable {
 
   // Appends a token, which `find` finds if `is_text` and if it has bytes. They must not be this table's own.
   void add(std::string_view bytes, bool is_text = true) {
-    const std::size_t end = bytes_.size();
-    bytes_.resize(end + bytes.size());
-    if (!bytes.empty()) std::memcpy(&bytes_[end], bytes.data(), bytes.size());
-    starts_.push_back(bytes_.size());
-    if (is_text && !bytes.empty()) index(size() - 1);
+    append(bytes);
+    if (is_text && !bytes.empty()) index(size() - 1, hash_of(bytes));
   }
 
   // Adds a token with the joined bytes of two others; adds and returns nothing if these bytes are a token already.
   std::optional<std::uint32_t> join(std::uint32_t left, std::uint32_t right) {
     joined_.assign(bytes_of(left)).append(bytes_of(right));
-    if (find(joined_) != kNone) return std::nullopt;
-    add(joined_);
+    const std::uint64_t hash = hash_of(joined_);
+    if (slots_[slot_of(joined_, hash)].token != kNone) return std::nullopt;
+    append(joined_);
+    index(size() - 1, hash);
     return size() - 1;
   }
 
   // Returns the token with these bytes, or kNone.
-  std::uint32_t find(std::string_view bytes) const {
-    return slots_[slot_of(bytes, kTableHash.bytes(begin_of(bytes), bytes.size()))].token;
-  }
+  std::uint32_t find(std::string_view bytes) const { return slots_[slot_of(bytes, hash_of(bytes))].token; }
 
   // Makes `n_bytes` after the last token readable.
   void pad(std::size_t n_bytes) { bytes_.resize(bytes_.size() + n_bytes); }
@@ -69,21 +66,28 @@ class TokenTable {
     std::uint32_t token, tag;  // `tag`: the upper half of the hash
   };
 
-  void index(std::uint32_t token) {
+  static std::uint64_t hash_of(std::string_view bytes) { return kTableHash.bytes(begin_of(bytes), bytes.size()); }
+
+  void append(std::string_view bytes) {
+    const std::size_t end = bytes_.size();
+    bytes_.resize(end + bytes.size());
+    if (!bytes.empty()) std::memcpy(&bytes_[end], bytes.data(), bytes.size());
+    starts_.push_back(bytes_.size());
+  }
+
+  void index(std::uint32_t token, std::uint64_t hash) {
     if (2 * ++n_indexed_ > slots_.size()) {
       std::vector<Slot> old(2 * slots_.size(), {kNone, 0});
       old.swap(slots_);
       for (const Slot& slot : old) {
-        if (slot.token != kNone) put(slot.token);
+        if (slot.token != kNone) put(slot.token, hash_of(bytes_of(slot.token)));
       }
     }
-    put(token);
+    put(token, hash);
   }
 
-  void put(std::uint32_t token) {
-    const std::string_view bytes = bytes_of(token);
-    const std::uint64_t hash = kTableHash.bytes(begin_of(bytes), bytes.size());
-    slots_[slot_of(bytes, hash)] = {token, static_cast<std::uint32_t>(hash >> 32)};
+  void put(std::uint32_t token, std::uint64_t hash) {
+    slots_[slot_of(bytes_of(token), hash)] = {token, static_cast<std::uint32_t>(hash >> 32)};
   }
 
   // The slot of the token with these bytes, or a free slot for it.

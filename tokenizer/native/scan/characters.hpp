@@ -26,20 +26,11 @@ inline constexpr char kUnicodeVersion[] = "16.0.0";
 inline constexpr std::array<std::string_view, 5> kUnicodeVersions = {"14.0.0", "15.0.0", "15.1.0", "16.0.0", "17.0.0"};
 
 // The general categories that patterns use: kMark is M, kNumber is Nl and No, kSpace is White_Space.
+// clang-format off
 enum class Category : Byte {
-  kRest,
-  kUpper,
-  kLower,
-  kTitle,
-  kModifier,
-  kOtherLetter,
-  kMark,
-  kDigit,
-  kNumber,
-  kPunctuation,
-  kSymbol,
-  kSpace
-};  // clang-format skip
+  kRest, kUpper, kLower, kTitle, kModifier, kOtherLetter, kMark, kDigit, kNumber, kPunctuation, kSymbol, kSpace
+};
+// clang-format on
 inline constexpr std::array<std::string_view, 12> kCategoryNames = {"-", "Lu", "Ll", "Lt", "Lm", "Lo",
                                                                     "M", "Nd", "N",  "P",  "S",  "space"};
 

@@ -19,7 +19,7 @@
 namespace webtext {
 namespace {
 
-constexpr std::uint32_t kBlock = 64;
+constexpr std::uint32_t kBlock = 64;  // bytes: the bits of a mask
 
 // Classes of the ASCII bytes of a block, bit i for byte i; `high` are the non-ASCII bytes.
 struct BlockClasses {

@@ -31,15 +31,16 @@ std::uint64_t fnv(std::uint64_t checksum, const char* bytes, std::size_t n_bytes
 
 }  // namespace
 
+OpenFile::OpenFile(int handle, std::string name) : handle_(handle), name_(std::move(name)) {
+  if (handle < 0) fail_with_errno(name_);
+}
+
 std::shared_ptr<OpenFile> OpenFile::reading(const std::string& path) {
-  const int handle = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (handle < 0) fail_with_errno(path);
-  return std::shared_ptr<OpenFile>(new OpenFile(handle, path));
+  return std::shared_ptr<OpenFile>(new OpenFile(open(path.c_str(), O_RDONLY | O_CLOEXEC), path));
 }
 
 std::shared_ptr<OpenFile> OpenFile::writing(const std::string& path) {
   const int handle = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (handle < 0) fail_with_errno(path);
   return std::shared_ptr<OpenFile>(new OpenFile(handle, path));
 }
 
@@ -79,10 +80,12 @@ std::int64_t times(std::int64_t count, std::int64_t weight) {
   return product;
 }
 
+void add_to(std::int64_t& sum, std::int64_t count) {
+  if (__builtin_add_overflow(sum, count, &sum)) throw std::overflow_error("counts of more than 63 bits");
+}
+
 void CountTotals::add(std::size_t piece_bytes, std::int64_t count) {
-  if (__builtin_add_overflow(n_bytes, times(static_cast<std::int64_t>(piece_bytes), count), &n_bytes)) {
-    throw std::overflow_error("counts of more than 63 bits");
-  }
+  add_to(n_bytes, times(static_cast<std::int64_t>(piece_bytes), count));
   ++n_pieces;
 }
 
@@ -245,8 +248,7 @@ void merge_counts(const std::vector<WeightedCounts>& files,
     while (!heap.empty() && readers[heap.front()].piece() == piece) {
       std::pop_heap(heap.begin(), heap.end(), is_later);
       CountReader& reader = readers[heap.back()];
-      const std::int64_t count = times(reader.count(), files[heap.back()].weight);
-      if (__builtin_add_overflow(sum, count, &sum)) throw std::overflow_error("counts of more than 63 bits");
+      add_to(sum, times(reader.count(), files[heap.back()].weight));
       if (reader.next()) {
         std::push_heap(heap.begin(), heap.end(), is_later);
       } else {

@@ -43,7 +43,7 @@ class OpenFile {
   const std::string& name() const { return name_; }
 
  private:
-  OpenFile(int handle, std::string name) : handle_(handle), name_(std::move(name)) {}
+  OpenFile(int handle, std::string name);
   int handle_;
   std::string name_;
 };
@@ -85,7 +85,6 @@ class CountReader {
   bool next();
   std::string_view piece() const { return piece_; }
   std::int64_t count() const { return count_; }
-  const CountTotals& totals() const { return totals_; }
 
  private:
   [[noreturn]] void fail(const std::string& what) const;
@@ -115,7 +114,8 @@ struct WeightedCounts {
 void merge_counts(const std::vector<WeightedCounts>& files,
                   const std::function<void(std::string_view piece, std::int64_t count)>& use);
 
-// Returns `count` times `weight`; throws std::overflow_error.
+// Returns `count` times `weight`, and adds a count to a sum; both throw std::overflow_error above 63 bits.
 std::int64_t times(std::int64_t count, std::int64_t weight);
+void add_to(std::int64_t& sum, std::int64_t count);
 
 }  // namespace webtext

@@ -143,9 +143,7 @@ void PieceCounts::shrink(std::size_t n_bytes) {
 }
 
 void PieceCounts::count_bytes(std::uint64_t n_bytes, std::int64_t weight) {
-  if (__builtin_add_overflow(n_bytes_, times(static_cast<std::int64_t>(n_bytes), weight), &n_bytes_)) {
-    throw std::overflow_error("counts of more than 63 bits");
-  }
+  add_to(n_bytes_, times(static_cast<std::int64_t>(n_bytes), weight));
 }
 
 void PieceCounts::spill(PieceTable& table) {

@@ -107,8 +107,8 @@ class PieceTable {
  private:
   static constexpr std::size_t kBatch = 128;  // as many as fit in the first-level cache with their slots
 
-  static constexpr std::ptrdiff_t kKeyBytes = 24;
-  static constexpr std::size_t kMaxShort = 23;
+  static constexpr std::ptrdiff_t kKeyBytes = 24;  // with the count, two slots to a cache line
+  static constexpr std::size_t kMaxShort = 23;     // the last byte is the length
   static constexpr std::size_t kFirstSlots = std::size_t{1} << 11;
 
   // The bytes, zero-padded, with their number in the last byte. Equal keys are equal pieces, and read as big-endian

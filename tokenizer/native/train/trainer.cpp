@@ -174,7 +174,7 @@ class Trainer {
     lists_.take(pair, places_);
     first_ = static_cast<std::uint32_t>(pairs_.size());
     if (left_of_.size() <= token) {
-      left_of_.resize(2 * (token + std::size_t{1}));
+      left_of_.resize(2 * (token + std::size_t{1}));  // its new entries are 0: below any step's first pair
       right_of_.resize(left_of_.size());
     }
     seen_.clear();
@@ -196,6 +196,7 @@ class Trainer {
     return number;
   }
 
+  // Begins the lists of this step's pairs. A pair that may never merge gets none and isn't queued.
   void begin_lists(std::uint32_t first) {
     for (std::size_t index = 0; index < n_seen_.size(); ++index) {
       if (!wanted(static_cast<std::uint32_t>(first + index))) n_seen_[index] = 0;
