@@ -103,7 +103,7 @@ def classes_of_other_verbs() -> dict[str, type]:
     from webtext.crawl.plan.settings import PlanSettings
     from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
-    from webtext.train.settings import PlanSettings as TrainPlanSettings
+    from webtext.train.plan.settings import PlanSettings as TrainPlanSettings
 
     return {
         "crawl.refresh": RefreshSettings,
@@ -123,7 +123,7 @@ class BuildConfig:
         classes = settings_classes()
         check_sections(table, classes | classes_of_other_verbs())
         self._settings: dict[str, Any] = {
-            name: from_table(cls, section_of(table, name), name) for name, cls in classes.items()
+            name: from_table(cls, section_of(table, name, cls), name) for name, cls in classes.items()
         }
         share = self["crawl.fetch"].share
         if self["build"].sample is not None and share != "1/1":

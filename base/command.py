@@ -6,7 +6,6 @@ before it.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import typing
 from collections.abc import Callable, Mapping
@@ -14,7 +13,17 @@ from typing import Any
 
 import click
 
-from webtext.base.config import check_section_names, choices, field_types, from_table, load_config, section_of
+from webtext.base.config import (
+    Option,
+    check_section_names,
+    choices,
+    from_table,
+    load_config,
+    options,
+    place,
+    section_of,
+    subsections,
+)
 from webtext.base.errors import ConfigError, did_you_mean
 
 DEFAULT_MEMORY_MIB = 2048
@@ -84,7 +93,7 @@ def verb(
             from webtext.base.run import Run
             from webtext.base.workers.engine import Limits, LocalEngine
 
-            flags = {name: {key: arguments.pop(key) for key in field_types(cls)} for name, cls in classes.items()}
+            flags = {name: {key: arguments.pop(key) for key in options(cls)} for name, cls in classes.items()}
             resolved = {} if config_argument else resolve(read, config_path, overrides, flags)
             if classes:
                 arguments["settings"] = resolved if isinstance(settings, Mapping) else resolved[section]
@@ -98,10 +107,10 @@ def verb(
         command = click.command(name, cls=_Command, **kwargs)(callback)
         for section_name, cls in classes.items():
             title = "Settings"
-            for field in dataclasses.fields(cls):
-                _option(cls, field)(command)
-                title = field.metadata.get("group") or title
-                command.titles[field.name] = f"{title} [{section_name}]"
+            for key, option in options(cls).items():
+                _option(option)(command)
+                title = option.field.metadata.get("group") or title
+                command.titles[key] = f"{title} [{place(section_name, option.subsection)}]"
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         for decorate in (config, SET_OPTION, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
@@ -118,15 +127,15 @@ def verb(
 class _Command(click.Command):
     """A verb whose help prints many options in groups: its own, those of each section of settings, the common ones."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self.titles: dict[str, str] = {}  # name of an option -> title of its group
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
-        for option in options:
-            title = self.titles.get(str(option.name), "Options") if len(options) > MAX_UNGROUPED else "Options"
+        shown = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        for option in shown:
+            title = self.titles.get(str(option.name), "Options") if len(shown) > MAX_UNGROUPED else "Options"
             if record := option.get_help_record(ctx):
                 groups.setdefault(title, []).append(record)
         for title, records in groups.items():
@@ -141,16 +150,17 @@ def resolve(
     flags: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return section -> settings, from defaults, file, `--set` and flags; an absent flag is None or an empty tuple."""
+    places = [*classes, *(place(section, name) for section, cls in classes.items() for name in subsections(cls))]
     for override in overrides:
         named = override.partition("=")[0].rpartition(".")[0]
-        if named not in classes:
-            raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, classes))
+        if named not in places:
+            raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, places))
     config = load_config(config_path, overrides)
     check_section_names(config)
     resolved: dict[str, Any] = {}
     for section, cls in classes.items():
         given = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
-        resolved[section] = from_table(cls, section_of(config, section) | given, section)
+        resolved[section] = from_table(cls, section_of(config, section, cls) | given, section)
     return resolved
 
 
@@ -160,21 +170,22 @@ def _by_section(settings: type | Mapping[str, type] | None, section: str) -> Map
     return settings if isinstance(settings, Mapping) else {section: settings}
 
 
-def _option(settings: type, field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    type_, words = choices(field_types(settings)[field.name])
-    flag = field.metadata.get("flag") or "--" + field.name.replace("_", "-")
-    help_ = str(field.metadata.get("help", ""))
+def _option(option: Option) -> Callable[[Any], Any]:
+    name, default = option.field.name, option.field.default
+    type_, words = choices(option.type)
+    flag = option.field.metadata.get("flag") or "--" + name.replace("_", "-")
+    help_ = str(option.field.metadata.get("help", ""))
     if "[default: " not in help_:  # a help that states what None or () means
-        help_ += f"  [default: {_shown(field.default)}]"
+        help_ += f"  [default: {_shown(default)}]"
     if type_ is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=help_)
+        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=help_)
     if words:
         type_ = _OrWord(type_, words)
     if type_ == tuple[float, ...]:
-        return click.option(flag, field.name, type=_Numbers(), default=None, help=help_)
+        return click.option(flag, name, type=_Numbers(), default=None, help=help_)
     if typing.get_origin(type_) is tuple:
-        return click.option(flag, field.name, multiple=True, help=help_)
-    return click.option(flag, field.name, type=type_, default=None, help=help_)
+        return click.option(flag, name, multiple=True, help=help_)
+    return click.option(flag, name, type=type_, default=None, help=help_)
 
 
 class _Numbers(click.ParamType[Any]):

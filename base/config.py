@@ -1,7 +1,9 @@
 """Settings: one frozen dataclass per component, one TOML file for all stages, unknown keys are errors.
 
 A component's settings are defined next to it, as `@dataclass(frozen=True, slots=True, kw_only=True)` with fields made
-by `setting`. Its section of the file is named after its verb, e.g. `[crawl.links]`.
+by `setting`. Its section of the file is named after its verb, e.g. `[crawl.links]`. A field that is such a dataclass
+itself is a subsection: `[train.optimizer]` in `[train]`. Names are unique in a section with its subsections, and flat on
+the command line and in recipes, so a setting can move to another subsection without a new option or recipe.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ Settings = TypeVar("Settings")
 SECTIONS = (
     "build", "build.prices", "crawl.links", "crawl.api", "crawl.fetch", "crawl.plan", "crawl.refresh", "clean.extract",
     "clean.remove", "clean.votes", "clean.language", "clean.rules", "clean.dedup", "clean.decontaminate", "clean.card",
-    "tokenizer", "tokenizer.count", "shards", "train", "train.eval", "train.sample", "train.plan", "train.compare",
+    "tokenizer", "tokenizer.count", "shards", "train", "train.shape", "train.data", "train.optimizer", "train.schedule",
+    "train.machine", "train.monitor", "train.checkpoint", "train.eval", "train.sample", "train.plan", "train.compare",
     "train.sweep", "train.scale",
 )  # fmt: skip
 """All sections of a config file. Every verb accepts all of them, because the verbs share one file."""
@@ -43,18 +46,51 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Option:
+    """One setting: its field, its type, and the subsection that has it, empty for the section itself."""
+
+    field: dataclasses.Field[Any]
+    type: Any
+    subsection: str = ""
+
+    def value(self, settings: Any) -> Any:
+        """Return the value of this setting in `settings`, as a plain JSON value."""
+        value = getattr(getattr(settings, self.subsection) if self.subsection else settings, self.field.name)
+        return list(value) if isinstance(value, tuple) else value
+
+
+def options(cls: Any) -> Mapping[str, Option]:
+    """Return the settings of a class and its subsections by name, in their order."""
+    inner = subsections(cls)
+    hints = typing.get_type_hints(cls)
+    found = [Option(field, hints[field.name]) for field in dataclasses.fields(cls) if field.name not in inner]
+    for name, type_ in inner.items():
+        found += [dataclasses.replace(option, subsection=name) for option in options(type_).values()]
+    named = {option.field.name: option for option in found}
+    assert len(named) == len(found), f"{cls.__name__} has two settings of one name"
+    return named
+
+
+def subsections(cls: Any) -> Mapping[str, Any]:
+    """Return name -> class of the fields that are settings dataclasses themselves."""
+    return {name: type_ for name, type_ in typing.get_type_hints(cls).items() if dataclasses.is_dataclass(type_)}
+
+
 def recipe_settings(settings: Any) -> dict[str, Any]:
-    """Return the settings that can change a record, as plain JSON values."""
-    return {
-        field.name: _plain(getattr(settings, field.name))
-        for field in dataclasses.fields(settings)
-        if field.metadata.get("in_recipe", True)
-    }
+    """Return the settings that can change a record by name, as plain JSON values."""
+    known = options(type(settings)).items()
+    return {name: option.value(settings) for name, option in known if option.field.metadata.get("in_recipe", True)}
 
 
 def all_settings(settings: Any) -> dict[str, Any]:
-    """Return all settings as plain JSON values."""
-    return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    """Return all settings by name, as plain JSON values."""
+    return {name: option.value(settings) for name, option in options(type(settings)).items()}
+
+
+def changed(settings: Settings, **values: Any) -> Settings:
+    """Return `settings` with other values for some names, whichever subsections have them."""
+    return from_table(type(settings), all_settings(settings) | values, "settings")
 
 
 def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, Any]:
@@ -93,8 +129,9 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
 def check_sections(config: Mapping[str, Any], known: Mapping[str, type]) -> None:
     """Raise ConfigError for a section or key that no component has; the error names the nearest known one."""
     check_section_names(config)
-    for section, value in _sections(config, set(known)):
-        from_table(known[section], value, section)
+    for section, cls in known.items():
+        if values := section_of(config, section, cls):
+            from_table(cls, values, section)
 
 
 def check_section_names(config: Mapping[str, Any]) -> None:
@@ -105,18 +142,32 @@ def check_section_names(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"unknown section [{section}]", did_you_mean(section, names))
 
 
-def section_of(config: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """Return the values of [section] without its subsections; empty if the config doesn't have the section."""
-    table: Any = config
-    for name in section.split(".") if section else ():
-        table = table.get(name, {})
-        if not isinstance(table, dict):
-            raise ConfigError(f"[{section}] is a value, not a section")
-    return {key: value for key, value in table.items() if not isinstance(value, dict)}
+def section_of(config: Mapping[str, Any], section: str, cls: type[Any]) -> dict[str, Any]:
+    """Return the values of [section] and of the subsections of `cls`; empty if the config doesn't have them.
+
+    ConfigError for an unknown key; if it belongs to another subsection, the error names that.
+    """
+    known, values = options(cls), {}
+    for subsection in ("", *subsections(cls)):
+        table, where = config, place(section, subsection)
+        for name in filter(None, where.split(".")):
+            table = table.get(name, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"[{where}] is a value, not a section")
+        for key, value in table.items():
+            if isinstance(value, dict):
+                continue
+            if key not in known:
+                raise _unknown_key(key, where, known)
+            if known[key].subsection != subsection:
+                right = place(section, known[key].subsection)
+                raise ConfigError(f"'{key}' is in [{where}]", f"it belongs to [{right}]; --set {right}.{key}=VALUE")
+            values[key] = value
+    return values
 
 
 def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> Settings:
-    """Build settings from a mapping; a ConfigError names the section, key, value and what was expected.
+    """Build settings from their values by name; a ConfigError names the section, key, value and what was expected.
 
     >>> @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
     ... class Example:
@@ -124,8 +175,12 @@ def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> S
     >>> from_table(Example, {"min_karma": 5}, "crawl.links")
     Example(min_karma=5)
     """
-    values = {key: setting_value(cls, key, value, section) for key, value in table.items()}
-    return cls(**values)
+    known, inner = options(cls), subsections(cls)
+    values: dict[str, dict[str, Any]] = {name: {} for name in ("", *inner)}
+    for key, value in table.items():
+        converted = _setting_value(known, key, value, section)
+        values[known[key].subsection][key] = converted
+    return cls(**values.pop(""), **{name: inner[name](**of) for name, of in values.items()})
 
 
 def setting_value(cls: type[Any], key: str, value: Any, section: str) -> Any:
@@ -133,16 +188,22 @@ def setting_value(cls: type[Any], key: str, value: Any, section: str) -> Any:
 
     The checks of the class itself (`__post_init__`) are not run.
     """
-    types_ = field_types(cls)
-    if key not in types_:
-        raise ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, types_))
-    return _converted(value, types_[key], f"[{section}] {key}")
+    return _setting_value(options(cls), key, value, section)
 
 
-def field_types(cls: type[Any]) -> dict[str, Any]:
-    """Return field name -> resolved type of a settings class."""
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+def _setting_value(known: Mapping[str, Option], key: str, value: Any, section: str) -> Any:
+    if key not in known:
+        raise _unknown_key(key, section, known)
+    return _converted(value, known[key].type, f"[{place(section, known[key].subsection)}] {key}")
+
+
+def place(section: str, subsection: str) -> str:
+    """Return the name of a subsection in a file; each of the two may be empty."""
+    return ".".join(filter(None, (section, subsection)))
+
+
+def _unknown_key(key: str, section: str, known: Iterable[str]) -> ConfigError:
+    return ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, known))
 
 
 def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
@@ -235,7 +296,3 @@ def _toml_value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -84,19 +84,27 @@ SMALL_MODULES = (
     "unittest.mock", "zipfile",
 )  # fmt: skip
 SMALL_TRAIN = """\
-n_layer = 2
-n_head = 2
-n_embd = 64
 context = 128
 batch_size = 8
 microbatch_size = 8
 steps = 30
 warmup_steps = 3
 learning_rate = 3e-3
+
+[train.shape]
+n_layer = 2
+n_head = 2
+n_embd = 64
+
+[train.machine]
+threads = 1
+
+[train.monitor]
 eval_interval = 15
 eval_windows = 16
+
+[train.checkpoint]
 checkpoint_interval = 10
-threads = 1
 """
 
 

@@ -17,7 +17,8 @@ from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
 from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
 from webtext.train.metrics import METRICS
-from webtext.train.settings import EvalSettings, PlanSettings, SampleSettings, TrainSettings
+from webtext.train.plan.settings import PlanSettings
+from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
 
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
 BETWEEN_TEXTS = "\n\n----\n\n"

@@ -44,17 +44,25 @@ vocab_size = 4096
 """
 PREFERRED_PORT = 8420
 TRAIN = """\
-n_layer = 2
-n_head = 2
-n_embd = 128
 context = 128
 batch_size = 8
 microbatch_size = 8
 steps = 1800
 warmup_steps = 90
 learning_rate = 6e-3
+
+[train.shape]
+n_layer = 2
+n_head = 2
+n_embd = 128
+
+[train.schedule]
 min_learning_rate_ratio = 0.05
+
+[train.monitor]
 eval_interval = 200
+
+[train.checkpoint]
 checkpoint_interval = 200
 """
 
@@ -62,8 +70,8 @@ checkpoint_interval = 200
 def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] = ()) -> dict[str, Any]:
     """Run all stages into the folder `out`; raises RunFailed if a planted page doesn't end as expected.
 
-    `train` is the body of [train]. `modules` are the modules whose pages make up the web (default: the standard
-    library).
+    `train` is the body of [train], with its sections. `modules` are the modules whose pages make up the web (default:
+    the standard library).
     """
     started = time.monotonic()
     folder = Path(out).resolve()

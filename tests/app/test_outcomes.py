@@ -16,7 +16,7 @@ import pytest
 
 from webtext.app.config import classes_of_other_verbs, settings_classes
 from webtext.app.main import run
-from webtext.base.config import SECTIONS
+from webtext.base.config import SECTIONS, place, subsections
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.outcomes import UNSETTLED, unsettled
 from webtext.base.parts.partset import MANIFEST
@@ -217,7 +217,8 @@ def test_an_unknown_section_is_an_error_for_every_verb(
 
 def test_the_known_sections_are_those_of_all_verbs() -> None:
     known = settings_classes() | classes_of_other_verbs()
-    assert sorted(SECTIONS) == sorted(known)
+    inner = [place(name, subsection) for name, cls in known.items() for subsection in subsections(cls)]
+    assert sorted(SECTIONS) == sorted([*known, *inner])
     assert all(map(dataclasses.is_dataclass, known.values()))
 
 

@@ -27,14 +27,15 @@ remove = [{remove}]
 [tokenizer]
 vocab_size = 300
 [train]
-n_layer = 1
-n_head = 1
-n_embd = 16
 context = 16
 batch_size = 2
 steps = 2
 warmup_steps = 1
 device = "cpu"
+[train.shape]
+n_layer = 1
+n_head = 1
+n_embd = 16
 """
 
 

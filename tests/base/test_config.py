@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from webtext.base.config import (
+    all_settings,
+    changed,
     check_sections,
     from_table,
     load_config,
+    options,
     recipe_settings,
     section_of,
     setting,
@@ -40,7 +43,7 @@ def test_a_file_and_overrides_give_settings(tmp_path: Path) -> None:
     overrides = ["crawl.links.min_karma=7", "crawl.links.before=none", "crawl.links.obey=false"]
     config = load_config(str(path), overrides)
     check_sections(config, KNOWN)
-    made = from_table(Example, section_of(config, "crawl.links"), "crawl.links")
+    made = from_table(Example, section_of(config, "crawl.links", Example), "crawl.links")
     assert made == Example(min_karma=7, ratio=1.0, before=None, hosts=("a", "b"), obey=False)
 
 
@@ -52,7 +55,7 @@ def test_a_setting_may_take_a_word_in_place_of_a_number() -> None:
 def test_a_date_of_toml_is_the_string_that_a_moment_is_written_as() -> None:
     for written, read in (("2018-01-02", "2018-01-02"), ("2018-01-02T03:04:05Z", "2018-01-02T03:04:05+00:00")):
         settings = from_table(
-            Example, section_of(load_config(None, [f"example.before={written}"]), "example"), "example"
+            Example, section_of(load_config(None, [f"example.before={written}"]), "example", Example), "example"
         )
         assert settings.before == read
 
@@ -141,3 +144,58 @@ def test_several_values_are_toml_where_they_are_and_words_where_not() -> None:
     assert several_values("[0.7,0.3],[1]") == [[0.7, 0.3], [1]]
     assert several_values("true") == [True]
     assert several_values("") == []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    rate: float = setting(0.1, "rate")
+    slow: bool = setting(False, "slow", in_recipe=False)
+
+    def __post_init__(self) -> None:
+        if self.rate < 0:
+            raise ConfigError(f"rate is {self.rate}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    steps: int = setting(3, "steps")
+    optimizer: Inner = field(default_factory=Inner)
+
+
+def test_settings_of_subsections_have_tables_of_their_own_and_flat_names() -> None:
+    config = load_config(None, ["train.steps=5", "train.optimizer.rate=2"])
+    values = section_of(config, "train", Outer)
+    assert values == {"steps": 5, "rate": 2}
+    settings = from_table(Outer, values, "train")
+    assert settings == Outer(steps=5, optimizer=Inner(rate=2.0))
+    assert all_settings(settings) == {"steps": 5, "rate": 2.0, "slow": False}
+    assert recipe_settings(settings) == {"steps": 5, "rate": 2.0}
+    assert changed(settings, slow=True, steps=6) == Outer(steps=6, optimizer=Inner(rate=2.0, slow=True))
+    assert {name: option.subsection for name, option in options(Outer).items()} == {
+        "steps": "",
+        "rate": "optimizer",
+        "slow": "optimizer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "train.rate=2",
+            r"'rate' is in \[train\]\nit belongs to \[train.optimizer\]; --set train.optimizer.rate=VALUE",
+        ),
+        (
+            "train.optimizer.steps=2",
+            r"'steps' is in \[train.optimizer\]\nit belongs to \[train\]; --set train.steps=VALUE",
+        ),
+        ("train.optimizer.rat=2", r"unknown key 'rat' in \[train.optimizer\]\ndid you mean 'rate'\?"),
+        ("train.step=2", r"unknown key 'step' in \[train\]\ndid you mean 'steps'\?"),
+        ("train.optimizer=2", r"unknown key 'optimizer' in \[train\]"),
+        ("train.optimizer.rate=fast", r"\[train.optimizer\] rate = 'fast': expected a number"),
+        ("train.optimizer.rate=-1", "rate is -1"),
+    ],
+)
+def test_a_setting_in_the_wrong_table_is_an_error_that_names_the_right_one(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_sections(load_config(None, [override]), {"train": Outer})

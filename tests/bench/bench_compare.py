@@ -39,7 +39,7 @@ DOCUMENT_CHARACTERS = 4000
 HELD_OUT_EVERY = 20
 VOCAB_SIZE = 512
 SHARES = (0.02, 0.1, 0.5)
-SETTINGS = TrainSettings(
+SETTINGS = TrainSettings.of(
     n_layer=2, n_head=2, n_embd=64, context=64, batch_size=8, microbatch_size=8, warmup_steps=10, learning_rate=3e-3,
     eval_interval=None, checkpoint_interval=None, eval_windows=8, threads=1, device="cpu",
 )  # fmt: skip

@@ -15,7 +15,6 @@ import os
 import resource
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from corpora_made import EXPERIMENTS, Making
 from real_data import real_data
 
+from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -34,7 +34,7 @@ from webtext.train.experiments.settings import CompareSettings
 
 CHARACTERS_PER_TOKEN = 4
 """More than a token of a vocabulary of 2,048 has on average, so that the corpus is large enough for the budget."""
-SETTINGS = TrainSettings(
+SETTINGS = TrainSettings.of(
     n_layer=4, n_head=5, n_embd=320, context=256, batch_size=16, microbatch_size=16,
     optimizer="muon", learning_rate=4e-3, muon_learning_rate=8e-3,
     schedule="wsd", decay_ratio=0.4, min_learning_rate_ratio=0.0,
@@ -69,7 +69,7 @@ def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Co
     for note in made.notes:
         print(f"  {note}")
     steps = -(-budget // (SETTINGS.batch_size * SETTINGS.context))
-    settings = replace(
+    settings = changed(
         SETTINGS, warmup_steps=steps // 20, eval_interval=max(1, steps // 10), checkpoint_interval=max(1, steps // 4)
     )
     run.console = Console("human")

@@ -203,7 +203,8 @@ def print_inputs(machines: dict[str, Machine], seconds: float) -> None:
     """Print the inputs of the model."""
     settings, some = MODELS["measured"], machines["dp=2"]
     print(
-        f"{settings.n_layer} layers of {settings.n_embd}, {settings.batch_size} x {settings.context} tokens, float32: "
+        f"{settings.shape.n_layer} layers of {settings.shape.n_embd}, {settings.batch_size} x {settings.context} tokens, "
+        f"float32: "
         f"{seconds * 1000:,.0f} ms per step of one process while the other makes its own\n"
         f"measured: computing {some.flops / 1e9:,.1f} GFLOP/s, update {some.memory_bandwidth / 1e9:.1f} GB/s; gloo "
         + ", ".join(

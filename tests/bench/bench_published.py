@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from arguments import parser
 
+from webtext.base.config import changed
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.cost import Link, Machine, step_time
 from webtext.train.plan.layout import Layout
@@ -63,7 +64,7 @@ class Row:
 
     def setup(self) -> tuple[GPT2Config, TrainSettings, Layout]:
         """Return the model, the step's settings and the layout."""
-        settings = TrainSettings(
+        settings = TrainSettings.of(
             n_layer=self.n_layer, n_head=self.n_head, n_embd=self.n_embd, context=2048, batch_size=self.batch_size
         )
         shape = MeshShape.parse(self.mesh)
@@ -167,8 +168,8 @@ def print_table(title: str, rows: Sequence[Row], machine: Machine, peak: float) 
 
 def print_weak_scaling(small: Row, times: int, machine: Machine) -> None:
     """Print weak scaling: the same work per device on `times` as many devices, as replicas."""
-    shape = MeshShape.parse(small.mesh)
-    large = replace(small, mesh=str(replace(shape, dp=shape.dp * times)), batch_size=small.batch_size * times)
+    shape = MeshShape.parse(small.machine.mesh)
+    large = changed(small, mesh=str(replace(shape, dp=shape.dp * times)), batch_size=small.batch_size * times)
     ratio = predicted(small, machine)[0] / predicted(large, machine)[0]
     n, n_large = shape.size, shape.size * times
     print(f"{small.name}, {n:,} to {n_large:,} devices, {large.mesh}: weak scaling {ratio:.1%}, published 100 %")

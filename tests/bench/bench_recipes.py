@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_data import real_data
 
-from webtext.base.config import from_table, load_config, section_of
+from webtext.base.config import changed, from_table, load_config, section_of
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
@@ -94,12 +94,14 @@ def write_tokens(corpus: Path, folder: Path) -> None:
 
 def stretched(name: str, n_tokens: int) -> TrainSettings:
     """Return a recipe stretched to `n_tokens` (in complete steps), including its warm-up and batch ramp."""
-    recipe = from_table(TrainSettings, section_of(load_config(str(RECIPES / f"{name}.toml")), "train"), "train")
+    recipe = from_table(
+        TrainSettings, section_of(load_config(str(RECIPES / f"{name}.toml")), "train", TrainSettings), "train"
+    )
     factor = n_tokens / (sequences_before(recipe, recipe.steps) * recipe.context)
-    ramp = round(recipe.batch_ramp_steps * factor)
-    on_ramp = sequences_before(replace(recipe, batch_ramp_steps=ramp, steps=10**9), ramp)
+    ramp = round(recipe.schedule.batch_ramp_steps * factor)
+    on_ramp = sequences_before(changed(recipe, batch_ramp_steps=ramp, steps=10**9), ramp)
     steps = ramp + round((n_tokens / recipe.context - on_ramp) / recipe.batch_size)
-    return replace(
+    return changed(
         recipe,
         steps=steps,
         warmup_steps=round(recipe.warmup_steps * factor),
@@ -118,7 +120,7 @@ def sweep(work: Path, n_tokens: int, n_seeds: int) -> None:
     for rate in PLAIN_RATES:
         losses(work, PLAIN, replace(stretched(PLAIN, n_tokens), learning_rate=rate), n_seeds)
     for rate in FAST_RATES:
-        losses(work, FAST, replace(stretched(FAST, round(SHARE * n_tokens)), muon_learning_rate=rate), 1)
+        losses(work, FAST, changed(stretched(FAST, round(SHARE * n_tokens)), muon_learning_rate=rate), 1)
 
 
 def compare(work: Path, n_tokens: int, n_seeds: int) -> None:
@@ -133,7 +135,7 @@ def compare(work: Path, n_tokens: int, n_seeds: int) -> None:
 
 def losses(work: Path, recipe: str, settings: TrainSettings, n_seeds: int) -> list[float]:
     """Return the final losses in nats per token for seeds 0, 1, ...; print them with mean and standard deviation."""
-    rate, n_tokens = settings.muon_learning_rate or settings.learning_rate, tokens_of(settings)
+    rate, n_tokens = settings.optimizer.muon_learning_rate or settings.learning_rate, tokens_of(settings)
     found = []
     for seed in range(n_seeds):
         out = work / f"{recipe}-{n_tokens}-{rate:g}-{seed}"

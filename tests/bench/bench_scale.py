@@ -13,7 +13,6 @@ import argparse
 import os
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,6 +22,7 @@ from corpora_made import HELD_OUT_CHARACTERS, Making
 from corpora_texts import cut, texts_of
 from real_data import real_data
 
+from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -53,7 +53,7 @@ def main() -> None:
         started = cpu_seconds()
         making = Making(data, out / "made", CHARACTERS, Run.quiet(2))
         build = make_build(making)
-        settings = replace(
+        settings = changed(
             SETTINGS, context=128, batch_size=8, microbatch_size=8, eval_windows=128, eval_interval=None,
             checkpoint_interval=100, keep_checkpoints=1, keep_best=False,
         )  # fmt: skip

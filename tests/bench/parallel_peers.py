@@ -29,8 +29,8 @@ from webtext.train.settings import TrainSettings
 
 CPU, DTYPE = torch.device("cpu"), torch.float32
 MODELS = {
-    "measured": TrainSettings(n_layer=6, n_head=6, n_embd=384, context=128, batch_size=8, dtype="float32"),
-    "curve": TrainSettings(n_layer=4, n_head=4, n_embd=64, context=32, batch_size=8, dtype="float32"),
+    "measured": TrainSettings.of(n_layer=6, n_head=6, n_embd=384, context=128, batch_size=8, dtype="float32"),
+    "curve": TrainSettings.of(n_layer=4, n_head=4, n_embd=64, context=32, batch_size=8, dtype="float32"),
 }
 VOCAB_SIZES = {"measured": 4096, "curve": 256}
 MICROBATCHES = {"measured": 2, "curve": 2}

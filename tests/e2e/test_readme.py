@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from webtext.app.main import STAGES
+from webtext.base.config import options, place
+from webtext.train.settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -51,7 +53,9 @@ def smaller(command: list[str], port: int) -> list[str]:
         ("train", "run"): small,
     }
     sets = [f"crawl.fetch.{key}={value}" for key, value in fetch.items()] + ["tokenizer.vocab_size=600"]
-    sets += [f"train.{flag[2:].replace('-', '_')}={value}" for flag, value in zip(small[::2], small[1::2], strict=True)]
+    for flag, value in zip(small[::2], small[1::2], strict=True):
+        name = flag[2:].replace("-", "_")
+        sets.append(f"{place('train', options(TrainSettings)[name].subsection)}.{name}={value}")
     whole = [part for item in sets for part in ("--set", item)]
     if command[0] == "torchrun":
         command = ["torchrun", "--nproc-per-node", "2", *command[3:], *small]

@@ -31,7 +31,7 @@ walked slowly to|remembered|wrote a long letter about|never came back from|could
 the harbour|a stone bridge|the railway station|the market in the square|that quiet garden|the lighthouse
 because it had rained all day|before the winter came|and nobody knew why|when they were still children
 """
-MODEL = "n_layer=1 n_head=2 n_embd=32 context=64 batch_size=4 microbatch_size=4 steps=8 warmup_steps=2 threads=1"
+MODEL = "n-layer=1 n-head=2 n-embd=32 context=64 batch-size=4 microbatch-size=4 steps=8 warmup-steps=2 threads=1"
 
 
 def text(chance: random.Random, n_sentences: int) -> str:
@@ -73,7 +73,7 @@ def build(folder: Path) -> dict[str, Any]:
         "clean run pages.warc.gz --out .",
         "tokenizer train corpus --out tokenizer.json --vocab-size 600",
         "shards pack corpus --tokenizer tokenizer.json --out tokens",
-        "train run tokens --out model " + " ".join(f"--set train.{each}" for each in MODEL.split()),
+        "train run tokens --out model " + " ".join(f"--{each}" for each in MODEL.split()),
     ]
     with contextlib.chdir(folder):
         for command in commands:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from webtext.base.config import changed
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
@@ -26,7 +27,7 @@ TORCHRUN = [
 ]
 LOOPBACK = ["--local-addr", "127.0.0.1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
 SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16, "batch_size": 4, "microbatch_size": 2, "threads": 1}
-SETTINGS = TrainSettings(
+SETTINGS = TrainSettings.of(
     **SHAPE, steps=8, warmup_steps=2, checkpoint_interval=2, eval_interval=None, keep_checkpoints=None, dtype="float32"
 )
 FLAGS = (
@@ -92,10 +93,9 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def stopped(tokens: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of eight steps that stopped after six, with checkpoints of steps 2, 4 and 6."""
-    import dataclasses
 
     out = tmp_path_factory.mktemp("stopped") / "model"
-    train_model(tokens, str(out), dataclasses.replace(SETTINGS, stop_at_step=6), Run.quiet())
+    train_model(tokens, str(out), changed(SETTINGS, stop_at_step=6), Run.quiet())
     return out
 
 

@@ -43,20 +43,28 @@ vocab_size = {vocab_size}
 
 # Optimizer, rates and schedule are those of train/recipes/toy-cpu-fast.toml.
 [train]
-n_layer = {n_layer}
-n_head = {n_head}
-n_embd = {n_embd}
 context = {context}
 batch_size = {batch_size}
 microbatch_size = {batch_size}
 steps = {steps}
 warmup_steps = {warmup_steps}
-optimizer = "muon"
 learning_rate = 4e-3
+
+[train.shape]
+n_layer = {n_layer}
+n_head = {n_head}
+n_embd = {n_embd}
+
+[train.optimizer]
+optimizer = "muon"
 muon_learning_rate = 8e-3
+
+[train.schedule]
 schedule = "wsd"
 decay_ratio = 0.4
 min_learning_rate_ratio = 0.0
+
+[train.checkpoint]
 checkpoint_interval = {checkpoint_interval}
 keep_checkpoints = "none"
 

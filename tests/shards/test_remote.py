@@ -174,7 +174,7 @@ def test_a_set_at_a_url_trains_to_the_same_loss(folder: Path, server: RangeServe
     from webtext.train import train_model
     from webtext.train.settings import TrainSettings
 
-    settings = TrainSettings(n_layer=1, n_head=1, n_embd=8, context=16, batch_size=2, steps=3, warmup_steps=1)
+    settings = TrainSettings.of(n_layer=1, n_head=1, n_embd=8, context=16, batch_size=2, steps=3, warmup_steps=1)
     losses = [
         train_model(tokens, str(tmp_path / name), settings, Run.quiet(1)).loss
         for name, tokens in (("near", str(folder)), ("far", server.url))

@@ -91,7 +91,7 @@ def test_training_and_evaluation_over_a_url_fetch_no_whole_shard_and_measure_the
 
     monkeypatch.setattr(shard_tokens, "BLOCK_BYTES", 4096)
     folder = make_set(tmp_path / "set", 2, splits=("train", "validation"))
-    settings = TrainSettings(
+    settings = TrainSettings.of(
         n_layer=1,
         n_head=1,
         n_embd=8,

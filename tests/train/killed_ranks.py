@@ -14,12 +14,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import small_runs
 from small_runs import flags, on_ranks, rows, small
+
+from webtext.base.config import all_settings
 
 STEPS_A_KILL = 12
 """More than an attempt makes before its kill, so that the run does not end before the last one."""
@@ -75,7 +76,7 @@ def left(out: Path) -> dict[str, Any]:
 
 
 def train_undisturbed(tokens: str, folder: Path, how: dict[str, Any]) -> None:
-    run = json.dumps([(tokens, str(folder / "model"), asdict(small(**how)))])
+    run = json.dumps([(tokens, str(folder / "model"), all_settings(small(**how)))])
     ended = on_ranks(2, Path(small_runs.__file__), folder, run)
     assert [code for code, _ in ended] == [0, 0], ended
 

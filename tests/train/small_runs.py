@@ -25,7 +25,7 @@ SECONDS = 600.0  # a guard against hanging, not a measurement
 
 def small(**changes: Any) -> TrainSettings:
     """Settings of a step of four sequences of 16 tokens through one layer of 16."""
-    return TrainSettings(**{**SHAPE, "warmup_steps": 1, "threads": 1, **changes})
+    return TrainSettings.of(**{**SHAPE, "warmup_steps": 1, "threads": 1, **changes})
 
 
 def flags(**changes: Any) -> list[str]:
@@ -105,4 +105,4 @@ if __name__ == "__main__":  # on_ranks(n, Path(small_runs.__file__), folder, jso
     with joined_ranks() as (rank, n, _, (runs,)):
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
         for tokens, out, settings in json.loads(runs):
-            train(tokens, out, TrainSettings(**settings))
+            train(tokens, out, TrainSettings.of(**settings))

@@ -250,7 +250,7 @@ def test_a_config_or_a_tokenizer_for_another_model(
 ) -> None:
     before, remedy = contents(model), "choose another --out, or remove the folder"
     config = tmp_path / "build.toml"
-    config.write_text("[train]\nn_embd = 32\n")
+    config.write_text("[train.shape]\nn_embd = 32\n")
     flags = FLAGS[:4] + FLAGS[6:]  # without --n-embd
     other_shape = ["train", "run", tokens, "--out", str(model), "--config", str(config), *flags]
     fails(other_shape, 3, f"'{model}' was trained with other settings: n_embd is 32 here and 16", "use the same, or ")

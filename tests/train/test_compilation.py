@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import torch
 from small_runs import losses, small, train
 from torch import nn
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train import TrainSettings
 from webtext.train.model.compilation import compiles
@@ -33,7 +33,7 @@ def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(MachineError, match="there is no C\\+\\+ compiler"):
         compiles("on", CPU)
     with pytest.raises(ConfigError, match="compile is 'yes'"):
-        TrainSettings(compile="yes")
+        TrainSettings.of(compile="yes")
 
 
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
@@ -46,7 +46,7 @@ def test_compiled_blocks_lose_what_others_lose_and_are_compiled_once(
     torch.compiler.reset()
     before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
     for name in ("on", "off"):
-        train(tokens, tmp_path / name, replace(SETTINGS, compile=name))
+        train(tokens, tmp_path / name, changed(SETTINGS, compile=name))
     compiled, plain = losses(tmp_path / "on"), losses(tmp_path / "off")
     assert compiled == pytest.approx(plain, rel=1e-2)
     assert len(compiled) == 4 + 3

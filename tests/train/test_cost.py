@@ -14,6 +14,7 @@ from torch import distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from webtext.base.config import changed
 from webtext.train import GPT2
 from webtext.train.mesh import MeshShape
 from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
@@ -30,7 +31,7 @@ from webtext.train.plan.cost import (
 from webtext.train.plan.layout import Layout, layouts, meshes
 from webtext.train.settings import TrainSettings
 
-SETTINGS = TrainSettings(n_layer=8, n_head=8, n_embd=512, context=256, batch_size=64)
+SETTINGS = TrainSettings.of(n_layer=8, n_head=8, n_embd=512, context=256, batch_size=64)
 CONFIG = SETTINGS.config(1000)
 LINK = Link(bandwidth=1e9, latency=1e-6)
 MACHINE = Machine(
@@ -115,7 +116,7 @@ def test_a_split_block_sends_as_often_as_is_counted(how: str, n: int) -> None:
     distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
     try:
         for n_layer in (2, 3):
-            settings = TrainSettings(n_layer=n_layer, n_head=2, n_embd=16, context=16)
+            settings = TrainSettings.of(n_layer=n_layer, n_head=2, n_embd=16, context=16)
             model = GPT2(settings.config(250))
             model.activation_checkpointing = how
             split_tensors(model, MeshShape(tp=2).build("cpu")["tp"].get_group())
@@ -129,7 +130,7 @@ def test_a_split_block_sends_as_often_as_is_counted(how: str, n: int) -> None:
 
 def test_a_block_has_four_collectives_each_way() -> None:
     """Korthikanti et al. 2022, section 4.2.2. Half of 2 x 256 x 512 numbers of 2 bytes per rank: 262 us at 1 GB/s, and 1."""
-    more, fewer = (replace(SETTINGS, n_layer=n) for n in (8, 7))
+    more, fewer = (changed(SETTINGS, n_layer=n) for n in (8, 7))
     times = [step_time(s.config(1000), s, layout("tp=2"), MACHINE).tensor_parallel for s in (more, fewer)]
     assert times[0] - times[1] == pytest.approx(8 * 8 * (2 * 256 * 512 * 2 / 2 / 1e9 + 1e-6))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from small_runs import saved_bytes, small, talking, train
 
+from webtext.base.config import changed
 from webtext.base.errors import MachineError
 from webtext.train import train_model
 from webtext.train.run.determinism import deterministic
@@ -60,7 +60,7 @@ def test_on_a_cpu_it_changes_no_bit_and_a_resumed_run_reports_the_change(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("plain", "deterministic"):
-        train(tokens, tmp_path / name, replace(SETTINGS, deterministic=name != "plain"))
+        train(tokens, tmp_path / name, changed(SETTINGS, deterministic=name != "plain"))
     assert saved_bytes(tmp_path / "plain", 4) == saved_bytes(tmp_path / "deterministic", 4)
     for file in (tmp_path / "deterministic/checkpoints/step-000004").iterdir():
         file.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import checkpoint
 
+from webtext.base.config import changed
 from webtext.train import GPT2
 from webtext.train.mesh import MeshShape
 from webtext.train.model import cross_entropy
@@ -26,7 +26,7 @@ from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 TINY = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
-SMALL = TrainSettings(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
+SMALL = TrainSettings.of(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
 CONFIG = SMALL.config(1000)
 
 
@@ -46,7 +46,7 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
     """
     config = settings.config(61)
     model = GPT2(config)
-    model.activation_checkpointing = settings.activation_checkpointing
+    model.activation_checkpointing = settings.machine.activation_checkpointing
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     n_tokens = microbatch * settings.context
     kept: dict[int, tuple[int, Tensor]] = {}
@@ -60,14 +60,14 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
     dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16
     with cast_parameters(model, dtype), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         tokens_bt = torch.randint(61, (microbatch, settings.context))
-        model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.document_masks else None)
+        model.hidden(tokens_bt, documents_bt=documents_of(tokens_bt, 5) if settings.data.document_masks else None)
     return sum(n for n, _ in kept.values())
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("n_layer", [1, 3])
 def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str, n_layer: int) -> None:
-    settings = TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype)
+    settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype)
     config = settings.config(61)
     of_flash = (
         n_layer * 7 * 16 * 2 * 4 if dtype == "bfloat16" else 0
@@ -79,16 +79,16 @@ def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str
 @pytest.mark.parametrize("n_layer", [1, 3])
 def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
     """16 x 16 numbers in the run's dtype for each of seven sequences; with a mask torch's own kernel runs."""
-    settings = TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True)
+    settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True)
     config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
     assert activations_of(config, settings, 7) == kept_bytes(settings)
-    unmasked = activations_of(config, TrainSettings(**{**TINY, "n_layer": n_layer}, dtype=dtype), 7)
+    unmasked = activations_of(config, TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype), 7)
     assert activations_of(config, settings, 7) - unmasked == 7 * 16 * 16 * size
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str) -> None:
-    settings = TrainSettings(**TINY, dtype=dtype, activation_checkpointing="full")
+    settings = TrainSettings.of(**TINY, dtype=dtype, activation_checkpointing="full")
     config, n_tokens = settings.config(61), 7 * 16
     size = 2 if dtype == "bfloat16" else 4
     one_block = n_tokens * (2 * (size * 32 + 2 * size) + 14 * size * 32 + 4 * 2)
@@ -110,7 +110,7 @@ def test_selective_checkpointing_keeps_what_is_planned_for_a_block(
         keep(self, value)
 
     monkeypatch.setattr(checkpoint._VersionWrapper, "__init__", noted)
-    settings = TrainSettings(**TINY, dtype=dtype, document_masks=masks, activation_checkpointing="selective")
+    settings = TrainSettings.of(**TINY, dtype=dtype, document_masks=masks, activation_checkpointing="selective")
     config, n_tokens = settings.config(61), 7 * 16
     size = 2 if dtype == "bfloat16" else 4
     outside = kept_bytes(settings)
@@ -123,7 +123,7 @@ def test_selective_checkpointing_keeps_what_is_planned_for_a_block(
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
 def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(name: str) -> None:
-    settings = TrainSettings(**TINY, optimizer=name)
+    settings = TrainSettings.of(**TINY, optimizer=name)
     model = GPT2(settings.config(61))
     optimizer = make_optimizer(dict(model.named_parameters()), settings)
     model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
@@ -139,7 +139,7 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(n
 
 def test_the_plan_is_smaller_with_checkpointing_and_larger_with_float32() -> None:
     def activations(**change: Any) -> int:
-        settings = TrainSettings(model="345M", **change)
+        settings = TrainSettings.of(model="345M", **change)
         return activations_of(settings.config(50_257), settings, 8)
 
     assert activations(activation_checkpointing="full") < activations(activation_checkpointing="selective")
@@ -204,7 +204,7 @@ def test_the_tensors_of_a_split_model_are_those_that_are_planned(
     tp: int, n_layer: int, rank_of: Callable[[int], None]
 ) -> None:
     rank_of(tp)
-    settings = TrainSettings(n_layer=n_layer, n_head=4, n_embd=32, context=16, dtype="float32")
+    settings = TrainSettings.of(n_layer=n_layer, n_head=4, n_embd=32, context=16, dtype="float32")
     model = GPT2(settings.config(250))
     split_tensors(model, MeshShape(tp=tp).build("cpu")["tp"].get_group())
     weights = {own(p).untyped_storage().data_ptr() for p in model.parameters()}
@@ -228,7 +228,7 @@ def test_the_first_rank_of_1f1b_keeps_the_activations_of_as_many_microbatches_as
     pipeline = layout("pp=4")
     assert [pipeline.in_flight(rank) for rank in range(4)] == [4, 3, 2, 1]
     assert [pipeline.blocks(CONFIG, rank) for rank in range(4)] == [2, 2, 2, 2]
-    one = replace(SMALL, n_layer=2)
+    one = changed(SMALL, n_layer=2)
     received = 1 * 8 * 2 * 32 * 64 * 2  # gradients of 8 microbatches
     held = memory_of_layout(CONFIG, SMALL, pipeline)
     final_norm = 2 * 32 * (64 * 2 + 2 * 2)

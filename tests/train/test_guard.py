@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from small_runs import rows, saved_bytes, small, timeless, train
 from torch import Tensor
 
+from webtext.base.config import changed
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.train import TrainSettings
 from webtext.train.model.gpt2 import GPT2
@@ -47,11 +47,11 @@ def test_a_spike_is_above_the_mean_by_more_than_so_many_deviations(loss: float, 
 
 
 def test_without_a_threshold_or_enough_updates_only_non_finite_values_are_faults() -> None:
-    assert filled(replace(SETTINGS, spike_sigmas=None)).check(WINDOW + 1, 1e9, 1e9) is None
+    assert filled(changed(SETTINGS, spike_sigmas=None)).check(WINDOW + 1, 1e9, 1e9) is None
     assert filled(SETTINGS, MIN_UPDATES - 1).check(WINDOW, 1e9, 1e9) is None
     assert filled(SETTINGS, MIN_UPDATES).check(WINDOW, 1e9, 1e9) is not None
     for value in (math.nan, math.inf):
-        assert Guard(replace(SETTINGS, spike_sigmas=None)).check(1, value, 1.0) == f"the loss is {value}"
+        assert Guard(changed(SETTINGS, spike_sigmas=None)).check(1, value, 1.0) == f"the loss is {value}"
 
 
 def test_a_skipped_spike_does_not_change_the_limits() -> None:
@@ -134,7 +134,7 @@ def test_planted_faults_are_skipped_and_reported_and_the_model_still_learns(
 def test_a_skipped_step_leaves_parameters_and_moments_as_they_were(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = replace(SETTINGS, steps=12, checkpoint_interval=1, keep_checkpoints=None)
+    settings = changed(SETTINGS, steps=12, checkpoint_interval=1, keep_checkpoints=None)
     plant(monkeypatch, {12: math.inf})
     train(tokens, tmp_path / "model", settings)
     assert saved_bytes(tmp_path / "model", 11) == saved_bytes(tmp_path / "model", 12)
@@ -148,7 +148,7 @@ def test_a_planted_fault_stops_the_run_by_default_and_the_last_checkpoint_stays(
         read_late(monkeypatch)
     plant(monkeypatch, {30: math.nan})
     with pytest.raises(RunFailed, match=r"^step 30: the loss is nan\nlower learning_rate, .* on_spike = 'skip'"):
-        train(tokens, tmp_path / "model", replace(SETTINGS, on_spike="stop"))
+        train(tokens, tmp_path / "model", changed(SETTINGS, on_spike="stop"))
     assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000025"]
     assert rows(tmp_path / "model")[-1]["step"] == 29
 
@@ -158,7 +158,7 @@ def test_a_resumed_run_skips_what_the_undisturbed_one_skips(
 ) -> None:
     """It is stopped at step 38 and resumes from 30, and compares with the losses before."""
     plant(monkeypatch, {40: 100.0})
-    settings = replace(SETTINGS, checkpoint_interval=10)
+    settings = changed(SETTINGS, checkpoint_interval=10)
     train(tokens, tmp_path / "whole", settings)
     plant(monkeypatch, {40: 100.0})
 
@@ -195,7 +195,7 @@ def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """NaN at step 10, a spike at step 40, dropout on; then SIGTERM at step 18, which ends the run a step later."""
-    settings = replace(SETTINGS, dropout=0.1, eval_interval=12)
+    settings = changed(SETTINGS, dropout=0.1, eval_interval=12)
     plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "at once", settings)
     read_late(monkeypatch)

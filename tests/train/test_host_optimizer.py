@@ -26,7 +26,7 @@ def made_model() -> GPT2:
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("in_files", [False, True])
 def test_updates_and_states_are_those_of_one_optimizer(optimizer: str, in_files: bool, tmp_path: Path) -> None:
-    settings = TrainSettings(optimizer=optimizer, max_grad_norm=0.5, muon_learning_rate=2e-3)
+    settings = TrainSettings.of(optimizer=optimizer, max_grad_norm=0.5, muon_learning_rate=2e-3)
     whole, parted = made_model(), made_model()
     ours, theirs = dict(parted.named_parameters()), dict(whole.named_parameters())
     one = make_optimizer(theirs, settings)
@@ -39,9 +39,9 @@ def test_updates_and_states_are_those_of_one_optimizer(optimizer: str, in_files:
         norm, fault = gradient_norm(whole), torch.tensor(float(step == 2))  # the third step is skipped
         for chosen in (one, many.whole):
             set_learning_rate(chosen, settings, 1e-3 / (step + 1))
-        update(one, norm, settings.max_grad_norm, fault)
+        update(one, norm, settings.optimizer.max_grad_norm, fault)
         for layer in (1, -1, 0):
-            many.step(layer, settings.max_grad_norm, norm, fault)
+            many.step(layer, settings.optimizer.max_grad_norm, norm, fault)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     expected, found = optimizer_tensors(theirs, one), optimizer_tensors(ours, many.whole)
     assert found.keys() == expected.keys()

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webtext.base.config import changed
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.footprint import memory_of_layout
 from webtext.train.plan.layout import Layout, divisors, layouts, meshes
 from webtext.train.settings import TrainSettings
 
-SMALL = TrainSettings(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
+SMALL = TrainSettings.of(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
 CONFIG = SMALL.config(1000)
 
 
@@ -59,7 +60,7 @@ def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_
     ],
 )
 def test_a_mesh_that_a_run_would_reject_has_no_layouts(mesh: str, change: dict[str, Any]) -> None:
-    settings = replace(SMALL, **change)
+    settings = changed(SMALL, **change)
     assert list(layouts(settings.config(1000), settings, MeshShape.parse(mesh))) == []
     assert list(layouts(CONFIG, SMALL, MeshShape.parse("pp=4,tp=4")))
 
@@ -69,8 +70,8 @@ def test_checkpointing_that_is_set_is_kept() -> None:
         return {found.activation_checkpointing for found in layouts(CONFIG, settings, MeshShape(dp=2))}
 
     assert kinds(SMALL) == {"none", "selective", "full"}
-    assert kinds(replace(SMALL, activation_checkpointing="selective")) == {"selective", "full"}
-    assert kinds(replace(SMALL, activation_checkpointing="full")) == {"full"}
+    assert kinds(changed(SMALL, activation_checkpointing="selective")) == {"selective", "full"}
+    assert kinds(changed(SMALL, activation_checkpointing="full")) == {"full"}
 
 
 @given(st.integers(1, 2000))

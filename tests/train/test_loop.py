@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import pytest
 import torch
 from small_runs import flags, rows, saved_bytes, small, talking, timeless, train
 
+from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed, ShardCorrupt
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
@@ -69,7 +70,7 @@ RAMP: dict[str, Any] = {"batch_ramp_start": 2, "batch_ramp_steps": 5}
 
 def test_a_batch_ramp_counts_and_averages_what_each_step_saw(tokens: str, tmp_path: Path) -> None:
     """Steps of 2, 2, 2, 4, 4 and then 8 sequences: metrics and sampler count them."""
-    settings = replace(SETTINGS, **RAMP, steps=8, eval_interval=None, checkpoint_interval=None, learning_rate=1e-9)
+    settings = changed(SETTINGS, **RAMP, steps=8, eval_interval=None, checkpoint_interval=None, learning_rate=1e-9)
     result = train(tokens, tmp_path / "model", settings)
     steps = [row for row in rows(tmp_path / "model") if "loss" in row]
     assert [row["tokens"] // 32 for row in steps] == [2, 4, 6, 10, 14, 22, 30, 38]
@@ -83,7 +84,7 @@ def test_a_batch_ramp_counts_and_averages_what_each_step_saw(tokens: str, tmp_pa
 @pytest.mark.parametrize("ramp", [{}, {"batch_ramp_start": 4, "batch_ramp_steps": 5}])
 def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path, ramp: dict[str, Any]) -> None:
     """A step has the same eight sequences, whether two, four or all of them are on the device at once."""
-    settings = replace(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None, **ramp)
+    settings = changed(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None, **ramp)
     for size in (2, 8):
         train(tokens, tmp_path / str(size), replace(settings, microbatch_size=size))
     for one, other in zip(timeless(tmp_path / "2"), timeless(tmp_path / "8"), strict=True):
@@ -104,10 +105,11 @@ def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
     tokens: str, tmp_path: Path, how: dict[str, Any], run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:
     """Dropout is on, so that random numbers would show. Losses and the last checkpoint's bytes must be equal."""
-    settings = replace(SETTINGS, steps=48, dropout=0.1, eval_interval=6, checkpoint_interval=6, **how)
+    settings = changed(SETTINGS, steps=48, dropout=0.1, eval_interval=6, checkpoint_interval=6, **how)
     train(tokens, tmp_path / "undisturbed", settings)
     out = tmp_path / "killed"
-    chosen = {name: value for name, value in asdict(settings).items() if value != getattr(TrainSettings(), name)}
+    default = all_settings(TrainSettings())
+    chosen = {name: value for name, value in all_settings(settings).items() if value != default[name]}
     command = run_that_waits(45, ["train", "run", tokens, "--out", str(out), "--quiet", *flags(**chosen)])
     moments = sorted(random.Random(7).sample(range(8, 44), 2))
     for moment in moments:
@@ -132,7 +134,7 @@ def last_step(out: Path) -> int:
 def test_a_finished_run_is_skipped_and_settings_that_only_observe_it_may_change(finished: Finished) -> None:
     tokens, out, result = finished
     before = (out / "metrics.jsonl").read_bytes()
-    for settings in (SETTINGS, replace(SETTINGS, eval_interval=5, keep_checkpoints=None)):
+    for settings in (SETTINGS, changed(SETTINGS, eval_interval=5, keep_checkpoints=None)):
         assert train(tokens, out, settings) == replace(result, skipped=True)
     assert (out / "metrics.jsonl").read_bytes() == before
 
@@ -140,13 +142,13 @@ def test_a_finished_run_is_skipped_and_settings_that_only_observe_it_may_change(
 def test_a_run_that_stops_at_a_step_is_the_first_part_of_the_full_run(undisturbed: Finished, tmp_path: Path) -> None:
     """The schedule is that of 40 steps, so a resumed run ends like one that never stopped; step 16 is measured too."""
     tokens, out = undisturbed.tokens, tmp_path / "parts"
-    part = train(tokens, out, replace(SETTINGS, stop_at_step=16))
+    part = train(tokens, out, changed(SETTINGS, stop_at_step=16))
     assert (part.step, part.tokens, part.skipped) == (16, 16 * 8 * 32, False)
     held_out = [row for row in timeless(out) if "validation_loss" in row]
     assert held_out[-1] == {**held_out[-1], "step": 16, "validation_loss": part.validation_loss}
-    assert train(tokens, out, replace(SETTINGS, stop_at_step=16)).skipped
-    assert train(tokens, out, replace(SETTINGS, stop_at_step=9)).skipped, "it is past that step"
-    assert train(tokens, out, replace(SETTINGS, stop_at_step=1000)).step == 40
+    assert train(tokens, out, changed(SETTINGS, stop_at_step=16)).skipped
+    assert train(tokens, out, changed(SETTINGS, stop_at_step=9)).skipped, "it is past that step"
+    assert train(tokens, out, changed(SETTINGS, stop_at_step=1000)).step == 40
     assert [row for row in timeless(out) if row != held_out[-1]] == timeless(undisturbed.out)
     assert saved_bytes(out, 40) == saved_bytes(undisturbed.out, 40)
 
@@ -179,7 +181,7 @@ def test_changed_settings_are_named_with_the_remedy(
     undisturbed: Finished, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        train(undisturbed.tokens, undisturbed.out, replace(SETTINGS, **change))
+        train(undisturbed.tokens, undisturbed.out, changed(SETTINGS, **change))
     assert "choose another --out" in caught.value.lines[1]
 
 
@@ -212,12 +214,12 @@ def test_a_run_trains_without_a_validation_split(tmp_path: Path, make_token_set:
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_the_remedy(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match=r"step \d+: the (loss|gradient norm) is (nan|inf)\nlower learning_rate"):
-        train(tokens, tmp_path / "model", replace(SETTINGS, learning_rate=1e30, max_grad_norm=None))
+        train(tokens, tmp_path / "model", changed(SETTINGS, learning_rate=1e30, max_grad_norm=None))
 
 
 def test_a_held_out_loss_that_is_not_finite_ends_the_run_too(tokens: str, tmp_path: Path) -> None:
     """The step before it was normal: its loss is that of the weights before its update."""
-    wild = replace(SETTINGS, learning_rate=1e30, max_grad_norm=None, stop_at_step=1, warmup_steps=0)
+    wild = changed(SETTINGS, learning_rate=1e30, max_grad_norm=None, stop_at_step=1, warmup_steps=0)
     with pytest.raises(RunFailed, match=r"step 1: the held-out loss is (nan|inf)\nlower learning_rate"):
         train(tokens, tmp_path / "model", wild)
 

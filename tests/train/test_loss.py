@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards, document_numbers
@@ -26,7 +26,7 @@ from webtext.train.settings import EvalSettings
 
 EOT = 60
 CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=24, vocab_size=61, dropout=0.0)
-SETTINGS = TrainSettings(
+SETTINGS = TrainSettings.of(
     n_layer=1,
     n_head=2,
     n_embd=16,
@@ -84,7 +84,7 @@ def test_every_token_of_every_document_is_a_target_once_per_epoch(
     documents = [np.arange(start, stop) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
     shards = TokenShards(token_set_of(tmp_path / "tokens", documents, vocab_size=61))
     sampler = Sampler(shards, context=context, batch_size=1, crosses_documents=crosses_documents)
-    rules = WindowRules.of(replace(SETTINGS, crosses_documents=crosses_documents), EOT)
+    rules = WindowRules.of(changed(SETTINGS, crosses_documents=crosses_documents), EOT)
     targets: Counter[int] = Counter()
     for _ in range(sampler.n_windows):
         window_bt = torch.from_numpy(next(sampler))
@@ -199,7 +199,7 @@ def test_two_backward_passes_both_give_the_gradients_of_one() -> None:
 
 def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2) -> None:
     """Two microbatches with 2 and 11 targets: their shares make the mean over 13."""
-    settings = replace(SETTINGS, context=12, crosses_documents=False)
+    settings = changed(SETTINGS, context=12, crosses_documents=False)
     rules = WindowRules.of(settings, EOT)
     objective = TrainingLoss(model, rules)
     windows = [packed(2, *[1] * 11), packed(11, 1, 1)]
@@ -225,7 +225,7 @@ def test_a_run_learns_how_documents_begin(
     random = np.random.default_rng(0)
     documents = [np.insert(random.integers(8, EOT, 20), 0, 7) for _ in range(60)]
     tokens = token_set_of(tmp_path / "tokens", documents, vocab_size=61)
-    settings = replace(SETTINGS, steps=60, learning_rate=2e-2, **change)  # type: ignore[arg-type]
+    settings = changed(SETTINGS, steps=60, learning_rate=2e-2, **change)  # type: ignore[arg-type]
     train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
     with torch.no_grad():
         probability_v = load_model(tmp_path / "model")(torch.tensor([[EOT]]))[0, 0].softmax(-1)
@@ -240,7 +240,7 @@ def test_a_run_of_such_windows_is_the_same_for_any_microbatch(
     unequal numbers of targets, add up to the step's."""
     rows = []
     for size in (1, 8):
-        settings = replace(SETTINGS, microbatch_size=size, **change)  # type: ignore[arg-type]
+        settings = changed(SETTINGS, microbatch_size=size, **change)  # type: ignore[arg-type]
         train_model(tokens, str(tmp_path / str(size)), settings, Run.quiet())
         lines = (tmp_path / str(size) / "metrics.jsonl").read_text().splitlines()
         rows.append([(row["loss"], row["grad_norm"]) for row in map(json.loads, lines) if "loss" in row])
@@ -249,7 +249,7 @@ def test_a_run_of_such_windows_is_the_same_for_any_microbatch(
 
 
 def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) -> None:
-    settings = replace(SETTINGS, document_masks=True, eval_windows=None)
+    settings = changed(SETTINGS, document_masks=True, eval_windows=None)
     result = train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
     assert result.validation_loss is not None
     answer = evaluate_model(
@@ -265,4 +265,4 @@ def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) ->
 
 def test_masks_in_windows_of_one_document_are_rejected() -> None:
     with pytest.raises(ConfigError, match="each window has only one document"):
-        replace(SETTINGS, document_masks=True, crosses_documents=False)
+        changed(SETTINGS, document_masks=True, crosses_documents=False)

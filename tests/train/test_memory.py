@@ -43,7 +43,7 @@ def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
 
 
 def test_when_one_sequence_is_too_much_the_model_or_context_must_be_smaller() -> None:
-    least = TrainSettings(batch_size=24, microbatch_size=1, activation_checkpointing="full")
+    least = TrainSettings.of(batch_size=24, microbatch_size=1, activation_checkpointing="full")
     assert advice(least, World(0, 1, torch.device("cpu"))) == "choose a smaller model or context"
 
 
@@ -53,7 +53,7 @@ def test_a_run_that_does_not_fit_gets_a_warning(tokens: str, tmp_path: Path, mon
 
     monkeypatch.setattr(GPT2, "loss", loss)
     shape = {"n_layer": 1, "n_head": 1, "n_embd": 16, "context": 16}
-    settings = TrainSettings(**shape, batch_size=8, steps=2, warmup_steps=1, eval_interval=None)  # type: ignore[arg-type]
+    settings = TrainSettings.of(**shape, batch_size=8, steps=2, warmup_steps=1, eval_interval=None)  # type: ignore[arg-type]
     with pytest.raises(MachineError, match="choose microbatch_size = 4"):
         train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
     assert not (tmp_path / "model/checkpoints").exists()

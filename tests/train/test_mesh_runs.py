@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import small_runs
 from small_runs import on_ranks, rows, small, talking, train
 
+from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError
 from webtext.train import TrainSettings, train_model
 from webtext.train.mesh import MeshShape
@@ -28,13 +29,13 @@ RUN = tuple[str, Path, TrainSettings]
 
 def on_processes(n: int, folder: Path, runs: list[RUN]) -> None:
     """Make the runs one after another with n processes."""
-    given = json.dumps([(tokens, str(out), asdict(settings)) for tokens, out, settings in runs])
+    given = json.dumps([(tokens, str(out), all_settings(settings)) for tokens, out, settings in runs])
     ended = on_ranks(n, Path(small_runs.__file__), folder, given)
     assert [code for code, _ in ended] == [0] * n, "\n".join(error for _, error in ended)
 
 
 def until(step: int, mesh: str | None, **more: Any) -> TrainSettings:
-    return replace(SETTINGS, stop_at_step=step, mesh=mesh, **more)
+    return changed(SETTINGS, stop_at_step=step, mesh=mesh, **more)
 
 
 def losses(out: Path) -> dict[str, float]:
@@ -62,7 +63,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
     train(tokens, out, until(1, None, **OFFLOADED))
     chain = [until(2, "pp=2", pipeline_schedule="zbv"), until(3, "fsdp=2"), until(4, "tp=2"), until(5, "pp=2")]
     on_processes(2, tmp_path / "two", [(tokens, out, settings) for settings in chain])
-    train(tokens, out, replace(SETTINGS, **OFFLOADED))
+    train(tokens, out, changed(SETTINGS, **OFFLOADED))
     assert len(losses(out)) == 6 + 6 + 3
     assert losses(out) == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
     whole, moved = state(alone, 6), state(out, 6)
@@ -81,7 +82,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
 @pytest.mark.slow
 def test_offloaded_replicas_make_the_run_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     """With masks, and with padding that differs between replicas; each resumes from the other's checkpoint."""
-    pads = replace(SETTINGS, document_masks=False, crosses_documents=False)
+    pads = changed(SETTINGS, document_masks=False, crosses_documents=False)
     train(tokens, tmp_path / "pads alone", pads)
     replicas = [replace(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
     outs = [tmp_path / name for name in ("pads", "masks", "masks")]
@@ -115,7 +116,7 @@ def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path
                 train(tokens, out, settings)
 
     places = [*ALONE, *MESHES]
-    train(tokens, tmp_path / "alone", replace(SETTINGS, **how))
+    train(tokens, tmp_path / "alone", changed(SETTINGS, **how))
     make("first", [(place, run_of(place, 3)) for place in places])
     pairs = [(saved, place) for saved in places for place in places if saved != place]
     for saved, place in pairs:
@@ -129,7 +130,7 @@ def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path
 @pytest.mark.dist
 def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
     meshes = ("fsdp=2", "tp=2", "pp=2")
-    runs = [(tokens, tmp_path / mesh, replace(SETTINGS, mesh=mesh, compile="on")) for mesh in meshes]
+    runs = [(tokens, tmp_path / mesh, changed(SETTINGS, mesh=mesh, compile="on")) for mesh in meshes]
     on_processes(2, tmp_path / "two", runs)
     for _, out, _ in runs:
         assert state(out, 6)["environment"]["compiled"] is True
@@ -159,7 +160,7 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
 def test_a_run_that_a_mesh_cannot_train_is_rejected_before_anything_is_written(
     tokens: str, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    settings = replace(SETTINGS, **changes)
+    settings = changed(SETTINGS, **changes)
     for dry_run in (False, True):
         with pytest.raises(ConfigError) as caught:
             train_model(tokens, str(tmp_path / "model"), settings, talking("quiet", dry_run=dry_run))
@@ -168,17 +169,17 @@ def test_a_run_that_a_mesh_cannot_train_is_rejected_before_anything_is_written(
 
 
 def test_samples_during_training_are_rejected_if_no_process_has_the_complete_model() -> None:
-    settings = replace(SETTINGS, sample_interval=1, batch_ramp_start=None, batch_ramp_steps=0)
+    settings = changed(SETTINGS, sample_interval=1, batch_ramp_start=None, batch_ramp_steps=0)
     for mesh in ("pp=2", "fsdp=2", "tp=2"):
         with pytest.raises(
             ConfigError, match=f"sample_interval is 1, and no process of mesh '{mesh}' has the complete model"
         ):
-            check_trainable(settings.config(61), replace(settings, mesh=mesh), 2)
-    assert check_trainable(settings.config(61), replace(settings, mesh="dp=2"), 2) == MeshShape(dp=2)
+            check_trainable(settings.config(61), changed(settings, mesh=mesh), 2)
+    assert check_trainable(settings.config(61), changed(settings, mesh="dp=2"), 2) == MeshShape(dp=2)
 
 
 def test_a_mesh_that_is_not_one_is_rejected_by_the_settings() -> None:
     with pytest.raises(ConfigError, match="mesh 'pq=2' has an axis 'pq'"):
-        replace(SETTINGS, mesh="pq=2")
+        changed(SETTINGS, mesh="pq=2")
     with pytest.raises(ConfigError, match="pipeline_schedule is 'gpipe'"):
-        replace(SETTINGS, pipeline_schedule="gpipe")
+        changed(SETTINGS, pipeline_schedule="gpipe")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from small_runs import small, timeless, train
 
+from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train.offload.device_memory import check_offload
 from webtext.train.resilience.distributed import World
@@ -25,7 +26,7 @@ PLAIN = small(
     n_layer=3, n_head=2, context=32, microbatch_size=4, steps=6, warmup_steps=2, learning_rate=1e-2,
     eval_interval=3, eval_windows=8, checkpoint_interval=3, dtype="float32",
 )  # fmt: skip
-OFFLOADED = replace(PLAIN, offload="host", device_memory_gib=0.01)
+OFFLOADED = changed(PLAIN, offload="host", device_memory_gib=0.01)
 
 
 def last_tensors(out: Path) -> dict[str, torch.Tensor]:
@@ -63,9 +64,9 @@ def test_an_offloaded_run_is_the_plain_run(
     """To the bit, except for sums over a group's microbatches (the batch ramp), where the shared embedding's differ."""
     monkeypatch.setattr("webtext.train.run.guard.MIN_UPDATES", 4)
     folder = str(tmp_path / "rows")
-    train(tokens, tmp_path / "plain", replace(PLAIN, **changes))
-    train(tokens, tmp_path / "host", replace(OFFLOADED, **changes))
-    train(tokens, tmp_path / "files", replace(OFFLOADED, **changes, offload=folder))
+    train(tokens, tmp_path / "plain", changed(PLAIN, **changes))
+    train(tokens, tmp_path / "host", changed(OFFLOADED, **changes))
+    train(tokens, tmp_path / "files", changed(OFFLOADED, **changes, offload=folder))
     assert_same_runs(tmp_path / "files", tmp_path / "host")
     if "batch_ramp_start" not in changes:
         assert_same_runs(tmp_path / "host", tmp_path / "plain")
@@ -81,13 +82,13 @@ def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) ->
     train(tokens, tmp_path / "whole", replace(PLAIN, steps=9))
     steps = ((3, PLAIN), (6, OFFLOADED), (9, PLAIN))
     for stop, settings in steps:
-        train(tokens, tmp_path / "parts", replace(settings, steps=9, stop_at_step=stop))
+        train(tokens, tmp_path / "parts", changed(settings, steps=9, stop_at_step=stop))
     assert_same_runs(tmp_path / "parts", tmp_path / "whole")
 
 
 def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -> None:
-    settings = replace(OFFLOADED, offload=str(tmp_path / "rows"), steps=3000, checkpoint_interval=3)
-    run = json.dumps([(tokens, str(tmp_path / "killed"), asdict(settings))])
+    settings = changed(OFFLOADED, offload=str(tmp_path / "rows"), steps=3000, checkpoint_interval=3)
+    run = json.dumps([(tokens, str(tmp_path / "killed"), all_settings(settings))])
     child = subprocess.Popen([sys.executable, small_runs.__file__, "0", "1", str(tmp_path), run])
     while child.poll() is None and not list((tmp_path / "killed").glob("checkpoints/step-*")):
         time.sleep(0.05)
@@ -96,17 +97,17 @@ def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -
     assert list((tmp_path / "rows").iterdir()) == []
     reached = int(max((tmp_path / "killed/checkpoints").glob("step-*")).name.removeprefix("step-"))
     stop = reached + 3
-    train(tokens, tmp_path / "killed", replace(settings, stop_at_step=stop))
-    train(tokens, tmp_path / "whole", replace(settings, offload=None, device_memory_gib=None, stop_at_step=stop))
+    train(tokens, tmp_path / "killed", changed(settings, stop_at_step=stop))
+    train(tokens, tmp_path / "whole", changed(settings, offload=None, device_memory_gib=None, stop_at_step=stop))
     assert_same_runs(tmp_path / "killed", tmp_path / "whole")
 
 
 def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    in_file = replace(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
+    in_file = changed(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
     alone = World(0, 1, torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"the device is the CPU, whose memory is the host's\ngive device_memory_gib"):
-        check_offload(replace(OFFLOADED, device_memory_gib=None), alone)
+        check_offload(changed(OFFLOADED, device_memory_gib=None), alone)
     with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
         check_offload(in_file, alone)
     for changes, said in {
@@ -122,15 +123,15 @@ def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
         ("device_memory_gib", 0.0): "device_memory_gib is 0.0\nit must be above 0",
     }.items():
         with pytest.raises(ConfigError, match=said):
-            replace(OFFLOADED, **dict([changes]))
+            changed(OFFLOADED, **dict([changes]))
 
 
 def test_settings_are_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="give device_memory_gib"):
-        train(tokens, tmp_path / "model", replace(OFFLOADED, device_memory_gib=None))
+        train(tokens, tmp_path / "model", changed(OFFLOADED, device_memory_gib=None))
     assert not (tmp_path / "model").exists()
 
 
 def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(tokens: str, tmp_path: Path) -> None:
     with pytest.raises(MachineError, match=r"do not fit .*\nchoose microbatch_size = 2 or a larger device_memory_gib"):
-        train(tokens, tmp_path / "model", replace(OFFLOADED, device_memory_gib=1e-5))
+        train(tokens, tmp_path / "model", changed(OFFLOADED, device_memory_gib=1e-5))

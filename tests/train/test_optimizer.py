@@ -25,7 +25,7 @@ def updated(model: GPT2, optimizer: torch.optim.Optimizer, seed: int) -> None:
 def test_weights_decay_and_biases_and_gains_do_not() -> None:
     """One layer: 6 matrices and 2 embeddings; 6 biases and 3 norms of 2."""
     model = GPT2(TINY)
-    decayed, spared = make_optimizer(dict(model.named_parameters()), TrainSettings(weight_decay=0.3)).param_groups
+    decayed, spared = make_optimizer(dict(model.named_parameters()), TrainSettings.of(weight_decay=0.3)).param_groups
     assert (decayed["weight_decay"], len(decayed["params"])) == (0.3, 8)
     assert (spared["weight_decay"], len(spared["params"])) == (0.0, 12)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -34,7 +34,7 @@ def test_weights_decay_and_biases_and_gains_do_not() -> None:
 
 def test_muon_takes_the_hidden_matrices_and_adamw_all_else() -> None:
     model = GPT2(TINY)
-    optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings(optimizer="muon"))
+    optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings.of(optimizer="muon"))
     updated(model, optimizer, 1)
     kinds = {name: set(optimizer.state[p]) for name, p in model.named_parameters()}
     muon = {name for name, kind in kinds.items() if kind == {"momentum_buffer"}}
@@ -49,7 +49,7 @@ def test_muons_update_has_singular_values_near_one_and_the_size_of_adamws() -> N
     Newton-Schulz with Jordan's coefficients leaves singular values in about [0.7, 1.2]; those that start below a
     thousandth of the largest stay smaller, so the median and the largest are checked.
     """
-    settings = TrainSettings(optimizer="muon", weight_decay=0.0, learning_rate=1.0)
+    settings = TrainSettings.of(optimizer="muon", weight_decay=0.0, learning_rate=1.0)
     for rows, columns in ((64, 64), (256, 64), (64, 256)):
         layer = torch.nn.Linear(columns, rows, bias=False)
         before = layer.weight.detach().clone()
@@ -66,7 +66,7 @@ def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() 
     """Compared with the formula's recursion in float64: the step differs only by rounding to bfloat16."""
     torch.manual_seed(0)
     layer = torch.nn.Linear(48, 32, bias=False)
-    settings = TrainSettings(optimizer="muon", muon_learning_rate=0.01, weight_decay=0.1)
+    settings = TrainSettings.of(optimizer="muon", muon_learning_rate=0.01, weight_decay=0.1)
     optimizer = make_optimizer(dict(layer.named_parameters()), settings)
     set_learning_rate(optimizer, settings, settings.learning_rate)
     weight, momentum = layer.weight.detach().double(), torch.zeros(32, 48, dtype=torch.float64)
@@ -85,11 +85,11 @@ def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() 
 
 
 def test_muons_rate_keeps_its_ratio_to_adamws() -> None:
-    settings = TrainSettings(optimizer="muon", learning_rate=0.002, muon_learning_rate=0.01)
+    settings = TrainSettings.of(optimizer="muon", learning_rate=0.002, muon_learning_rate=0.01)
     optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), settings)
     set_learning_rate(optimizer, settings, 0.001)
     assert [group["lr"] for group in optimizer.param_groups] == [0.001, 0.001, pytest.approx(0.005)]
-    plain = TrainSettings(optimizer="muon", learning_rate=0.002)
+    plain = TrainSettings.of(optimizer="muon", learning_rate=0.002)
     optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), plain)
     set_learning_rate(optimizer, plain, 0.001)
     assert [group["lr"] for group in optimizer.param_groups] == [0.001] * 3
@@ -100,7 +100,7 @@ def test_a_restored_optimizer_makes_the_same_update(name: str) -> None:
     """Its tensors are filled by name, so groups in another order find theirs."""
     torch.manual_seed(5)
     model = GPT2(TINY)
-    settings = TrainSettings(optimizer=name)
+    settings = TrainSettings.of(optimizer=name)
     optimizer = make_optimizer(dict(model.named_parameters()), settings)
     updated(model, optimizer, 1)
     twin = GPT2(TINY)

@@ -18,7 +18,8 @@ from webtext.train.plan.plan import (
     plan_text,
     plan_training,
 )
-from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.plan.settings import PlanSettings
+from webtext.train.settings import TrainSettings
 
 SMALL = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
 
@@ -39,7 +40,7 @@ def test_time_and_cost_follow_from_the_speed_that_is_given() -> None:
 
 def test_a_batch_ramp_takes_fewer_tokens() -> None:
     """1,000 steps each of 64, 128 and 256 sequences, then 1,000 of 512: 960,000 sequences of 1,024 tokens."""
-    settings = TrainSettings(steps=4000, batch_ramp_start=64, batch_ramp_steps=3000)
+    settings = TrainSettings.of(steps=4000, batch_ramp_start=64, batch_ramp_steps=3000)
     plan = plan_training(settings, PlanSettings(processes=8))
     assert plan.tokens == 960_000 * 1024
     assert plan.flops == 960_000 * 1024 * flops_per_token(plan.config)
@@ -63,7 +64,7 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
 
 def test_a_mesh_that_is_set_is_planned() -> None:
     """Each of two pairs of shards takes 128 of 512 sequences; parameters are halved."""
-    settings = TrainSettings(mesh="dp=2,fsdp=2", microbatch_size=16)
+    settings = TrainSettings.of(mesh="dp=2,fsdp=2", microbatch_size=16)
     plan = plan_training(settings, PlanSettings(memory_gib=80.0))
     assert (plan.processes, plan.microbatch, plan.accumulation) == (4, 16, 8)
     whole = memory_on(plan.config, settings, MeshShape(), 16)
@@ -71,7 +72,7 @@ def test_a_mesh_that_is_set_is_planned() -> None:
     assert plan.max_microbatch == 128
     assert "processes: 4, each 8 x 16 sequences" in plan_text(plan)
     with pytest.raises(ConfigError, match="tp=5 does not divide n_head"):
-        plan_training(TrainSettings(mesh="tp=5"), PlanSettings())
+        plan_training(TrainSettings.of(mesh="tp=5"), PlanSettings())
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
 
 def test_an_offloaded_run_is_planned_by_its_host_memory_and_the_model_of_its_link() -> None:
     """16 bytes per parameter in float32, and each layer's input; the step by hand, where computing hides all copies."""
-    settings = TrainSettings(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")
+    settings = TrainSettings.of(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")
     answer = plan_training(settings, PlanSettings(vocab_size=128))
     n = 128 * 32 + 16 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
     text = plan_text(answer).splitlines()[-1]

@@ -14,13 +14,14 @@ from webtext.base.errors import ConfigError
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.footprint import GIB, memory_of_layout
 from webtext.train.plan.propose import USABLE_RATIO, Proposal, proposal_text, propose
-from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.plan.settings import PlanSettings
+from webtext.train.settings import TrainSettings
 
 MT_NLG = {"n_layer": 105, "n_head": 128, "n_embd": 20480, "context": 2048, "batch_size": 1920}
 
 
 def proposed(devices: int, memory_gib: float, plan: dict[str, Any] | None = None, **train: Any) -> Proposal:
-    settings = TrainSettings(**train)
+    settings = TrainSettings.of(**train)
     return propose(settings, PlanSettings(devices=devices, memory_gib=memory_gib, **(plan or {})))
 
 

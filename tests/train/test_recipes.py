@@ -19,7 +19,8 @@ from webtext.app.main import run
 from webtext.base.config import check_sections, from_table, load_config, section_of
 from webtext.train.metrics import METRICS
 from webtext.train.plan.plan import plan_training
-from webtext.train.settings import PlanSettings, TrainSettings
+from webtext.train.plan.settings import PlanSettings
+from webtext.train.settings import TrainSettings
 
 FOLDER = Path(webtext.train.settings.__file__).parent / "recipes"
 RECIPES = sorted(path.stem for path in FOLDER.glob("*.toml"))
@@ -29,8 +30,8 @@ GPU_MEMORY = 80 * 2**30
 def read(name: str) -> tuple[TrainSettings, PlanSettings]:
     config = load_config(str(FOLDER / f"{name}.toml"))
     check_sections(config, settings_classes() | classes_of_other_verbs())
-    plan = from_table(PlanSettings, section_of(config, "train.plan"), "train.plan")
-    return from_table(TrainSettings, section_of(config, "train"), "train"), plan
+    plan = from_table(PlanSettings, section_of(config, "train.plan", PlanSettings), "train.plan")
+    return from_table(TrainSettings, section_of(config, "train", TrainSettings), "train"), plan
 
 
 def test_there_is_one_for_a_toy_for_one_gpu_and_for_each_size_on_eight() -> None:
@@ -68,7 +69,7 @@ def test_a_fast_recipe_has_the_plain_ones_model_and_batch_and_065_of_its_tokens(
     assert ours.config == theirs.config
     assert ours.settings.batch_size == theirs.settings.batch_size
     assert 0.6 < ours.tokens / theirs.tokens <= 0.65
-    assert (ours.settings.optimizer, ours.settings.schedule) == ("muon", "wsd")
+    assert (ours.settings.optimizer.optimizer, ours.settings.schedule.schedule) == ("muon", "wsd")
     assert ours.settings.first_batch_size < ours.settings.batch_size
 
 

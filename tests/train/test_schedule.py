@@ -13,24 +13,24 @@ from webtext.train.settings import TrainSettings
 
 def test_the_rate_grows_linearly_and_falls_by_half_a_cosine() -> None:
     """Ten warm-up steps to 1; from step 10 to 110 it falls to 0.1; halfway, at 60, it is the mean, 0.55."""
-    settings = TrainSettings(learning_rate=1.0, warmup_steps=10, steps=111, min_learning_rate_ratio=0.1)
+    settings = TrainSettings.of(learning_rate=1.0, warmup_steps=10, steps=111, min_learning_rate_ratio=0.1)
     expected = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.0, 60: 0.55, 110: 0.1}
     assert {step: round(learning_rate(settings, step), 12) for step in expected} == expected
 
 
 def test_wsd_stays_at_the_highest_rate_and_falls_in_the_last_share_of_the_steps() -> None:
     """100 steps, 10 of warm-up. The last 16 fall from 1 to 0.1 by 1 - sqrt: after 4 by half, after 16 completely."""
-    settings = TrainSettings(
+    settings = TrainSettings.of(
         schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, min_learning_rate_ratio=0.1, decay_ratio=0.16
     )
     expected = {0: 0.1, 9: 1.0, 10: 1.0, 83: 1.0, 87: 0.55, 99: 0.1}
     assert {step: round(learning_rate(settings, step), 12) for step in expected} == expected
-    to_zero = TrainSettings(
+    to_zero = TrainSettings.of(
         schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, min_learning_rate_ratio=0.0, decay_ratio=0.16
     )
     expected = {83: 1.0, 87: 0.5, 98: round(1 - (15 / 16) ** 0.5, 12), 99: 0.0}
     assert {step: round(learning_rate(to_zero, step), 12) for step in expected} == expected
-    constant = TrainSettings(schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, decay_ratio=0.0)
+    constant = TrainSettings.of(schedule="wsd", learning_rate=1.0, warmup_steps=10, steps=100, decay_ratio=0.0)
     assert {learning_rate(constant, step) for step in range(10, 100)} == {1.0}
 
 
@@ -43,7 +43,7 @@ def test_wsd_stays_at_the_highest_rate_and_falls_in_the_last_share_of_the_steps(
 def test_it_never_rises_after_the_warm_up_nor_leaves_its_bounds(
     warmup: int, more: int, ratio: float, schedule: str
 ) -> None:
-    settings = TrainSettings(
+    settings = TrainSettings.of(
         schedule=schedule,
         learning_rate=2.0,
         warmup_steps=warmup,
@@ -60,7 +60,7 @@ def test_it_never_rises_after_the_warm_up_nor_leaves_its_bounds(
 
 def test_the_batch_doubles_and_each_size_has_equally_many_steps() -> None:
     """From 8 to 64 in 9 steps: three of 8, of 16 and of 32, then 64; 3 x (8 + 16 + 32) = 168 sequences before it."""
-    settings = TrainSettings(batch_size=64, batch_ramp_start=8, batch_ramp_steps=9, steps=20, warmup_steps=0)
+    settings = TrainSettings.of(batch_size=64, batch_ramp_start=8, batch_ramp_steps=9, steps=20, warmup_steps=0)
     assert [batch_size(settings, step) for step in range(11)] == [8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64]
     assert [sequences_before(settings, step) for step in (0, 1, 9, 20)] == [0, 8, 168, 168 + 11 * 64]
     plain = TrainSettings(batch_size=64, steps=20, warmup_steps=0)
@@ -73,7 +73,7 @@ def test_every_batch_is_full_microbatches_of_every_process(
     start: int, doublings: int, more: int, world_size: int
 ) -> None:
     n_steps = doublings + more
-    settings = TrainSettings(
+    settings = TrainSettings.of(
         batch_size=start << doublings,
         batch_ramp_start=start,
         batch_ramp_steps=n_steps,

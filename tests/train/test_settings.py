@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from webtext.base.config import SECTIONS, changed, options, recipe_settings, subsections
 from webtext.base.errors import ConfigError
+from webtext.base.parts.recipe import sha256_json
 from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, difference
 
 
@@ -25,7 +27,7 @@ from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, 
         ({"spike_sigmas": 0.0}, "spike_sigmas is 0.0"),
         ({"decay_ratio": 1.5}, "decay_ratio is 1.5\nit must be in [0, 1]"),
         ({"activation_checkpointing": "ful"}, "activation_checkpointing is 'ful'\ndid you mean 'full'?"),
-        ({"activation_checkpointing": True}, "activation_checkpointing is 'True'"),
+        ({"activation_checkpointing": True}, "[train.machine] activation_checkpointing = True: expected a string"),
         (
             {"activation_checkpointing": "selective", "compile": "on"},
             "activation_checkpointing is 'selective' and compile is 'on': a compiled block",
@@ -45,7 +47,7 @@ from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, 
 )
 def test_an_impossible_setting_is_named_with_its_bounds(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        TrainSettings(**change)
+        TrainSettings.of(**change)
     assert str(caught.value).startswith(message)
 
 
@@ -61,14 +63,14 @@ def test_the_default_step_is_half_a_million_tokens_on_any_number_of_processes() 
 
 def test_a_ramps_first_batch_decides_the_microbatch() -> None:
     """64 sequences on 8 processes are 8 each, so microbatches of 8, of which a full step has 8."""
-    settings = TrainSettings(batch_ramp_start=64, batch_ramp_steps=3000, microbatch_size=16)
+    settings = TrainSettings.of(batch_ramp_start=64, batch_ramp_steps=3000, microbatch_size=16)
     assert [settings.accumulation(n) for n in (1, 8)] == [(16, 32), (8, 8)]
     with pytest.raises(ConfigError, match="batch_ramp_start 64 does not divide into 48 processes"):
         settings.accumulation(48)
 
 
 def test_a_named_size_may_be_changed_in_part() -> None:
-    config = TrainSettings(model="345M", n_layer=6, context=128).config(5000)
+    config = TrainSettings.of(model="345M", n_layer=6, context=128).config(5000)
     assert (config.n_layer, config.n_head, config.n_embd, config.context, config.vocab_size) == (6, 16, 1024, 128, 5000)
 
 
@@ -101,3 +103,27 @@ def test_impossible_evaluations_are_rejected(make: Any) -> None:
 def test_impossible_samples_are_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         SampleSettings(**change)
+
+
+def test_recipes_are_flat_and_equal_to_those_of_runs_from_before_the_sections() -> None:
+    """The hashes are of the settings when they were all in one class, so that its runs resume."""
+    change = {"n_layer": 2, "n_head": 2, "n_embd": 32, "weights": (0.3, 0.7), "optimizer": "muon", "schedule": "wsd"}
+    change |= {"batch_ramp_start": 64, "batch_ramp_steps": 30, "max_grad_norm": None, "document_masks": True}
+    settings = TrainSettings.of(**change, mesh="dp=2", stop_at_step=7)
+    for each, recipe in (
+        (TrainSettings(), "b2a200e7023667d38323621d0489f8e2f0cffb00cf99aab36be5cc7a8211d2fc"),
+        (settings, "c6a44d96088ee6bfa78733955d767e1480136188672a88d98ade6666143f6630"),
+    ):
+        assert sha256_json(recipe_settings(each)) == recipe
+    assert changed(settings, n_layer=3, steps=900) == TrainSettings.of(
+        **change | {"n_layer": 3}, steps=900, mesh="dp=2", stop_at_step=7
+    )
+
+
+def test_train_itself_has_the_ten_settings_that_most_runs_set() -> None:
+    own = [name for name, option in options(TrainSettings).items() if not option.subsection]
+    assert own == [
+        *("model", "context", "steps", "batch_size", "microbatch_size", "learning_rate", "warmup_steps"),
+        *("seed", "dtype", "device"),
+    ]
+    assert {f"train.{name}" for name in subsections(TrainSettings)} <= set(SECTIONS)

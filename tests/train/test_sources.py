@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run as webtext
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings, train_model
 from webtext.train.data.sources import make_sampler, open_sources, source_uses
 
-SETTINGS = TrainSettings(
+SETTINGS = TrainSettings.of(
     n_layer=1,
     n_head=1,
     n_embd=16,
@@ -75,13 +76,13 @@ def test_each_set_supplies_its_share_and_the_passes_over_it_follow(two: list[str
     sampler = make_sampler(sources, SETTINGS, batch_size=8)
     given = [sampler.source_of(sample)[0] for sample in range(48)]
     assert (given.count(0), given.count(1)) == (36, 12)
-    by_size = source_uses(sources, replace(SETTINGS, weights=()), 6 * 8 * 16)
+    by_size = source_uses(sources, changed(SETTINGS, weights=()), 6 * 8 * 16)
     assert [use.share for use in by_size] == pytest.approx([0.75, 0.25], abs=0.01)
 
 
 def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None:
     """Documents of 81 tokens are cut into windows of 32 targets: three of each, the last one short."""
-    settings = replace(SETTINGS, context=32, crosses_documents=False, weights=())
+    settings = changed(SETTINGS, context=32, crosses_documents=False, weights=())
     (use,) = source_uses(open_sources(two[:1]), settings, 360 * 32)
     assert use.passes == pytest.approx(1)
 
@@ -95,7 +96,7 @@ def test_other_weights_sets_or_groups_than_the_checkpoints_are_rejected(two: lis
         ({"crosses_documents": False}, "crosses_documents is False here and True in the checkpoint"),
     ):
         with pytest.raises(InputError, match=message):
-            train_model(two, out, replace(SETTINGS, **change), Run.quiet())  # type: ignore[arg-type]
+            train_model(two, out, changed(SETTINGS, **change), Run.quiet())  # type: ignore[arg-type]
     with pytest.raises(InputError, match="was trained on other tokens"):
         train_model(two[::-1], out, SETTINGS, Run.quiet())
 
@@ -113,7 +114,7 @@ def test_an_impossible_mixture_is_rejected_before_anything_is_written(
         with pytest.raises(kind, match=message):
             train_model(names, str(tmp_path / "model"), settings, Run.quiet())
     with pytest.raises(ConfigError, match=r"weights is \(1.0, 0.0\)"):
-        replace(SETTINGS, weights=(1.0, 0.0))
+        changed(SETTINGS, weights=(1.0, 0.0))
     assert not (tmp_path / "model").exists()
 
 
@@ -133,22 +134,22 @@ def test_weights_come_from_the_command_line_or_from_the_config_file(
     two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "train.toml"
-    config.write_text("[train]\nweights = [1, 3]\n")
+    config.write_text("[train.data]\nweights = [1, 3]\n")
     for how, shares in (["--weights", "0.7,0.3"], [0.7, 0.3]), (["--config", str(config)], [0.25, 0.75]):
         assert webtext(["train", "plan", *two, *how, "--json"]) == 0
         answer = json.loads(capsys.readouterr().out)
         assert [source["share"] for source in answer["sources"]] == pytest.approx(shares, abs=1e-6)
     assert webtext(["train", "plan", *two, "--weights", "0.7;0.3"]) == 2
     assert "'0.7;0.3' is not a list of comma-separated numbers" in capsys.readouterr().err
-    config.write_text("[train]\nweights = 1\n")
+    config.write_text("[train.data]\nweights = 1\n")
     assert webtext(["train", "plan", *two, "--config", str(config)]) == 2
-    assert "[train] weights = 1: expected a list of numbers" in capsys.readouterr().err
+    assert "[train.data] weights = 1: expected a list of numbers" in capsys.readouterr().err
 
 
 def test_a_given_tokenizer_is_compared_even_without_sample_texts(tokens: str, tmp_path: Path) -> None:
     other = Tokenizer.train(["some text"], vocab_size=257, special_tokens=["<|endoftext|>"])
     other.save(tmp_path / "tokenizer.json")
-    settings = replace(SETTINGS, weights=())
+    settings = changed(SETTINGS, weights=())
     with pytest.raises(InputError, match="was packed with tokenizer aaaaaaaaaaaa"):
         train_model(tokens, str(tmp_path / "m"), settings, Run.quiet(), tokenizer=str(tmp_path / "tokenizer.json"))
     assert not (tmp_path / "m").exists()

@@ -70,9 +70,9 @@ def make_sampler(
         seed=settings.seed,
         rank=rank,
         world_size=world_size,
-        weights=settings.weights or None,
-        crosses_documents=settings.crosses_documents,
-        group_blocks=settings.group_blocks,
+        weights=settings.data.weights or None,
+        crosses_documents=settings.data.crosses_documents,
+        group_blocks=settings.data.group_blocks,
     )
 
 
@@ -84,7 +84,7 @@ def source_uses(sources: Sequence[Source], settings: TrainSettings, n_tokens: in
     uses = []
     for source, stream, part, n_samples in zip(sources, sampler.streams, parts, counts, strict=True):
         n_in_set = source.train.n_tokens
-        per_window = settings.context if settings.crosses_documents else n_in_set / stream.n_windows
+        per_window = settings.context if settings.data.crosses_documents else n_in_set / stream.n_windows
         passes = n_samples * per_window / n_in_set
         uses.append(SourceUse(source.name, n_in_set, source.validation.n_tokens, part / sum(parts), passes))
     return uses

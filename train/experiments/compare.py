@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
-from webtext.base.config import recipe_settings
+from webtext.base.config import changed, recipe_settings
 from webtext.base.errors import DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -208,8 +208,8 @@ def _trials(corpus: Corpus, before: Sequence[Corpus], settings: TrainSettings, s
     n_before = sum(each.train.hash == corpus.train.hash for each in before)
     first = settings.seed + n_before * seeds
     watched = -(-settings.steps // CURVE_POINTS)
-    interval = None if settings.eval_interval is None else min(settings.eval_interval, watched)
-    kept = replace(settings, keep_checkpoints=1, keep_best=False, eval_interval=interval)
+    interval = None if settings.monitor.eval_interval is None else min(settings.monitor.eval_interval, watched)
+    kept = changed(settings, keep_checkpoints=1, keep_best=False, eval_interval=interval)
     return [
         Trial(
             name=f"{corpus.name}, seed {seed}",

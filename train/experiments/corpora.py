@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from webtext.base.config import options
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
@@ -106,8 +107,8 @@ def share_tokenizer(corpora: Sequence[Corpus]) -> bool:
 def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: CompareSettings) -> list[Budget]:
     """Return the budget of each corpus. ConfigError if a run would make more than `max_passes` over its corpus."""
     for name in ("weights", "stop_at_step", "sample_interval"):
-        if getattr(settings, name):
-            raise ConfigError(f"{name} is {getattr(settings, name)}", "leave it out: a comparison does not support it")
+        if value := options(TrainSettings)[name].value(settings):
+            raise ConfigError(f"{name} is {value}", "leave it out: a comparison does not support it")
     n_tokens = compare.tokens or total_tokens(settings)
     n_bytes = n_tokens * corpora[0].bytes_per_token
     made = []
@@ -137,8 +138,8 @@ def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
     Warm-up and ramp keep their steps. ConfigError if the budget ends before them.
     """
     in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
-    steps = settings.batch_ramp_steps + -(-(n_tokens - in_ramp) // per_step)
-    if steps <= max(settings.warmup_steps, settings.batch_ramp_steps):
+    steps = settings.schedule.batch_ramp_steps + -(-(n_tokens - in_ramp) // per_step)
+    if steps <= max(settings.warmup_steps, settings.schedule.batch_ramp_steps):
         raise ConfigError(
             f"{n_tokens:,} tokens are {max(0, steps):,} steps of {per_step:,}, and the warm-up is {settings.warmup_steps:,}",
             "give more --tokens, fewer --warmup-steps, or a smaller --batch-size",
@@ -153,7 +154,7 @@ def _whole_steps(settings: TrainSettings, n_tokens: float) -> int:
 
 
 def _tokens_in_ramp(settings: TrainSettings) -> int:
-    return sequences_before(settings, settings.batch_ramp_steps) * settings.context
+    return sequences_before(settings, settings.schedule.batch_ramp_steps) * settings.context
 
 
 def _open(argument: str, tokenizer: str | None) -> Corpus:

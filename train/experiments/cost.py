@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from webtext.base.config import changed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.data.sources import open_sources
@@ -57,7 +58,7 @@ def cost_of(trials: Sequence[Trial], run: Run, how: ExperimentSettings, share: f
     tokens = [total_tokens(each.settings) for each in trials]
     flops = [n * flops_per_token(config) for n, config in zip(tokens, configs, strict=True)]
     disk = sum(
-        config.n_parameters * 4 * _CHECKPOINT_WORDS * ((trial.settings.keep_checkpoints or 1) + 1)
+        config.n_parameters * 4 * _CHECKPOINT_WORDS * ((trial.settings.checkpoint.keep_checkpoints or 1) + 1)
         for trial, config in zip(trials, configs, strict=True)
     )
     seconds = None
@@ -82,7 +83,7 @@ def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], ru
 
 
 def _short(trial: Trial, folder: str) -> Trial:
-    settings = replace(
+    settings = changed(
         trial.settings,
         batch_size=min(trial.settings.microbatch_size, trial.settings.first_batch_size),
         batch_ramp_start=None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
-from webtext.base.config import all_settings, from_table, setting_value, several_values
+from webtext.base.config import changed, options, setting_value, several_values
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.train.settings import TrainSettings
 
@@ -44,7 +44,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
     Values are parsed and checked like those of a config file. ConfigError for a bad value, for a setting that makes
     losses incomparable or changes no model, and for fewer than two candidates.
     """
-    known = {field.name: field for field in fields(TrainSettings)}
+    known = options(TrainSettings)
     columns: list[list[tuple[str, Any]]] = []
     for text in over:
         name, equals, listed = text.partition("=")
@@ -55,7 +55,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
             raise ConfigError(f"--over {text}: [train] has no '{name}'", did_you_mean(name, known))
         if name in _NOT_SWEPT:
             raise ConfigError(f"--over {text}: '{name}' cannot be swept", _NOT_SWEPT[name])
-        if not known[name].metadata["in_recipe"]:
+        if not known[name].field.metadata["in_recipe"]:
             raise ConfigError(f"--over {text}: '{name}' does not change the model", "sweep a setting that does")
         if any(column[0][0] == name for column in columns):
             raise ConfigError(f"--over {text}: '{name}' is swept twice", "give all its values at once")
@@ -69,7 +69,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
     points = list(itertools.product(*columns))
     if len(points) < 2:
         raise ConfigError("a sweep needs two candidates or more", "e.g. --lr 1e-3,2e-3,4e-3")
-    return [Candidate(point, _settings(dict(point), settings)) for point in points]
+    return [Candidate(point, changed(settings, **dict(point))) for point in points]
 
 
 def value_text(value: Any) -> str:
@@ -81,7 +81,3 @@ def value_text(value: Any) -> str:
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _settings(values: dict[str, Any], settings: TrainSettings) -> TrainSettings:
-    return from_table(TrainSettings, all_settings(settings) | values, "train")

@@ -35,7 +35,7 @@ def places_for(
         n = min(side_by_side or len(gpus), len(settings))
         return [Place({"CUDA_VISIBLE_DEVICES": gpu}) for gpu in islice(cycle(gpus), n)]
     cores = available_cores()
-    n = side_by_side or min(cores // max(each.threads or 1 for each in settings), _fit(settings, vocab_sizes))
+    n = side_by_side or min(cores // max(each.machine.threads or 1 for each in settings), _fit(settings, vocab_sizes))
     n = max(1, min(n, len(settings)))
     threads = str(max(1, cores // n))
     return [Place({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})] * n

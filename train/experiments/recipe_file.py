@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any
 
-from webtext.base.config import all_settings
+from webtext.base.config import options, place, subsections
 from webtext.train.settings import TrainSettings
 
 _OF_ONE_RUN = ("stop_at_step",)
@@ -19,15 +18,17 @@ def recipe_file(settings: TrainSettings, comment: Iterable[str]) -> str:
     It has every setting that can change the model, defaults too, so the file means the same after a default has
     changed. Other settings are written if they aren't the default, except `stop_at_step`.
     """
-    values = all_settings(settings)
     lines = [f"# {' '.join(line.split())}" for line in comment]
-    lines.append("[train]")
-    for field in fields(TrainSettings):
-        value = values[field.name]
-        is_default = getattr(settings, field.name) == field.default
-        if field.name not in _OF_ONE_RUN and (field.metadata["in_recipe"] or not is_default):
-            lines.append(f"{field.name} = {_toml(value)}")
-    return "\n".join(lines) + "\n"
+    known = options(TrainSettings)
+    for section in ("", *subsections(TrainSettings)):
+        rows = []
+        for name, option in known.items():
+            value = option.value(settings)
+            is_written = option.field.metadata["in_recipe"] or value != option.value(TrainSettings())
+            if option.subsection == section and name not in _OF_ONE_RUN and is_written:
+                rows.append(f"{name} = {_toml(value)}")
+        lines += [f"[{place('train', section)}]", *rows, ""] if rows else []
+    return "\n".join(lines)
 
 
 def _toml(value: Any) -> str:

@@ -218,7 +218,7 @@ def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -
     tokenizer = Tokenizer.load(tokenizer_path)
     source.validation.check_tokenizer(tokenizer)
     held = source.validation
-    windows = Windows(held.streams(), context=settings.context, stride=None, limit=settings.eval_windows)
+    windows = Windows(held.streams(), context=settings.context, stride=None, limit=settings.monitor.eval_windows)
     sizes = token_bytes(tokenizer)
     counts = [(len(after), int(sizes[after].sum())) for _, after in windows.pairs()]
     n_tokens, n_bytes = (sum(column) for column in zip(*counts, strict=True))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.train.experiments.fit import FEWEST
 from webtext.train.experiments.settings import ScaleSettings
@@ -30,7 +31,7 @@ class Size:
             raise ConfigError(
                 f"size {n_layer}x{n_embd} has no heads of {head_size}", "choose a width that --head-size divides"
             )
-        shape = replace(settings, n_layer=n_layer, n_embd=n_embd, n_head=n_embd // head_size)
+        shape = changed(settings, n_layer=n_layer, n_embd=n_embd, n_head=n_embd // head_size)
         config = shape.config(vocab_size)
         outside = (vocab_size + config.context) * n_embd
         return cls(config.n_parameters, f"{n_layer}x{n_embd}", n_layer, n_embd, config.n_parameters - outside)
@@ -76,13 +77,13 @@ def run_settings(
     The rule: `learning_rate` is the smallest size's, and others multiply it by (smallest width / width) **
     rate_exponent. Muon's rate, if it has its own, keeps its ratio to `learning_rate`.
     """
-    if settings.batch_ramp_start is not None:
+    if settings.schedule.batch_ramp_start is not None:
         raise ConfigError("batch_ramp_start is set", "scale compares runs of one batch size: leave it out")
     steps = max(2, math.ceil(tokens / (settings.batch_size * settings.context) - 1e-9))
     if rate is None:
         rate = settings.learning_rate * (smallest.n_embd / size.n_embd) ** scale.rate_exponent
-    muon = settings.muon_learning_rate
-    return replace(
+    muon = settings.optimizer.muon_learning_rate
+    return changed(
         settings,
         n_layer=size.n_layer,
         n_embd=size.n_embd,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webtext.base.config import recipe_settings
+from webtext.base.config import changed, recipe_settings
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -89,7 +89,7 @@ class Sweep:
         """Return the run of a candidate with one seed."""
         candidate = self.candidates[number]
         name = candidate.name if len(self.seeds) == 1 else f"{candidate.name}, seed {seed}"
-        settings = replace(candidate.settings, seed=seed, stop_at_step=None, sample_interval=None)
+        settings = changed(candidate.settings, seed=seed, stop_at_step=None, sample_interval=None)
         folder = str(Path(self.out) / "trials" / candidate.folder / f"seed-{seed}")
         return Trial(name=name, tokens=self.tokens, settings=settings, folder=folder)
 
@@ -137,7 +137,11 @@ def run_sweep(
     candidates = make_grid(over, settings)
     sources = open_sources(tokens)
     need_held_out(sources)
-    if len(sources) > 1 and not settings.weights and len({each.settings.crosses_documents for each in candidates}) > 1:
+    if (
+        len(sources) > 1
+        and not settings.data.weights
+        and len({each.settings.data.crosses_documents for each in candidates}) > 1
+    ):
         raise ConfigError(
             "'crosses_documents' is swept over several token sets, whose shares follow their windows",
             "the shares weight the held-out losses: set them with --weights",
@@ -202,7 +206,7 @@ def _plan(
     """Return what must be equal for trials to be comparable: all but the swept values and the seeds."""
     swept = [name for name, _ in candidates[0].values]
     fixed = {name: value for name, value in recipe_settings(settings).items() if name not in (*swept, "seed")}
-    measured = {"eval_windows": settings.eval_windows}
+    measured = {"eval_windows": settings.monitor.eval_windows}
     return {
         "swept": swept,
         "rungs": list(sweep.rungs),

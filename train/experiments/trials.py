@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError, RunFailed, WebtextError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -56,7 +57,7 @@ class Trial:
 
     def until(self, step: int | None) -> Trial:
         """Return the same trial, ending at a step of its schedule; None: at its end."""
-        return replace(self, settings=replace(self.settings, stop_at_step=step))
+        return replace(self, settings=changed(self.settings, stop_at_step=step))
 
     @property
     def log(self) -> Path:

@@ -45,7 +45,7 @@ class WindowRules:
     @classmethod
     def of(cls, settings: TrainSettings, eot_id: int) -> WindowRules:
         """Return the rules of a run on tokens with this end-of-text."""
-        return cls(settings.document_masks, not settings.crosses_documents, eot_id)
+        return cls(settings.data.document_masks, not settings.data.crosses_documents, eot_id)
 
     def documents(self, tokens_bt: Tensor) -> Tensor | None:
         """Return `documents_of` the input tokens, or None without document masks."""

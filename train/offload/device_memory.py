@@ -51,7 +51,7 @@ class CudaMemory:
 
 def device_memory(settings: TrainSettings, device: torch.device) -> DeviceMemory:
     """Return the memory that `settings` allow an offloaded run on `device`."""
-    given = settings.device_memory_gib
+    given = settings.machine.device_memory_gib
     capacity = None if given is None else int(given * GIB)
     if device.type == "cuda":
         return CudaMemory(device, capacity)
@@ -61,17 +61,17 @@ def device_memory(settings: TrainSettings, device: torch.device) -> DeviceMemory
 
 def check_offload(settings: TrainSettings, world: World) -> None:
     """Raise ConfigError or MachineError for settings that can't be offloaded, before anything is written."""
-    if settings.offload is None:
+    if settings.machine.offload is None:
         return
-    given = settings.device_memory_gib
+    given = settings.machine.device_memory_gib
     if world.device.type == "cpu" and given is None:
         raise ConfigError(
-            f"offload is '{settings.offload}' and the device is the CPU, whose memory is the host's",
+            f"offload is '{settings.machine.offload}' and the device is the CPU, whose memory is the host's",
             "give device_memory_gib, for an arena of that size instead of a GPU, or leave out offload",
         )
     if world.device.type == "cuda" and given is not None:
         total = int(torch.cuda.get_device_properties(world.device).total_memory)
         if given * GIB > total:
             raise MachineError(f"device_memory_gib is {given}, but the GPU has {total / GIB:.1f}", "give less")
-    if settings.offload_folder is not None:
-        HostMemory(folder=Path(settings.offload_folder)).zeros((1,), torch.float32)
+    if settings.machine.offload_folder is not None:
+        HostMemory(folder=Path(settings.machine.offload_folder)).zeros((1,), torch.float32)

@@ -40,7 +40,7 @@ class OffloadedEngine:
         self.model, self.rules, self.world, self.device = model, rules, world, world.device
         self.data_rank, self.n_data = world.rank, world.size
         device = world.device
-        self.folder = None if settings.offload_folder is None else Path(settings.offload_folder)
+        self.folder = None if settings.machine.offload_folder is None else Path(settings.machine.offload_folder)
         self.memory = device_memory(settings, device)
         link = CudaLink(device) if device.type == "cuda" else ThreadLink()
         self.offloaded = OffloadedModel(model, link, device, dtype=dtype, folder=self.folder, rules=rules)

@@ -43,21 +43,21 @@ def make_optimizer(parameters: Mapping[str, nn.Parameter], settings: TrainSettin
     """Return a run's optimizer for parameters, by their names. Call `set_learning_rate` before every step."""
     by_muon = {name for name, p in parameters.items() if p.dim() >= 2 and "embedding" not in name}
     hidden = [parameters[name] for name in parameters if name in by_muon]
-    rest = [p for name, p in parameters.items() if settings.optimizer == "adamw" or name not in by_muon]
+    rest = [p for name, p in parameters.items() if settings.optimizer.optimizer == "adamw" or name not in by_muon]
     groups = [
-        {"params": [p for p in rest if p.dim() >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in rest if p.dim() >= 2], "weight_decay": settings.optimizer.weight_decay},
         {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0},
     ]
-    betas = (settings.beta1, settings.beta2)
+    betas = (settings.optimizer.beta1, settings.optimizer.beta2)
     adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=betas, fused=True)
-    if settings.optimizer == "adamw" or not hidden:
+    if settings.optimizer.optimizer == "adamw" or not hidden:
         return adamw
     muon = torch.optim.Muon(
         hidden,
-        lr=settings.muon_learning_rate or settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        momentum=settings.muon_momentum,
-        ns_steps=settings.newton_schulz_steps,
+        lr=settings.optimizer.muon_learning_rate or settings.learning_rate,
+        weight_decay=settings.optimizer.weight_decay,
+        momentum=settings.optimizer.muon_momentum,
+        ns_steps=settings.optimizer.newton_schulz_steps,
         adjust_lr_fn="match_rms_adamw",
     )
     return Together(adamw, muon)
@@ -67,8 +67,8 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, settings: TrainSettings,
     """Set AdamW's learning rate to `rate`, and Muon's to the same share of its own highest rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
-        if "ns_steps" in group and settings.muon_learning_rate is not None:
-            group["lr"] = rate * (settings.muon_learning_rate / settings.learning_rate)
+        if "ns_steps" in group and settings.optimizer.muon_learning_rate is not None:
+            group["lr"] = rate * (settings.optimizer.muon_learning_rate / settings.learning_rate)
 
 
 def optimizer_tensors(

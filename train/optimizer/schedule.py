@@ -28,8 +28,8 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     """
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
-    height = _cosine(settings, step) if settings.schedule == "cosine" else _stable_then_decay(settings, step)
-    floor = settings.min_learning_rate_ratio
+    height = _cosine(settings, step) if settings.schedule.schedule == "cosine" else _stable_then_decay(settings, step)
+    floor = settings.schedule.min_learning_rate_ratio
     return settings.learning_rate * (floor + (1 - floor) * height)
 
 
@@ -40,16 +40,16 @@ def batch_size(settings: TrainSettings, step: int) -> int:
     >>> [batch_size(settings, step) for step in (0, 999, 1000, 2000, 3000, 19_999)]
     [64, 64, 128, 256, 512, 512]
     """
-    if step >= settings.batch_ramp_steps:
+    if step >= settings.schedule.batch_ramp_steps:
         return settings.batch_size
     n_sizes = (settings.batch_size // settings.first_batch_size).bit_length() - 1
-    return settings.first_batch_size << (step * n_sizes // settings.batch_ramp_steps)
+    return settings.first_batch_size << (step * n_sizes // settings.schedule.batch_ramp_steps)
 
 
 def sequences_before(settings: TrainSettings, step: int) -> int:
     """Return the number of sequences of all updates before `step`, which is the sampler's position."""
-    ramp = sum(batch_size(settings, i) for i in range(min(step, settings.batch_ramp_steps)))
-    return ramp + max(0, step - settings.batch_ramp_steps) * settings.batch_size
+    ramp = sum(batch_size(settings, i) for i in range(min(step, settings.schedule.batch_ramp_steps)))
+    return ramp + max(0, step - settings.schedule.batch_ramp_steps) * settings.batch_size
 
 
 def total_tokens(settings: TrainSettings) -> int:
@@ -63,6 +63,6 @@ def _cosine(settings: TrainSettings, step: int) -> float:
 
 
 def _stable_then_decay(settings: TrainSettings, step: int) -> float:
-    decay_steps = min(math.ceil(settings.steps * settings.decay_ratio), settings.steps - settings.warmup_steps)
+    decay_steps = min(math.ceil(settings.steps * settings.schedule.decay_ratio), settings.steps - settings.warmup_steps)
     done = step + 1 - (settings.steps - decay_steps)
     return 1.0 if done <= 0 else 1 - math.sqrt(min(1.0, done / decay_steps))

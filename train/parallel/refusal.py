@@ -14,29 +14,31 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
     ConfigError if the mesh doesn't divide the model or the batch, if a setting needs what no process of the mesh has,
     or if the mesh needs another number of processes.
     """
-    shape = settings.mesh_shape(n_processes)
+    shape = settings.machine.mesh_shape(n_processes)
     _check_tensor_parallel(config, shape)
-    stages = n_stages(settings.pipeline_schedule, shape.pp)
+    stages = n_stages(settings.machine.pipeline_schedule, shape.pp)
     if config.n_layer < stages:
         raise ConfigError(
             f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' with schedule "
-            f"'{settings.pipeline_schedule}'",
+            f"'{settings.machine.pipeline_schedule}'",
             "choose a smaller pp",
         )
     microbatch, _ = settings.accumulation(shape.n_data)
-    check_microbatches(settings.pipeline_schedule, settings.first_batch_size // (shape.n_data * microbatch), shape.pp)
-    if settings.sample_interval is not None and shape.size > shape.dp:
+    check_microbatches(
+        settings.machine.pipeline_schedule, settings.first_batch_size // (shape.n_data * microbatch), shape.pp
+    )
+    if settings.monitor.sample_interval is not None and shape.size > shape.dp:
         raise ConfigError(
-            f"sample_interval is {settings.sample_interval}, and no process of mesh '{shape}' has the complete model",
+            f"sample_interval is {settings.monitor.sample_interval}, and no process of mesh '{shape}' has the complete model",
             "leave it out, and draw from the checkpoints by 'webtext train sample'",
         )
-    if settings.optimizer == "muon" and shape.fsdp * shape.tp > 1:
+    if settings.optimizer.optimizer == "muon" and shape.fsdp * shape.tp > 1:
         raise ConfigError(
             f"optimizer is 'muon', which needs complete matrices, and mesh '{shape}' splits them",
             "choose adamw, or a mesh with only pp and dp",
         )
-    how = settings.activation_checkpointing
-    if how != "none" and shape.pp > 1 and settings.pipeline_schedule == "zbv":
+    how = settings.machine.activation_checkpointing
+    if how != "none" and shape.pp > 1 and settings.machine.pipeline_schedule == "zbv":
         raise ConfigError(  # torch recomputes for the inputs, and again for each layer's weights
             f"activation_checkpointing is '{how}', and 'zbv' would compute each block nine times more",
             "choose none, or pipeline_schedule 1f1b or interleaved",
@@ -44,7 +46,7 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
     if shape.size != n_processes:
         are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
         raise ConfigError(
-            f"mesh '{settings.mesh}' needs {shape.size} processes, but there {are}",
+            f"mesh '{settings.machine.mesh}' needs {shape.size} processes, but there {are}",
             f"start it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
         )
     return shape

@@ -55,8 +55,8 @@ def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, mic
         shape=shape,
         microbatch=microbatch,
         n_microbatches=settings.batch_size // (shape.n_data * microbatch),
-        schedule=settings.pipeline_schedule,
-        activation_checkpointing=settings.activation_checkpointing,
+        schedule=settings.machine.pipeline_schedule,
+        activation_checkpointing=settings.machine.activation_checkpointing,
     )
     return memory_of_layout(config, settings, layout)
 
@@ -83,7 +83,7 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     whole = ends + n_blocks * block
     mine = -(-whole // shape.fsdp)
     n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
-    moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer == "muon" else 0)
+    moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer.optimizer == "muon" else 0)
     gathered = whole if shape.pp > 1 else ends + min(2, n_blocks) * block
     is_whole = shape.fsdp == 1 or layout.n_microbatches > 1
     casts = (0 if is_float32 else BFLOAT16 * whole) if shape.fsdp == 1 else size * gathered
@@ -116,7 +116,7 @@ def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, ra
     kept, beside = block_activations(config, layout.activation_checkpointing, size, tp)
     is_first, is_last = layout.ends(rank)
     ends = (norm if is_last else 0) + (8 + (tp > 1) + width * dropout / tp if is_first else 0)  # ids; which are here
-    masks = size * settings.context if settings.document_masks else 0
+    masks = size * settings.context if settings.data.document_masks else 0
     return math.ceil(n_tokens * (layout.in_flight(rank) * (n_blocks * kept + ends + masks) + beside))
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.train.mesh import SCHEDULES, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.parallel.refusal import check_trainable
@@ -81,13 +82,13 @@ def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> It
     Kinds of checkpointing begin with the one in the settings, followed by those that keep less.
     """
     mesh = str(shape) if shape.size > 1 else None
-    kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.activation_checkpointing) :]
+    kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.machine.activation_checkpointing) :]
     for microbatch in divisors(settings.first_batch_size // shape.n_data):
         for schedule in SCHEDULES if shape.pp > 1 else SCHEDULES[:1]:
             for checkpointing in kinds:
-                chosen = replace(settings, mesh=mesh, microbatch_size=microbatch, pipeline_schedule=schedule)
+                chosen = changed(settings, mesh=mesh, microbatch_size=microbatch, pipeline_schedule=schedule)
                 try:
-                    check_trainable(config, replace(chosen, activation_checkpointing=checkpointing), shape.size)
+                    check_trainable(config, changed(chosen, activation_checkpointing=checkpointing), shape.size)
                 except ConfigError:
                     continue
                 yield Layout(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.train.checkpoint.checkpoint import find_checkpoint
@@ -23,7 +24,8 @@ from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.parallel.refusal import check_trainable
 from webtext.train.plan.footprint import GIB, Memory, memory_on
 from webtext.train.plan.layout import divisors
-from webtext.train.settings import ACTIVATION_CHECKPOINTING, PlanSettings, TrainSettings
+from webtext.train.plan.settings import PlanSettings
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class TrainPlan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan with bytes, FLOPs, tokens and seconds as plain numbers."""
         per_token = flops_per_token(self.config)
-        recomputed = recomputed_flops_per_token(self.config, self.settings.activation_checkpointing)
+        recomputed = recomputed_flops_per_token(self.config, self.settings.machine.activation_checkpointing)
         return {
             "model": {**dataclasses.asdict(self.config), "parameters": self.config.n_parameters},
             "processes": self.processes,
@@ -104,7 +106,7 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[
         vocab_size = opened[0].train.vocab_size
         sources = source_uses(opened, settings, total_tokens(settings))
     config = settings.config(vocab_size)
-    processes = plan.processes if settings.mesh is None else settings.mesh_shape(plan.processes).size
+    processes = plan.processes if settings.machine.mesh is None else settings.machine.mesh_shape(plan.processes).size
     shape = check_trainable(config, settings, processes)
     microbatch, accumulation = settings.accumulation(shape.n_data)
     memory_bytes = None if plan.memory_gib is None else int(plan.memory_gib * GIB)
@@ -126,7 +128,7 @@ def plan_training(settings: TrainSettings, plan: PlanSettings, tokens: Sequence[
 
 def max_microbatch(config: GPT2Config, settings: TrainSettings, processes: int, memory_bytes: int) -> int | None:
     """Return the largest microbatch that divides a process's share of the first batch and fits, or None."""
-    shape = settings.mesh_shape(processes)
+    shape = settings.machine.mesh_shape(processes)
     sizes = divisors(settings.first_batch_size // shape.n_data)
     fitting = (size for size in reversed(sizes) if memory_on(config, settings, shape, size).total <= memory_bytes)
     return next(fitting, None)
@@ -140,9 +142,11 @@ def checkpointing_that_fits(
     If none fits it is the one that keeps least. Returns None if there is nothing more to try.
     """
     least = None
-    for how in ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.activation_checkpointing) + 1 :]:
+    for how in ACTIVATION_CHECKPOINTING[
+        ACTIVATION_CHECKPOINTING.index(settings.machine.activation_checkpointing) + 1 :
+    ]:
         try:
-            chosen = replace(settings, activation_checkpointing=how)
+            chosen = changed(settings, activation_checkpointing=how)
             check_trainable(config, chosen, shape.size)
         except ConfigError:
             continue
@@ -180,7 +184,7 @@ def measured_speed(model_dir: Path) -> float:
 def plan_text(plan: TrainPlan) -> str:
     """Return a plan as aligned lines."""
     config, settings, memory = plan.config, plan.settings, plan.memory
-    ramp = f"{settings.first_batch_size:,} to " if settings.batch_ramp_steps else ""
+    ramp = f"{settings.first_batch_size:,} to " if settings.schedule.batch_ramp_steps else ""
     sizes = f"{ramp}{settings.batch_size:,}"
     lines = [
         shape_text(config),
@@ -195,13 +199,13 @@ def plan_text(plan: TrainPlan) -> str:
     if plan.memory_bytes is not None:
         lines.append(_fit_text(plan, plan.memory_bytes))
     lines.append(f"{flops_per_token(config) / 1e9:,.3f} GFLOP per token, {plan.flops:.3g} FLOP in total")
-    if recomputed := recomputed_flops_per_token(config, settings.activation_checkpointing):
+    if recomputed := recomputed_flops_per_token(config, settings.machine.activation_checkpointing):
         lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP per token recomputed")
     if plan.seconds is None or plan.speed is None:
         lines.append("time: unknown; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
     else:
         lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
-    if settings.offload is not None:
+    if settings.machine.offload is not None:
         rows_bytes = memory.parameters + memory.gradients + memory.optimizer + memory.cast_parameters
         speed = None if plan.speed is None else plan.speed / plan.processes
         lines.append(offload_text(config, settings, plan.processes, rows_bytes, speed, plan.host_bandwidth))
@@ -222,7 +226,7 @@ def _fit_text(plan: TrainPlan, memory_bytes: int) -> str:
     fits = "fits" if plan.memory.total <= memory_bytes else "does not fit"
     if plan.max_microbatch is None:
         most = "not even one sequence fits"
-        shape = plan.settings.mesh_shape(plan.processes)
+        shape = plan.settings.machine.mesh_shape(plan.processes)
         more = checkpointing_that_fits(plan.config, plan.settings, shape, 1, memory_bytes)
         try_it = f": try --activation-checkpointing {more}" if more else ""
         return f"  {fits} in {memory_bytes / GIB:.1f} GiB; {most}{try_it}"

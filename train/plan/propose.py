@@ -18,7 +18,8 @@ from webtext.train.plan.cost import Link, Machine, StepTime, step_time
 from webtext.train.plan.footprint import GIB, Memory, memory_of_layout
 from webtext.train.plan.layout import Layout, layouts, meshes
 from webtext.train.plan.plan import measured_speed, shape_text, time_text
-from webtext.train.settings import ACTIVATION_CHECKPOINTING, PlanSettings, TrainSettings
+from webtext.train.plan.settings import PlanSettings
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
 from webtext.train.shape import GPT2Config
 
 USABLE_RATIO = 0.9

@@ -77,7 +77,7 @@ class Engine(Protocol):
 
 def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
     """Return the engine for `model`, which has no values yet: this process trains all of it, or a part of it."""
-    if settings.offload is not None:
+    if settings.machine.offload is not None:
         from webtext.train.offload.engine import OffloadedEngine
 
         return OffloadedEngine(model, settings, rules, world, dtype)
@@ -86,7 +86,7 @@ def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world:
         return WholeModel(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
-    shape, schedule = settings.mesh_shape(world.size), settings.pipeline_schedule
+    shape, schedule = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule
     return ParallelModel(
         model,
         shape,

@@ -30,8 +30,8 @@ class Guard:
     """Judges each step's update. With `state_dict` a resumed run judges as if it had not stopped."""
 
     def __init__(self, settings: TrainSettings) -> None:
-        self.skips = settings.on_spike == "skip"
-        self.sigmas = settings.spike_sigmas
+        self.skips = settings.optimizer.on_spike == "skip"
+        self.sigmas = settings.optimizer.spike_sigmas
         self.in_a_row = 0
         self._updates: deque[tuple[int, float, float]] = deque(maxlen=WINDOW + 1)
 

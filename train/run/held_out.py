@@ -18,7 +18,7 @@ class HeldOut:
         self._parts: dict[str, int] = {}
         for source, part in zip(sources, parts, strict=True):
             held = source.validation
-            context, limit = settings.context, settings.eval_windows
+            context, limit = settings.context, settings.monitor.eval_windows
             windows = Windows(held.streams(), context=context, stride=None, limit=limit)
             if len(windows):
                 self._windows[source.name], self._parts[source.name] = windows, part

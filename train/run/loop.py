@@ -105,7 +105,10 @@ def train_model(
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
     recipe = make_recipe(settings, sources)
-    with deterministic(settings.deterministic), join_world(settings.device, settings.hang_timeout) as world:
+    with (
+        deterministic(settings.machine.deterministic),
+        join_world(settings.device, settings.monitor.hang_timeout) as world,
+    ):
         check_offload(settings, world)
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
@@ -193,10 +196,10 @@ def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Ch
 def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:
     """Load the tokenizer at `path`. Raises InputError if a source was packed with another."""
     if path is None:
-        if settings.sample_interval is None:
+        if settings.monitor.sample_interval is None:
             return None
         raise ConfigError(
-            f"sample_interval is {settings.sample_interval}, but no tokenizer is given", "add --tokenizer FILE"
+            f"sample_interval is {settings.monitor.sample_interval}, but no tokenizer is given", "add --tokenizer FILE"
         )
     tokenizer = Tokenizer.load(path)
     for source in sources:

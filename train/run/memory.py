@@ -26,7 +26,7 @@ def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
+        microbatch, _ = settings.accumulation(settings.machine.mesh_shape(world.size).n_data)
         advice = _advice(config, settings, world, microbatch - 1)
         raise MachineError(
             f"microbatches of {microbatch} sequences do not fit the device's memory",
@@ -53,9 +53,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World, console: Console) -> None:
     """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
-    if settings.offload is not None:
+    if settings.machine.offload is not None:
         return  # it adapts to the device, or fails before the first step
-    microbatch, _ = settings.accumulation(settings.mesh_shape(world.size).n_data)
+    microbatch, _ = settings.accumulation(settings.machine.mesh_shape(world.size).n_data)
     needed, n_bytes = _needed_bytes(config, settings, world, microbatch), memory_bytes(world)
     if needed > n_bytes:
         console.warn(
@@ -66,7 +66,7 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
 
 def _needed_bytes(config: GPT2Config, settings: TrainSettings, world: World, microbatch: int) -> int:
     """Return the estimated bytes of the fullest process of the run."""
-    return memory_on(config, settings, settings.mesh_shape(world.size), microbatch).total
+    return memory_on(config, settings, settings.machine.mesh_shape(world.size), microbatch).total
 
 
 def memory_bytes(world: World) -> int:
@@ -79,16 +79,16 @@ def memory_bytes(world: World) -> int:
 
 def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
     """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
-    share = settings.first_batch_size // settings.mesh_shape(world.size).n_data
+    share = settings.first_batch_size // settings.machine.mesh_shape(world.size).n_data
     smaller = [size for size in divisors(share) if size <= most]
-    if settings.offload is None:  # otherwise the device never has the entire model
+    if settings.machine.offload is None:  # otherwise the device never has the entire model
         while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
             smaller.pop()
     choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
-    if settings.offload is not None:
+    if settings.machine.offload is not None:
         choices.append("a larger device_memory_gib")
     else:
-        shape = settings.mesh_shape(world.size)
+        shape = settings.machine.mesh_shape(world.size)
         microbatch, _ = settings.accumulation(shape.n_data)
         how = checkpointing_that_fits(config, settings, shape, microbatch, memory_bytes(world))
         choices += [f"activation_checkpointing = '{how}'"] if how else []

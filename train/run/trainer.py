@@ -74,17 +74,17 @@ class Trainer:
         console: Console,
         tokenizer: Any = None,
     ) -> None:
-        if settings.threads is not None:
-            torch.set_num_threads(settings.threads)
+        if settings.machine.threads is not None:
+            torch.set_num_threads(settings.machine.threads)
         if world.device.type == "cpu":
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
         self.world, self.console, self.tokenizer = world, console, tokenizer
         with torch.device("meta"):  # the engine allocates this process's part
             model = GPT2(settings.config(sources[0].train.vocab_size))
-        model.activation_checkpointing = settings.activation_checkpointing
-        as_given = settings.offload is not None or settings.activation_checkpointing == "selective"
-        self.is_compiled = not as_given and compiles(settings.compile, world.device)
+        model.activation_checkpointing = settings.machine.activation_checkpointing
+        as_given = settings.machine.offload is not None or settings.machine.activation_checkpointing == "selective"
+        self.is_compiled = not as_given and compiles(settings.machine.compile, world.device)
         if self.is_compiled:
             compile_blocks(model.blocks)
         self._is_warm = not self.is_compiled
@@ -108,7 +108,7 @@ class Trainer:
         """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
         self._queued: deque[_Queued] = deque()
         self.meter = Meter(self.config, world, self.dtype)
-        self._own_times = OwnTimes(world, self.engine.stages.values() if settings.straggler_interval else ())
+        self._own_times = OwnTimes(world, self.engine.stages.values() if settings.monitor.straggler_interval else ())
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume where `checkpoint` was written."""
@@ -134,10 +134,10 @@ class Trainer:
             self._metrics = stack.enter_context(log if self.world.is_main else contextlib.nullcontext())
             self._termination = stack.enter_context(Termination.noticed())
             self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
-            keep, keep_best = settings.keep_checkpoints, settings.keep_best
+            keep, keep_best = settings.checkpoint.keep_checkpoints, settings.checkpoint.keep_best
             self._saver = stack.enter_context(
                 CheckpointSaver(
-                    self.model_dir, self.world, keep=keep, keep_best=keep_best, copies=settings.offload is None
+                    self.model_dir, self.world, keep=keep, keep_best=keep_best, copies=settings.machine.offload is None
                 )
             )
             progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
@@ -160,13 +160,13 @@ class Trainer:
 
     def _do_what_is_due(self) -> None:
         settings = self.settings
-        if settings.straggler_interval and self.step % settings.straggler_interval == 0:
+        if settings.monitor.straggler_interval and self.step % settings.monitor.straggler_interval == 0:
             self._compare_processes()
-        if self._is_due(settings.eval_interval):
+        if self._is_due(settings.monitor.eval_interval):
             self._evaluate()
-        if settings.sample_interval is not None and self._is_due(settings.sample_interval):
+        if settings.monitor.sample_interval is not None and self._is_due(settings.monitor.sample_interval):
             self._sample()
-        if self._is_due(settings.checkpoint_interval) or self._must_end:
+        if self._is_due(settings.checkpoint.checkpoint_interval) or self._must_end:
             self._save()
         if self._must_end and self.step < settings.last_step:
             raise Interrupted(
@@ -176,7 +176,16 @@ class Trainer:
 
     def _is_any_due(self) -> bool:
         settings = self.settings
-        return any(map(self._is_due, (settings.eval_interval, settings.sample_interval, settings.checkpoint_interval)))
+        return any(
+            map(
+                self._is_due,
+                (
+                    settings.monitor.eval_interval,
+                    settings.monitor.sample_interval,
+                    settings.checkpoint.checkpoint_interval,
+                ),
+            )
+        )
 
     def _is_due(self, interval: int | None) -> bool:
         return self.step == self.settings.last_step or (interval is not None and self.step % interval == 0)
@@ -198,7 +207,7 @@ class Trainer:
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
         self._saver.wait_until_staged()
         set_learning_rate(self.optimizer, settings, rate)
-        self.engine.update(self.optimizer, settings.max_grad_norm, norm, fault)
+        self.engine.update(self.optimizer, settings.optimizer.max_grad_norm, norm, fault)
         self.step += 1
         n_tokens = n_sequences * settings.context
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
@@ -321,12 +330,12 @@ class Trainer:
             **self._mesh(),
             "threads": torch.get_num_threads(),
             "compiled": self.is_compiled,
-            "deterministic": self.settings.deterministic,
-            **({} if self.settings.offload is None else {"offload": self.settings.offload}),
+            "deterministic": self.settings.machine.deterministic,
+            **({} if self.settings.machine.offload is None else {"offload": self.settings.machine.offload}),
         }
 
     def _mesh(self) -> dict[str, str]:
-        shape, schedule = self.settings.mesh_shape(self.world.size), self.settings.pipeline_schedule
+        shape, schedule = self.settings.machine.mesh_shape(self.world.size), self.settings.machine.pipeline_schedule
         return {"mesh": str(shape), **({"pipeline_schedule": schedule} if shape.pp > 1 else {})}
 
     def _announce(self) -> None:
@@ -335,7 +344,7 @@ class Trainer:
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
-            f"{where['device']}, {settings.mesh_shape(self.world.size).processes}"
+            f"{where['device']}, {settings.machine.mesh_shape(self.world.size).processes}"
         )
 
     def _log(self, row: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from browser import shown
 from small_runs import SECONDS, flags, talking
 
 from webtext.app.main import run
+from webtext.base.config import changed
 from webtext.base.errors import DryRun
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
@@ -51,7 +52,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
 ) -> None:
     news = tmp_path / "news.txt"
     news.write_text("the old dog sees the small cat near the river. " * 20)
-    settings = replace(settings, steps=20, eval_interval=10, seed=100, checkpoint_interval=None)
+    settings = changed(settings, steps=20, eval_interval=10, seed=100, checkpoint_interval=None)
     names = [f"plain={sentences}", f"again={sentences}", f"letters={letters}"]
     found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, talking(), evaluation=[str(news)])
     said = capsys.readouterr().err

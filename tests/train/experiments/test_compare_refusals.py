@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
 from webtext.base.run import Run
 from webtext.train import TrainSettings
@@ -82,7 +83,7 @@ def test_a_budget_within_the_warm_up_and_unsupported_settings(
     assert "200 tokens are 2 steps of 128, and the warm-up is 2" in refused(
         both, ConfigError, how=replace(COMPARE, tokens=200)
     )
-    assert "stop_at_step is 3\nleave it out" in refused(both, ConfigError, settings=replace(settings, stop_at_step=3))
+    assert "stop_at_step is 3\nleave it out" in refused(both, ConfigError, settings=changed(settings, stop_at_step=3))
 
 
 def test_no_document_that_all_hold_out(sentences: str, make_build: Callable[..., str], refused: Refused) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from webtext.base.config import changed
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.experiments import cost as module
@@ -20,8 +20,11 @@ from webtext.train.plan.plan import flops_per_token
 @pytest.fixture
 def trials(tokens: str, settings: TrainSettings) -> list[Trial]:
     """Two trials of twelve steps, the second with twice the layers."""
-    large = replace(settings, n_layer=4)
-    return [Trial(name=f"{s.n_layer}", tokens=(tokens,), settings=s, folder=f"{s.n_layer}") for s in (settings, large)]
+    large = changed(settings, n_layer=4)
+    return [
+        Trial(name=f"{s.shape.n_layer}", tokens=(tokens,), settings=s, folder=f"{s.shape.n_layer}")
+        for s in (settings, large)
+    ]
 
 
 def test_everything_is_counted_and_the_largest_are_timed(trials: list[Trial], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,15 @@ def test_all_combinations_are_made_in_order_each_with_its_settings() -> None:
         "learning_rate=2.0, optimizer=adamw",
         "learning_rate=2.0, optimizer=muon",
     ]
-    assert grid[3].settings == TrainSettings(learning_rate=2.0, optimizer="muon")
+    assert grid[3].settings == TrainSettings.of(learning_rate=2.0, optimizer="muon")
     assert grid[1].folder == "learning_rate=0.001,optimizer=muon"
 
 
 def test_values_are_those_of_a_config_file() -> None:
-    assert [each.settings.max_grad_norm for each in make_grid(["max-grad-norm=none,0.5"], SETTINGS)] == [None, 0.5]
+    assert [each.settings.optimizer.max_grad_norm for each in make_grid(["max-grad-norm=none,0.5"], SETTINGS)] == [
+        None,
+        0.5,
+    ]
 
 
 @pytest.mark.parametrize(

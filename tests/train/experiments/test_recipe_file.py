@@ -16,15 +16,15 @@ def read(text: str, folder: Path) -> TrainSettings:
     (folder / "recipe.toml").write_text(text)
     config = load_config(str(folder / "recipe.toml"))
     check_sections(config, settings_classes() | classes_of_other_verbs())
-    return from_table(TrainSettings, section_of(config, "train"), "train")
+    return from_table(TrainSettings, section_of(config, "train", TrainSettings), "train")
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         TrainSettings(),
-        TrainSettings(learning_rate=1e-5, weights=(0.7, 0.3), max_grad_norm=None, device="cpu", optimizer="muon"),
-        TrainSettings(
+        TrainSettings.of(learning_rate=1e-5, weights=(0.7, 0.3), max_grad_norm=None, device="cpu", optimizer="muon"),
+        TrainSettings.of(
             n_layer=2, n_head=2, n_embd=32, group_blocks=None, document_masks=True, eval_interval=None, threads=1
         ),
     ],
@@ -34,7 +34,7 @@ def test_a_recipe_is_read_back_as_the_settings_it_was_written_from(settings: Tra
 
 
 def test_defaults_that_decide_the_model_are_written_and_an_early_stop_is_not() -> None:
-    text = recipe_file(TrainSettings(stop_at_step=7), [])
+    text = recipe_file(TrainSettings.of(stop_at_step=7), [])
     assert "beta2 = 0.95\n" in text
     assert "stop_at_step" not in text
     assert "keep_checkpoints" not in text

@@ -13,6 +13,7 @@ import pytest
 from small_runs import talking
 
 from webtext.app.main import run
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
@@ -30,7 +31,7 @@ SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "ch
 @pytest.fixture
 def settings(settings: TrainSettings) -> TrainSettings:
     """Settings of runs that are saved only at the end."""
-    return replace(settings, checkpoint_interval=None)
+    return changed(settings, checkpoint_interval=None)
 
 
 pytestmark = pytest.mark.usefixtures("made")
@@ -153,7 +154,7 @@ def test_runs_that_try_rates_with_all_tokens_are_the_runs_that_are_fitted(
 def test_a_rate_whose_run_failed_is_not_taken_and_no_size_goes_without(
     tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
-    wild = replace(settings, max_grad_norm=None)
+    wild = changed(settings, max_grad_norm=None)
     scale = ScaleSettings(**SMALL, tokens=512, learning_rates=(1e-2, 1e30), tuning_ratio=0.5)
     found = run_scale(tokens, str(tmp_path), wild, scale, Run.quiet())
     assert [row.tried[1] for row in found.tables[0].rows] == [(1e30, None)] * 3

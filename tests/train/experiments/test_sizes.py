@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.sizes import Size, budgets, family, run_settings
@@ -24,7 +25,7 @@ def test_sizes_are_sorted_and_the_next_one_is_a_step_beyond() -> None:
     assert [size.name for size in sizes] == ["2x64", "3x96", "4x128"]
     assert check is not None
     assert check.name == "5x160"
-    config = replace(SETTINGS, n_layer=5, n_embd=160, n_head=5).config(61)
+    config = changed(SETTINGS, n_layer=5, n_embd=160, n_head=5).config(61)
     assert check.parameters == config.n_parameters
     assert check.in_blocks == config.n_parameters - (61 + 32) * 160
     assert of(check=None)[1] is None
@@ -57,9 +58,9 @@ def test_the_rate_falls_with_the_width_and_steps_cover_the_tokens() -> None:
     assert small.learning_rate == 1e-2
     assert large.learning_rate == pytest.approx(5e-3)
     assert (small.steps, small.warmup_steps) == (100, 10)
-    muon = replace(SETTINGS, muon_learning_rate=3e-2)
+    muon = changed(SETTINGS, muon_learning_rate=3e-2)
     tuned = run_settings(replace(sizes[0], n_embd=256), sizes[0], 12_800, muon, scale, 2e-2)
-    assert (tuned.learning_rate, tuned.muon_learning_rate) == (2e-2, pytest.approx(6e-2)), (
+    assert (tuned.learning_rate, tuned.optimizer.muon_learning_rate) == (2e-2, pytest.approx(6e-2)), (
         "a given rate does not follow the rule"
     )
     assert run_settings(sizes[0], sizes[0], 12_801, SETTINGS, scale).steps == 101

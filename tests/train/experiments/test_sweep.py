@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from browser import shown
 from small_runs import losses, talking
 
 from webtext.app.main import run
-from webtext.base.config import from_table, load_config, section_of
+from webtext.base.config import changed, from_table, load_config, section_of
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings
@@ -30,7 +29,7 @@ from webtext.train.experiments.trials import TrialResult, run_trials
 @pytest.fixture
 def settings(settings: TrainSettings) -> TrainSettings:
     """Settings of four steps, saved only at stops."""
-    return replace(settings, steps=4, warmup_steps=1, checkpoint_interval=None)
+    return changed(settings, steps=4, warmup_steps=1, checkpoint_interval=None)
 
 
 RATES = "learning_rate=1e-4,1e-2,3e-2"
@@ -96,13 +95,13 @@ def test_the_folder_of_another_sweep_is_rejected(tokens: str, tmp_path: Path, se
     with pytest.raises(ConfigError, match="a sweep with swept"):
         sweep_of(tokens, out, settings, ["weight_decay=0,0.1"], rungs=(1.0,))
     with pytest.raises(ConfigError, match="n_layer is 1 here and 2 there"):
-        sweep_of(tokens, out, replace(settings, n_layer=1), rungs=(1.0,))
+        sweep_of(tokens, out, changed(settings, n_layer=1), rungs=(1.0,))
 
 
 def test_a_candidate_whose_loss_is_not_finite_has_lost_and_is_not_tried_again(
     tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
-    wild = replace(settings, max_grad_norm=None)
+    wild = changed(settings, max_grad_norm=None)
     found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
     assert found.rungs[0].losses[2] == (None,)
     assert 2 not in found.rungs[1].losses
@@ -140,7 +139,7 @@ def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets
     over, how = ["crosses_documents=true,false"], SweepSettings(rungs=(1.0,), estimate=False)
     with pytest.raises(ConfigError, match="'crosses_documents' is swept over several"):
         run_sweep(sets, over, str(tmp_path / "sweep"), settings, how, Run.quiet())
-    weighed = replace(settings, weights=(0.5, 0.5))
+    weighed = changed(settings, weights=(0.5, 0.5))
     assert run_sweep(sets, over, str(tmp_path / "sweep"), weighed, how, Run.quiet()).loss > 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
@@ -76,7 +77,7 @@ def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_if_allowed
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     good, bad = trials_of(tokens, tmp_path, settings)
-    bad = replace(bad, settings=replace(bad.settings, learning_rate=1e30, max_grad_norm=None))
+    bad = replace(bad, settings=changed(bad.settings, learning_rate=1e30, max_grad_norm=None))
     with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
         run_trials([good, bad], Run.quiet(), side_by_side=1)
     assert run_trials([good], Run.quiet())[0].result is not None
@@ -121,7 +122,7 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     """Runs too long to end by themselves, without checkpoints before the end: only SIGTERM makes them save."""
     import pickle
 
-    endless = replace(settings, steps=1_000_000, checkpoint_interval=None, stop_at_step=None)
+    endless = changed(settings, steps=1_000_000, checkpoint_interval=None, stop_at_step=None)
     trials = trials_of(tokens, tmp_path, endless, seeds=2 if number == signal.SIGTERM else 1)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     parent = subprocess.Popen(
