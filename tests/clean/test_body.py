@@ -20,6 +20,9 @@ from webtext.clean.text.clean_text import clean_text
 SETTINGS = ExtractSettings()
 EACH = [ExtractSettings(extractor=name) for name in EXTRACTORS]
 each_extractor = pytest.mark.parametrize("settings", EACH, ids=EXTRACTORS)
+slow_by_resiliparse = pytest.mark.parametrize(
+    "settings", [SETTINGS, pytest.param(EACH[1], marks=pytest.mark.slow)], ids=EXTRACTORS
+)
 LEAST_F1 = {"trafilatura": 0.90, "resiliparse": 0.83}
 PARAGRAPH = "<p>The harbour of the old town was built of granite, and people still walk there in the evening.</p>"
 
@@ -114,7 +117,7 @@ HOSTILE = {
 
 
 @pytest.mark.usefixtures("linear_time")
-@each_extractor
+@slow_by_resiliparse
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_html_is_rejected_with_a_reason_before_it_costs_time(
     name: str, settings: ExtractSettings, monkeypatch: pytest.MonkeyPatch
@@ -159,7 +162,7 @@ HARMLESS = {
 
 
 @pytest.mark.usefixtures("linear_time")
-@each_extractor
+@slow_by_resiliparse
 @pytest.mark.parametrize("name", HARMLESS)
 def test_odd_html_gives_a_valid_text_or_a_reason_in_bounded_time(name: str, settings: ExtractSettings) -> None:
     result = extract_body(HARMLESS[name], "text/html", settings)

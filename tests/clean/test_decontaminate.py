@@ -72,7 +72,7 @@ texts = st.lists(
 
 
 @same_unicode
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     st.lists(texts.map(" ".join) | st.text(max_size=60), max_size=4),
     st.lists(texts.map(" ".join) | texts.map("".join) | st.text(max_size=60), max_size=4),
@@ -107,14 +107,14 @@ def test_texts_without_enough_words_share_nothing(text: bytes) -> None:
     assert find(table, text) == [[]]
 
 
-def test_ten_megabytes_of_one_word_are_one_word_and_of_one_letter_words_many() -> None:
+def test_megabytes_of_one_word_are_one_word_and_of_one_letter_words_many() -> None:
     table = _ngrams.Table(2)
-    long = b"x" * 10_000_000
+    long = b"x" * 2_000_000
     assert table.add(b"before " + long).tolist() == [0]
     assert find(table, b"Before  " + long, b"before " + long + b"y", b"before " + long[1:]) == [[0], [], []]
     many = _ngrams.Table(13)
-    assert set(many.add(b"a " * 5_000_000).tolist()) == {0}
-    assert len(find(many, b"A-" * 5_000_000)[0]) == 5_000_000 - 12
+    assert set(many.add(b"a " * 1_000_000).tolist()) == {0}
+    assert len(find(many, b"A-" * 1_000_000)[0]) == 1_000_000 - 12
 
 
 def test_wrong_arguments_are_rejected() -> None:
@@ -353,11 +353,11 @@ def test_the_verb_prints_the_table_and_json(
 
 
 def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path, run: Run, shared_data: Path) -> None:
-    """20 passages in upper case inside 200 technical documents: these 20 examples and no other share 13 words."""
+    """20 passages in upper case inside 60 technical documents: these 20 examples and no other share 13 words."""
     lambada = shared_data / "eval" / "lambada" / "lambada_test.jsonl"
     passages = [json.loads(line)["text"] for line in lambada.read_text("utf-8").splitlines()]
     with lzma.open(shared_data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
-        texts = [json.loads(line)["text"] for line, _ in zip(file, range(200), strict=False)]
+        texts = [json.loads(line)["text"] for line, _ in zip(file, range(60), strict=False)]
     planted = [
         {"id": str(i), "text": text + "\n" + passages[i * 20].upper() if i < 20 else text}
         for i, text in enumerate(texts)

@@ -310,7 +310,7 @@ def pairs_at_least(threshold: float, ids: list[str], texts: list[str]) -> dict[t
     return pairs
 
 
-def test_of_ten_thousand_distinct_documents_few_pairs_are_compared(dropped, monkeypatch):
+def test_of_thousands_of_distinct_documents_few_pairs_are_compared(dropped, monkeypatch):
     """Of fifty million."""
     compare, n_compared = _minhash.agreements, []
 
@@ -319,7 +319,7 @@ def test_of_ten_thousand_distinct_documents_few_pairs_are_compared(dropped, monk
         return compare(signatures, left, right)
 
     monkeypatch.setattr(candidates._minhash, "agreements", counting)
-    documents = [document(f"{i}", " ".join(prose(i, 20))) for i in range(10_000)]
+    documents = [document(f"{i}", " ".join(prose(i, 20))) for i in range(4000)]
     near = [document("long", edited(prose(1))), document("near", edited(prose(1), 3))]
     assert list(dropped([*documents, *near])) == ["near"]
-    assert 1 <= sum(n_compared) < 1000
+    assert 1 <= sum(n_compared) < 400

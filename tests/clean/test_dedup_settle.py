@@ -164,7 +164,7 @@ def test_native_equals_twin(world):
     assert (decision.tolist(), kept.tolist(), similarity.tolist()) == (twin.decision, twin.kept, twin.similarity)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30))
 def test_components_equal_the_twins_in_any_order_of_pairs(pairs):
     def roots_of(pairs, join):

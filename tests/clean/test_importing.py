@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from set_contents import contents, rows
-from warc_files import article, page, write_pages, write_warc
+from warc_files import article, page, site, write_pages, write_warc
 
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import split_of
@@ -365,7 +365,7 @@ def test_a_second_run_knows_what_is_repeated_and_reads_a_changed_file_again(tmp_
 
 
 def test_a_page_of_two_crawls_is_kept_once_with_one_worker_and_with_two(tmp_path: Path, run: Run, alone: Run) -> None:
-    body = {"url": "http://a.example/", "body": page(article(1))}
+    body = site("a", article(1))
     ours = [write_pages(tmp_path / name, [[body], [body]]).folder.url for name in ("mine", "yours")]
     for name, each in (("one", alone), ("two", run)):
         result = clean_pages(ours, str(tmp_path / name), CleanSettings(), each)

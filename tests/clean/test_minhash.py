@@ -67,7 +67,7 @@ def test_native_key_equals_the_readable_rule_for_every_character(step):
 
 
 @same_unicode
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.text(max_size=200))
 def test_native_equals_twin_for_any_text(text):
     assert _minhash.key(text.encode()).decode() == dedup_key(text)

@@ -15,7 +15,7 @@ import warc_files
 from hypothesis import given
 from hypothesis import strategies as st
 from set_contents import contents, rows
-from warc_files import CAPTURED, DATE, article, page, write_pages, write_warc
+from warc_files import CAPTURED, DATE, article, page, site, write_pages, write_warc
 
 from webtext.base.archives.reader import read_response_at
 from webtext.base.console import Console
@@ -274,7 +274,7 @@ def test_two_workers_write_the_bytes_of_one_and_a_second_run_does_nothing(tmp_pa
 
 def test_a_new_body_in_the_same_row_makes_its_part_again(tmp_path: Path, run: Run) -> None:
     def make(text: str) -> PartSet:
-        pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(text)}]])
+        pages = write_pages(tmp_path / "pages", [[site("a", text)]])
         return extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
 
     assert rows(make(article(1)))[0]["text"] == article(1)
@@ -307,7 +307,7 @@ def test_the_recipe_names_the_extractor_and_its_version() -> None:
 
 def test_an_altered_warc_or_part_is_rejected(tmp_path: Path, run: Run) -> None:
     for name in ("part-00000.warc.gz", "part-00000.parquet"):
-        pages = write_pages(tmp_path / name / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
+        pages = write_pages(tmp_path / name / "pages", [[site("a", article(1))]])
         path = tmp_path / name / "pages" / name
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
@@ -319,7 +319,7 @@ def test_an_altered_warc_or_part_is_rejected(tmp_path: Path, run: Run) -> None:
 def test_an_unfinished_crawl_can_be_read_with_a_warning(
     tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
+    pages = write_pages(tmp_path / "pages", [[site("a", article(1))]])
     writer = SetWriter(pages.folder.url, "pages", Recipe(stage="test", code_version=1, settings={}))
     writer.seal(pages.parts, complete=False)
     assert extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run).records == 1
@@ -329,7 +329,7 @@ def test_an_unfinished_crawl_can_be_read_with_a_warning(
 def test_inputs_that_are_not_pages_are_rejected_with_their_names(tmp_path: Path, run: Run) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.warc").write_text("this is not an archive\n" * 100)
-    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1))}]])
+    pages = write_pages(tmp_path / "pages", [[site("a", article(1))]])
     documents = extract_documents([pages.folder.url], str(tmp_path / "out"), SETTINGS, run)
     for name, message in (
         (str(tmp_path / "nothing"), "does not exist"),

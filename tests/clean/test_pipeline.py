@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from dedup_sets import document, write_set
 from set_contents import contents, rows
-from warc_files import article, page, write_pages
+from warc_files import article, page, site, write_pages
 
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.partset import PartSet
@@ -45,15 +45,12 @@ def planted(folder: Path) -> PartSet:
         folder,
         [
             [
-                {"url": "http://copy.example/", "body": page(article(1, 60)), "karma": 3},
-                {"url": "http://german.example/", "body": page(GERMAN)},
-                {"url": "http://short.example/", "body": page(SHORT)},
-                {"url": "http://kept.example/", "body": page(article(1, 60)), "karma": 90},
+                site("copy", article(1, 60), karma=3),
+                site("german", GERMAN),
+                site("short", SHORT),
+                site("kept", article(1, 60), karma=90),
             ],
-            [
-                {"url": "http://near.example/", "body": page(near), "karma": 4},
-                {"url": "http://also.example/", "body": page(article(4, 50))},
-            ],
+            [site("near", near, karma=4), site("also", article(4, 50))],
         ],
     )
 
@@ -94,9 +91,7 @@ def test_each_planted_page_has_the_expected_outcome_and_reason(built: CleanResul
 def test_a_document_that_the_rules_drop_takes_no_other_one_with_it(tmp_path: Path, run: Run) -> None:
     """The copy with the most karma is in a language that is dropped: its twin is kept."""
     text = article(1, 60)
-    pages = write_pages(
-        tmp_path / "pages", [[{"url": f"http://{i}.example/", "body": page(text), "karma": i}] for i in (1, 2)]
-    )
+    pages = write_pages(tmp_path / "pages", [[site(i, text, karma=i)] for i in (1, 2)])
     settings = CleanSettings(rules=RuleSettings(rule=("too_few_words=off",)))
     assert clean_pages([pages.folder.url], str(tmp_path / "a"), settings, run).corpus.records == 1
     nobody = CleanSettings(language=LanguageSettings(language=("de",)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from set_contents import rows
-from warc_files import article, page, write_pages
+from warc_files import article, page, site, write_pages
 
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
@@ -79,7 +79,7 @@ def test_a_page_that_two_links_led_to_is_removed_with_both(tmp_path: Path, run: 
 
 
 def test_another_list_decides_again_and_no_list_is_as_before(tmp_path: Path, run: Run) -> None:
-    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
+    pages = write_pages(tmp_path / "pages", [[site("a", article(1, 60))]])
     _, _, before = cleaned(pages, tmp_path / "build", run)
     unnamed = removal_list(tmp_path / "unnamed", {"http://a.example/": 2})
     kept, _, corpus = cleaned(pages, tmp_path / "build", run, unnamed)
@@ -104,6 +104,6 @@ def test_imported_documents_are_looked_up_by_their_url(tmp_path: Path, run: Run)
 
 
 def test_a_set_of_another_kind_is_rejected_as_removal_list(tmp_path: Path, run: Run) -> None:
-    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
+    pages = write_pages(tmp_path / "pages", [[site("a", article(1, 60))]])
     with pytest.raises(InputError, match="contains pages, not removals"):
         cleaned(pages, tmp_path / "build", run, pages.folder.url)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from set_contents import rows
-from warc_files import article, page, write_pages
+from warc_files import article, page, site, write_pages
 
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import link_id
@@ -81,10 +81,7 @@ def test_mirrors_of_a_page_are_removed_with_it_and_record_the_line(tmp_path: Pat
     text = article(1, 60)
     near = text + " And one more sentence is added at the end of this copy."
     sites = {"asked": (3, text), "twin": (90, text), "near": (5, near), "other": (4, article(2, 60))}
-    pages = write_pages(
-        tmp_path / "pages",
-        [[{"url": f"http://{name}.example/", "body": page(t), "karma": k}] for name, (k, t) in sites.items()],
-    )
+    pages = write_pages(tmp_path / "pages", [[site(name, t, karma=k)] for name, (k, t) in sites.items()])
     remove = listed(tmp_path, "# a letter of May", "https://asked.example/", "example.org")
     result = clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(remove=remove), run)
     ids = {row["url"]: row["id"] for row in rows(result.documents)}
@@ -127,13 +124,7 @@ def test_a_document_that_a_rule_drops_takes_its_mirror_along(tmp_path: Path, run
     """The page that is named is one word too short for the rule, and its mirror is not."""
     text = " ".join(article(1, 20).split()[:199])
     pages = write_pages(
-        tmp_path / "pages",
-        [
-            [
-                {"url": f"http://{name}.example/", "body": page(t)}
-                for name, t in (("asked", text), ("long", f"{text} more"))
-            ]
-        ],
+        tmp_path / "pages", [[site(name, t) for name, t in (("asked", text), ("long", f"{text} more"))]]
     )
     rules = RuleSettings(rule=("too_few_words=200",))
     settings = CleanSettings(rules=rules)
@@ -172,10 +163,7 @@ def test_only_parts_with_removed_documents_are_written_again(tmp_path: Path, run
     text = article(1, 60)
     bodies = {name: article(i, 60) for i, name in enumerate(("a", "b", "c", "d"), 2)} | {"asked": text, "mirror": text}
     parts = [["a"], ["b", "asked"], ["c"], ["d", "mirror"]]
-    pages = write_pages(
-        tmp_path / "pages",
-        [[{"url": f"http://{name}.example/", "body": page(bodies[name])} for name in part] for part in parts],
-    )
+    pages = write_pages(tmp_path / "pages", [[site(name, bodies[name]) for name in part] for part in parts])
     out = tmp_path / "build"
     clean_pages([pages.folder.url], str(out), CleanSettings(), run)
     before = state(out)
@@ -194,7 +182,7 @@ def test_only_parts_with_removed_documents_are_written_again(tmp_path: Path, run
 
 @pytest.mark.usefixtures("clean")
 def test_lines_that_name_nothing_change_nothing_and_are_reported(tmp_path: Path) -> None:
-    pages = write_pages(tmp_path / "pages", [[{"url": "http://a.example/", "body": page(article(1, 60))}]])
+    pages = write_pages(tmp_path / "pages", [[site("a", article(1, 60))]])
     arguments = ["run", pages.folder.url, "--out", str(tmp_path / "build"), "--json"]
     CliRunner().invoke(group, arguments, catch_exceptions=False)
     before = state(tmp_path / "build")
@@ -220,7 +208,7 @@ def test_votes_and_requests_can_be_combined(tmp_path: Path, run: Run) -> None:
     texts = {"votes": article(1, 60), "asked": article(2, 60), "both": article(3, 60)}
     pages = write_pages(
         tmp_path / "pages",
-        [[{"url": f"http://{name}.example/", "body": page(texts[pair]), "karma": karma}]
+        [[site(name, texts[pair], karma=karma)]
          for name, (pair, karma) in sites.items()],
     )  # fmt: skip
     writer = SetWriter(str(tmp_path / "removals"), "removals", Recipe(stage="test", code_version=1, settings={}))

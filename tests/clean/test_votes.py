@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from dedup_sets import document, write_set
 from set_contents import contents, rows
-from warc_files import article, page, write_pages
+from warc_files import article, site, write_pages
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError
@@ -52,11 +52,11 @@ def three_pages(folder: Path) -> PartSet:
         folder,
         [
             [
-                {"url": f"http://{n}.example/", "body": page(article(n, 60)), "karma": n, "posts": [post(f"p{n}", n)]}
+                site(n, article(n, 60), karma=n, posts=[post(f"p{n}", n)])
                 for n in (3, 4, 5)
             ],
             [
-                {"url": "http://two.example/", "body": page(article(9, 60)), "karma": 2, "posts": [post("z", 2), post("a", 1)]},
+                site("two", article(9, 60), karma=2, posts=[post("z", 2), post("a", 1)]),
                 {"url": "http://b.example/", "outcome": "linked", "final_url": "http://two.example/", "karma": 2,
                  "posts": [post("b", 2), post("z", 2)]},
             ],
@@ -230,8 +230,8 @@ def test_a_document_with_too_few_votes_does_not_drop_its_duplicate(tmp_path: Pat
     pages = write_pages(
         tmp_path / "pages",
         [[
-            {"url": "http://late.example/", "body": page(article(1, 60)), "karma": 90, "posts": [post("a", 90, 9 * DAY)]},
-            {"url": "http://early.example/", "body": page(article(1, 60)), "karma": 3, "posts": [post("b", 3, DAY)]},
+            site("late", article(1, 60), karma=90, posts=[post("a", 90, 9 * DAY)]),
+            site("early", article(1, 60), karma=3, posts=[post("b", 3, DAY)]),
         ]],
     )  # fmt: skip
     for votes, kept in ((VoteSettings(), "late"), (VoteSettings(before="1970-01-05"), "early")):

@@ -40,6 +40,11 @@ def page(text: str, title: str = "A page") -> bytes:
     return f"<html><head><title>{title}</title></head><body><article><p>{text}</p></article></body></html>".encode()
 
 
+def site(name: object, text: str, **row: Any) -> dict[str, Any]:
+    """The row of a page at http://NAME.example/ with this text."""
+    return {"url": f"http://{name}.example/", "body": page(text)} | row
+
+
 def write_warc(path: Path, answers: Sequence[tuple[str, bytes]], **options: Any) -> list[tuple[int, int]]:
     """Write (url, body) as responses; return the offset and length of each."""
     status, content_type = options.get("status", "200 OK"), options.get("content_type", "text/html; charset=utf-8")
