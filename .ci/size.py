@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def circle(stage: str, python: list[Path]) -> str:
     """Return a circle of modules of a stage that import each other; empty if there is none."""
     modules = {".".join(("webtext", *file.with_suffix("").parts)): file for file in python if file.parts[0] == stage}
     modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
-    graph = {name: set(imports(ROOT / file, set(modules))) & set(modules) - {name} for name, file in modules.items()}
+    graph = {name: imports(ROOT / file, name, set(modules)) for name, file in modules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -50,15 +50,19 @@ def circle(stage: str, python: list[Path]) -> str:
     return ""
 
 
-def imports(file: Path, modules: set[str]) -> Iterator[str]:
-    """Yield the modules that a file imports anywhere: at its top, in functions, under `if TYPE_CHECKING`."""
+def imports(file: Path, own: str, modules: set[str]) -> set[str]:
+    """Return the modules that a file imports anywhere: at its top, in functions, under `if TYPE_CHECKING`.
+
+    Not the packages that it is in, which are loaded before it.
+    """
+    found = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                yield name if name in modules else node.module
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & modules or {node.module}
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
+    return {name for name in found & modules if not f"{own}.".startswith(f"{name}.")}
 
 
 if __name__ == "__main__":
