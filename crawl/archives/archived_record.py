@@ -19,8 +19,9 @@ from datetime import datetime
 from webtext.base.web.content_coding import dechunk
 from webtext.base.web.http_head import Headers, split_http
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.archives.captures import Capture, not_archived
+from webtext.crawl.archives.captures import not_archived
 from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import Exchange
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 
 MAX_HEAD_BYTES = 1 << 20  # a record's WARC head and HTTP head together
@@ -45,11 +46,11 @@ class ArchivedRecord:
     """
 
     record_id: str
-    capture: Capture
+    capture: Exchange
     digests: frozenset[str]
     original: Original | None = None
 
-    def with_body_of(self, found: ArchivedRecord) -> Capture:
+    def with_body_of(self, found: ArchivedRecord) -> Exchange:
         """Return the page of this revisit, with the body of `found`. Raises Failure if `found` is not its original."""
         original, theirs = self.original, found.capture
         if original is None or found.original is not None or original.digest not in found.digests:
@@ -106,7 +107,7 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
         _verify("WARC-Payload-Digest", headers, payloads)
         digests = frozenset(base64.b32encode(hashlib.sha1(payload).digest()).decode() for payload in payloads)
     head = block[: len(block) - len(body)]
-    capture = Capture(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
+    capture = Exchange(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
     return ArchivedRecord(headers.get("WARC-Record-ID").strip().strip("<>"), capture, digests, original)
 
 

@@ -7,30 +7,17 @@ requested. Archives are not trusted either: the fetcher's bounds and address rul
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from webtext.base.web.opt_outs import header_opt_outs
 from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, lower_headers
+from webtext.crawl.exchange.messages import Exchange, is_redirect, lower_headers
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.reasons import NOT_ARCHIVED
 from webtext.crawl.visits.settings import FetchSettings
 from webtext.crawl.visits.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
-    """A response stored in an archive. `head` is its HTTP head byte for byte, if the archive returns WARC records."""
-
-    url: str  # canonical
-    captured: int  # UTC seconds
-    status: int
-    headers: Headers
-    body: bytes
-    head: bytes | None = None
-    origin: Sequence[tuple[str, str]] = ()  # fields of the WARC record that name its source
 
 
 class Archive(Protocol):
@@ -38,7 +25,7 @@ class Archive(Protocol):
 
     name: str
 
-    async def find(self, visit: Visit, url: str, voted: int) -> Capture:
+    async def find(self, visit: Visit, url: str, voted: int) -> Exchange:
         """Return the best capture of `url` for a link that was voted for at `voted`, and count requests in `visit`.
 
         Raises Failure, with the reason `not_archived` if none exists.
@@ -105,7 +92,7 @@ class Judge:
         """Raise Failure if the visit has reached a URL that has another row, and Refused if it is excluded."""
         self._known.check(visit, url)
 
-    def take(self, visit: Visit, capture: Capture) -> str | None:
+    def take(self, visit: Visit, capture: Exchange) -> str | None:
         """Make `capture` the page of the visit and return None; for a redirect, return the URL to look up next.
 
         Raises Failure or Refused if it is neither a page nor a redirect, or if it may not be taken or followed.
@@ -119,7 +106,7 @@ class Judge:
         self._accept(visit, capture)
         return None
 
-    def _accept(self, visit: Visit, capture: Capture) -> None:
+    def _accept(self, visit: Visit, capture: Exchange) -> None:
         headers = lower_headers(capture.headers)
         visit.note(header_opt_outs(headers))
         reason = objection(capture.status, capture.headers, self._settings)
@@ -128,18 +115,8 @@ class Judge:
         if len(capture.body) > self._settings.max_bytes:
             raise Failure("too_large", f"{len(capture.body)} bytes")
         refuse_marked_page(visit, capture.body, capture.headers, self._settings)
-        coding = next((value for name, value in headers if name == "content-encoding"), "")
-        visit.exchange = Exchange(
-            url=capture.url,
-            captured=capture.captured,
-            status=capture.status,
-            status_line=f"HTTP/1.1 {capture.status}".encode(),
-            headers=capture.headers,
-            body=capture.body,
-            identified_type=text_type(capture.body, coding),
-            head=capture.head,
-            origin=capture.origin,
-        )
+        capture.identified_type = text_type(capture.body, capture.header("content-encoding") or "")
+        visit.exchange = capture
 
 
 @contextlib.contextmanager

@@ -167,7 +167,7 @@ class CommonCrawl:
             is_damage = failure.reason in ("too_large", "bad_response")
             raise Failure(ARCHIVE_DAMAGED if is_damage else failure.reason, str(failure)) from None
         sent = _CONTENT_RANGE.fullmatch((reply.header("content-range") or "").strip())
-        if reply.body is None or sent is None or (int(sent[1]), len(reply.body)) != (offset, length):
+        if not reply.has_body or sent is None or (int(sent[1]), len(reply.body)) != (offset, length):
             raise Failure(ARCHIVE_DAMAGED, f"HTTP status {reply.status} instead of {_range(offset, length)}")
         return reply.body
 

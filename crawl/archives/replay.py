@@ -16,9 +16,9 @@ from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
-from webtext.crawl.archives.captures import Capture, Preference, not_archived
+from webtext.crawl.archives.captures import Preference, not_archived
 from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.exchange.messages import is_redirect
+from webtext.crawl.exchange.messages import Exchange, is_redirect
 from webtext.crawl.surt import surt
 from webtext.crawl.visits.settings import WARC
 from webtext.crawl.visits.visit import PAGE_STATUSES, Visit
@@ -52,7 +52,7 @@ class WarcReplay:
     def __exit__(self, *_: object) -> None:
         self._index.close()
 
-    async def find(self, visit: Visit, url: str, voted: int) -> Capture:
+    async def find(self, visit: Visit, url: str, voted: int) -> Exchange:
         """Return the best capture of `url` that is not damaged; see `Archive.find`."""
         rows = self._index.execute(
             "SELECT url, captured, status, folder, name, offset, length FROM captures WHERE key = ?", (surt(url),)
@@ -71,7 +71,7 @@ class WarcReplay:
                 failure = error
         raise failure
 
-    def _page(self, record: ArchivedRecord) -> Capture:
+    def _page(self, record: ArchivedRecord) -> Exchange:
         """Return the capture of a record; a revisit gets its original's body. Raises Failure if that is missing."""
         capture, original = record.capture, record.original
         if original is not None:

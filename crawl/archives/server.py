@@ -14,10 +14,10 @@ import time
 from collections.abc import Collection, Sequence
 
 from webtext.base.errors import NetworkError
-from webtext.crawl.exchange.client import Client, Limits, Reply, WantsBody
+from webtext.crawl.exchange.client import Client, Limits, WantsBody
 from webtext.crawl.exchange.failures import Failure, Refused
 from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.messages import retry_after
+from webtext.crawl.exchange.messages import Exchange, retry_after
 from webtext.crawl.reasons import ARCHIVE_UNAVAILABLE
 from webtext.crawl.visits.visit import Visit
 
@@ -67,7 +67,7 @@ class ArchiveServer:
 
     async def get(
         self, url: str, headers: dict[str, str], wants_body: WantsBody, visit: Visit | None, max_bytes: int
-    ) -> Reply:
+    ) -> Exchange:
         """GET `url` from the archive in up to TRIES tries, and add requests and seconds to `visit`.
 
         Raises Failure if all tries fail, and NetworkError after MAX_LOST such requests in a row or if the archive's

@@ -18,11 +18,10 @@ from urllib.parse import urlencode
 from webtext.base.errors import ConfigError
 from webtext.base.web.content_coding import BodyError, decode_body
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.archives.captures import Capture, Preference, Rank, not_archived
+from webtext.crawl.archives.captures import Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.exchange.client import Reply
 from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.exchange.messages import Headers, http_date, is_redirect, redirect_target
+from webtext.crawl.exchange.messages import Exchange, Headers, http_date, is_redirect, redirect_target
 from webtext.crawl.pages.cdxj import seconds_of, stamp
 from webtext.crawl.pages.warc_writer import warc_date
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
@@ -68,7 +67,7 @@ class Wayback:
                 "expected URLs with a host"
             )
 
-    async def find(self, visit: Visit, url: str, voted: int) -> Capture:
+    async def find(self, visit: Visit, url: str, voted: int) -> Exchange:
         """Return the best capture of `url`; see `Archive.find`."""
         rows = await self._rows(visit, url, voted)
         if not rows:
@@ -84,7 +83,7 @@ class Wayback:
         query += [("collapse", "digest"), *([("to", near)] if before is not None else [])]
         asked = f"{self._cdx}?{urlencode(query)}"
         reply = await self._server.get(asked, HEADERS, lambda status, _: status == 200, visit, MAX_CDX_BYTES)
-        if reply.body is None:
+        if not reply.has_body:
             raise not_archived(f"the index answered with HTTP status {reply.status}")
         try:
             body = decode_body(reply.body, "", reply.header("content-encoding") or "", MAX_CDX_BYTES)
@@ -110,7 +109,7 @@ class Wayback:
                 if rank is not None:
                     yield _Row(timestamp, named, original, rank)
 
-    async def _fetch(self, visit: Visit, timestamp: str, original: str, voted: int) -> Capture:
+    async def _fetch(self, visit: Visit, timestamp: str, original: str, voted: int) -> Exchange:
         """Replay a capture. The archive may redirect to a neighbouring capture of the same page."""
         for _ in range(1 + MAX_HOPS):
             url = canonical_url(original)
@@ -134,7 +133,7 @@ class Wayback:
         is_memento = any(name.lower() == b"memento-datetime" for name, _ in headers)
         return is_memento and objection(status, original_headers(headers), self._settings) is None
 
-    def _capture(self, reply: Reply, url: str, asked: str, leads_to: str | None, voted: int) -> Capture:
+    def _capture(self, reply: Exchange, url: str, asked: str, leads_to: str | None, voted: int) -> Exchange:
         moment = http_date(reply.header("memento-datetime") or "")
         if moment is None:
             raise not_archived(f"the archive answered with HTTP status {reply.status}, not with a capture")
@@ -146,16 +145,17 @@ class Wayback:
             headers = [(name, value) for name, value in headers if name.lower() != b"location"]
             headers.append((b"Location", leads_to.encode()))
         if (
-            reply.body is None
+            not reply.has_body
             and reply.status in PAGE_STATUSES
             and objection(reply.status, headers, self._settings) is None
         ):
             raise Failure(ARCHIVE_DAMAGED, "no body")
-        body = reply.body or b""
-        if reply.body is not None:
-            headers += [(b"Content-Length", str(len(body)).encode())]
+        if reply.has_body:
+            headers += [(b"Content-Length", str(len(reply.body)).encode())]
         origin = [("WARC-Source-URI", asked), ("WARC-Creation-Date", warc_date(int(time.time())))]
-        return Capture(url=url, captured=captured, status=reply.status, headers=headers, body=body, origin=origin)
+        return Exchange(
+            url=url, captured=captured, status=reply.status, headers=headers, body=reply.body, origin=origin
+        )
 
 
 def original_headers(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -22,7 +22,7 @@ from webtext.crawl.exchange.body import MinimumRate, SpoolMemory, read_body
 from webtext.crawl.exchange.connections import Connections
 from webtext.crawl.exchange.failures import Failure, NotConnected, dns_failure, failure_of
 from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.messages import Headers, retry_after
+from webtext.crawl.exchange.messages import Exchange, Headers, retry_after
 from webtext.crawl.exchange.resolver import PinnedResolver
 
 MAX_TRIED_ADDRESSES = 3
@@ -47,27 +47,8 @@ class Limits:
         return aiohttp.ClientTimeout(total=None, sock_connect=self.connect_seconds)
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs
-class Reply:
-    """A response as it came, and the request that was sent. `body` is None if `wants_body` rejected it."""
-
-    url: str
-    address: str
-    captured: int
-    seconds: float
-    request: bytes  # head of the request, as sent
-    status: int
-    status_line: bytes
-    headers: Headers
-    body: bytes | None
-
-    def header(self, name: str) -> str | None:
-        """Return the first header with this lower-case name, or None."""
-        wanted = name.encode()
-        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), None)
-
-
 WantsBody = Callable[[int, Headers], bool]
+"""Whether to read the body of an answer with this status and these headers."""
 
 
 class Client:
@@ -107,7 +88,7 @@ class Client:
 
     async def get(
         self, url: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, *, truncate: bool = False
-    ) -> Reply:
+    ) -> Exchange:
         """GET `url` in its host's turn, and adapt the host's pace. With `truncate`, cut a body at max_bytes.
 
         If an address doesn't connect, the host's next address is tried. Raises Failure if no answer comes or it
@@ -134,7 +115,7 @@ class Client:
                     return reply
         raise AssertionError("unreachable")
 
-    def _adapt_pace(self, host: str, reply: Reply) -> None:
+    def _adapt_pace(self, host: str, reply: Exchange) -> None:
         if reply.status in BUSY_STATUSES:
             self.hosts.failed(host)
             self.hosts.pause(host, retry_after(reply.header("retry-after"), reply.header("date")))
@@ -143,7 +124,7 @@ class Client:
 
     async def _exchange(
         self, url: str, address: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, truncate: bool
-    ) -> Reply:
+    ) -> Exchange:
         start = time.monotonic()
         scheme, _, authority, target = url.split("/", 3)
         tls = self._tls if scheme == "https:" else True
@@ -157,9 +138,9 @@ class Client:
                 with answer:
                     message = answer.message
                     captured = int(time.time())
-                    body = None
                     # Judged by the head: a refused page or an image costs no body, only its connection.
-                    if wants_body(message.code, message.raw_headers):
+                    body, has_body = b"", wants_body(message.code, message.raw_headers)
+                    if has_body:
                         # Most bodies have come with the head and need no timer.
                         if limits.min_rate > 0 and not answer.content.is_eof():
                             rate = MinimumRate(deadline, limits.min_rate)
@@ -177,7 +158,7 @@ class Client:
                 rate.close()
         version = message.version
         status_line = f"HTTP/{version.major}.{version.minor} {message.code} {message.reason or ''}"
-        return Reply(
+        return Exchange(
             url=url,
             address=address,
             captured=captured,
@@ -187,6 +168,7 @@ class Client:
             status_line=status_line.rstrip().encode("utf-8", "surrogateescape"),
             headers=message.raw_headers,
             body=body,
+            has_body=has_body,
         )
 
 

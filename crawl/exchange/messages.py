@@ -18,21 +18,28 @@ REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 class Exchange:
     """One request and its response, as bytes. The body has no chunks but is otherwise as it came.
 
-    An exchange from an archive has no request and no address. If the archive returned a WARC record, `head` is the
-    record's HTTP head and `body` is the rest of the record, and both are stored unchanged.
+    An exchange from an archive, a capture, has no request and no address. If the archive returned a WARC record, `head`
+    is the record's HTTP head and `body` is the rest of the record, and both are stored unchanged.
     """
 
-    url: str
+    url: str  # canonical
     captured: int  # UTC seconds
     address: str | None = None
     request: bytes | None = None  # its head: b"GET / HTTP/1.1\r\nHost: ...\r\n\r\n"
     status: int
-    status_line: bytes  # b"HTTP/1.1 200 OK"
+    status_line: bytes = b""  # b"HTTP/1.1 200 OK"
     headers: Headers
     body: bytes
-    identified_type: str | None  # media type by the body's first bytes
+    has_body: bool = True  # False if the head was reason enough not to read it
+    seconds: float = 0.0  # until the end of the body
+    identified_type: str | None = None  # media type by the body's first bytes
     head: bytes | None = None
     origin: Sequence[tuple[str, str]] = ()  # further fields of the response record, which name the archive
+
+    def header(self, name: str) -> str | None:
+        """Return the first header with this lower-case name, or None."""
+        wanted = name.encode()
+        return next((value.decode("latin-1") for key, value in self.headers if key.lower() == wanted), None)
 
 
 def is_redirect(status: int) -> bool:

@@ -15,6 +15,7 @@ import math
 import platform
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import uvloop
@@ -193,59 +194,45 @@ def _rare_collection() -> Iterator[None]:
         gc.set_threshold(*thresholds)
 
 
+@dataclass(slots=True)
 class _Crawl:
     """One run of the crawl. Sources are asked in turn, each for the links that earlier ones failed to get."""
 
-    def __init__(
-        self,
-        table: LinkTable,
-        pages: PagesSet,
-        settings: FetchSettings,
-        exclusions: Exclusions,
-        open_archives: OpenArchives | None,
-        over_cap: LinkTable,
-        progress: Progress,
-    ) -> None:
-        self._table = table
-        self._pages = pages
-        self._settings = settings
-        self._exclusions = exclusions
-        self._open_archives = open_archives
-        self._over_cap = over_cap
-        self._progress = progress
-        self._tally = Tally()
-        self.n_waiting = 0
+    table: LinkTable
+    pages: PagesSet
+    settings: FetchSettings
+    exclusions: Exclusions
+    open_archives: OpenArchives | None
+    over_cap: LinkTable
+    progress: Progress
+    tally: Tally = field(default_factory=Tally)
+    n_waiting: int = 0
+    opt_outs: OptOutCheck = field(init=False)
 
     async def run(self, links: Iterator[Link]) -> None:
         """Give every link a row. Only an error in writing ends the run, nothing on the web does."""
-        settings = self._settings
-        pace = Pace(
-            delay=settings.delay,
-            max_delay=settings.max_delay,
-            max_pause=settings.max_pause,
-            max_host_failures=settings.max_host_failures,
-            concurrency=settings.concurrency,
-        )
-        folder = self._pages.local_folder
+        settings = self.settings
+        pace = Pace(**{each.name: getattr(settings, each.name) for each in dataclasses.fields(Pace)})
+        folder = self.pages.local_folder
         with contextlib.closing(Hosts(pace, ClockJournal(folder) if folder else None)) as hosts:
             async with contextlib.AsyncExitStack() as stack:
                 for source in await self._sources(hosts, stack):
-                    left = stack.enter_context(Leftovers(self._pages.scratch_path("leftovers")))
+                    left = stack.enter_context(Leftovers(self.pages.scratch_path("leftovers")))
                     is_last = source.name == settings.sources[-1]
-                    with Frontier(self._under_cap(links), self._pages.scratch_path("frontier")) as frontier:
+                    with Frontier(self._under_cap(links), self.pages.scratch_path("frontier")) as frontier:
                         await source.run(frontier.queues(), functools.partial(self._answer, None if is_last else left))
                     links = iter(left)
 
     async def _sources(self, hosts: Hosts, stack: contextlib.AsyncExitStack) -> list[PageSource]:
-        settings = self._settings
+        settings = self.settings
         allowed = tuple(AllowedAddress.parse(text) for text in settings.allow_address)
         rule = AddressRule(allowed, has_contact=settings.contact is not None)
         client = await stack.enter_async_context(Client(user_agent(settings.contact), rule, hosts))
-        self._opt_outs = opt_outs = OptOutCheck(client, settings, self._silent_sites())
-        known = Known(self._table.has_url, self._pages.held.has_url, self._exclusions.excludes)
+        self.opt_outs = opt_outs = OptOutCheck(client, settings, self._silent_sites())
+        known = Known(self.table.has_url, self.pages.held.has_url, self.exclusions.excludes)
         found: dict[str, PageSource] = {}
-        if self._open_archives is not None:
-            found |= await self._open_archives(settings, opt_outs, known, rule, hosts, stack)
+        if self.open_archives is not None:
+            found |= await self.open_archives(settings, opt_outs, known, rule, hosts, stack)
         if WEB in settings.sources:
             visitor = Visitor(client, opt_outs, settings, known)
             found[WEB] = HostQueues(WEB, lambda link, earlier: visitor.visit(link.url, earlier), settings)
@@ -253,17 +240,17 @@ class _Crawl:
 
     def _silent_sites(self) -> SilentSites:
         """Return the sites that have not answered so far, from the set's folder. In a remote folder nothing is kept."""
-        folder, settings = self._pages.local_folder, self._settings
+        folder, settings = self.pages.local_folder, self.settings
         path = folder / SILENT_SITES if folder and settings.take_gone_sites else None
         return SilentSites(path, settings.gone_runs, settings.gone_days)
 
     def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
         """Write the link's row, or leave the link to the next source or to a later run."""
-        settings = self._settings
+        settings = self.settings
         is_over = visit.reason is None or is_final(visit.reason, take_gone_sites=settings.take_gone_sites)
-        if left is None and not is_over and settings.sources != (WEB,) and self._opt_outs.is_waiting(visit):
+        if left is None and not is_over and settings.sources != (WEB,) and self.opt_outs.is_waiting(visit):
             self.n_waiting += 1
-            self._progress.advance(note=self._tally.add("waiting", 0))
+            self.progress.advance(note=self.tally.add("waiting", 0))
         elif left is None or is_over:
             self._done(link, visit)
         else:
@@ -276,16 +263,16 @@ class _Crawl:
         for link in links:
             if not is_fetchable(link.url):
                 self._done(link, Visit(url=link.url, reason=BAD_URL))
-            elif link.link_id in self._over_cap:
+            elif link.link_id in self.over_cap:
                 self._done(link, Visit(url=link.url, reason=OVER_HOST_CAP))
             else:
                 yield link
 
     def _done(self, link: Link, visit: Visit) -> None:
-        self._pages.add(link, visit)
+        self.pages.add(link, visit)
         outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
         n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
-        self._progress.advance(note=self._tally.add(outcome, n_bytes))
+        self.progress.advance(note=self.tally.add(outcome, n_bytes))
 
 
 def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:

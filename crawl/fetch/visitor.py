@@ -8,7 +8,7 @@ failed.
 from __future__ import annotations
 
 from webtext.base.web.opt_outs import header_opt_outs
-from webtext.crawl.exchange.client import Client, Reply
+from webtext.crawl.exchange.client import Client
 from webtext.crawl.exchange.failures import Failure, Refused
 from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, lower_headers, retry_after
 from webtext.crawl.opt_outs.check import OptOutCheck
@@ -61,36 +61,19 @@ class Visitor:
             visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
             self._known.check(visit, visit.at)
         visit.note(header_opt_outs(lower_headers(reply.headers)))
-        reason = objection(reply.status, reply.headers, self._settings) if reply.body is None else None
+        reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None
         if reason is not None:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
-        exchange = _exchange(reply)
-        refuse_marked_page(visit, reply.body or b"", reply.headers, self._settings)
+        reply.identified_type = text_type(reply.body, reply.header("content-encoding") or "")
+        refuse_marked_page(visit, reply.body, reply.headers, self._settings)
         if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
             raise Failure(REDIRECTS_TO_LINK)
-        visit.exchange = exchange
+        visit.exchange = reply
 
-    async def _request(self, visit: Visit, url: str) -> Reply:
+    async def _request(self, visit: Visit, url: str) -> Exchange:
         await self._opt_outs.ask(visit, url)
         visit.requests += 1
         return await self._client.get(url, HEADERS, self._limits, self._wants_body)
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         return objection(status, headers, self._settings) is None
-
-
-def _exchange(reply: Reply) -> Exchange:
-    """Convert the reply to the exchange to store. Raises Refused if its first bytes are not text."""
-    body = reply.body or b""
-    identified = text_type(body, reply.header("content-encoding") or "")
-    return Exchange(
-        url=reply.url,
-        captured=reply.captured,
-        address=reply.address,
-        request=reply.request,
-        status=reply.status,
-        status_line=reply.status_line,
-        headers=reply.headers,
-        body=body,
-        identified_type=identified,
-    )

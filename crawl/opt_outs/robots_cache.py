@@ -13,9 +13,9 @@ from collections import OrderedDict
 from dataclasses import replace
 
 from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
-from webtext.crawl.exchange.client import NO_ANSWER, Client, Limits, Reply, host_and_port
+from webtext.crawl.exchange.client import NO_ANSWER, Client, Limits, host_and_port
 from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import is_redirect, redirect_target
+from webtext.crawl.exchange.messages import Exchange, is_redirect, redirect_target
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.visits.settings import MIN_JITTER, RETRY_SECONDS
@@ -98,9 +98,9 @@ def origin_of(url: str) -> str:
     return f"{scheme}://{rest.partition('/')[0]}"
 
 
-def _read(reply: Reply) -> Robots | str:
+def _read(reply: Exchange) -> Robots | str:
     """Parse a 2xx answer. A 4xx allows everything, except 429 ("slow down"), which counts as unreachable like 5xx."""
-    if reply.body is not None:
+    if reply.has_body:
         return Robots(_decoded(reply.body, reply.header("content-encoding") or "")).keep_only(KNOWN_TOKENS)
     return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
 

@@ -122,7 +122,8 @@ class WarcWriter:
             fields += f"WARC-Identified-Payload-Type: {exchange.identified_type}\r\n"
         head = exchange.head
         if head is None:
-            head = _http_head(exchange.status_line, stored_headers(exchange.headers, len(exchange.body)))
+            status_line = exchange.status_line or b"HTTP/1.1 %d" % exchange.status
+            head = _http_head(status_line, stored_headers(exchange.headers, len(exchange.body)))
         if original is None:
             response = _record("response", response_id, fields, head, exchange.body)
         else:
@@ -135,7 +136,7 @@ class WarcWriter:
         self._write(response + request)
         if original is None and exchange.body:
             self._originals[digest] = _Original(url, date, offset)
-        kind = media_type(_first(exchange.headers, b"content-type")) if original is None else REVISIT_TYPE
+        kind = media_type(exchange.header("content-type")) if original is None else REVISIT_TYPE
         line = index_line(
             url,
             exchange.captured,
@@ -209,10 +210,6 @@ def _warcinfo(name: str, about: Mapping[str, str]) -> Pieces:
     fields = "".join(f"{key}: {value}\r\n" for key, value in about.items()).encode()
     headers = f"WARC-Date: {date}\r\nWARC-Filename: {name}\r\n"
     return _record("warcinfo", _record_id("warcinfo", name, date), headers, fields)
-
-
-def _first(headers: Headers, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for known, value in headers if known.lower() == name), None)
 
 
 def _record(kind: str, record_id: str, headers: str, block: bytes, body: bytes = b"") -> Pieces:
