@@ -51,11 +51,16 @@ class Judge:
         min_score_age: int | None = None,
     ) -> None:
         self.rule = rule
-        self._end = rule.end
-        self._min_karma = None if rule.sum_karma else rule.min_karma
-        self._min_score_age = min_score_age
         self._subreddits = subreddits or SubredditBlocklists()
         self._domains = domains or DomainBlocklists()
+        self.post_rule = PostRule(
+            end=rule.end,
+            keep_over_18=rule.keep_over_18,
+            keep_self_posts=rule.keep_self_posts,
+            blocked_subreddits=self._subreddits.entries,
+            min_karma=None if rule.sum_karma else rule.min_karma,
+            min_score_age=min_score_age,
+        )
 
     @classmethod
     def of(cls, settings: LinkSettings) -> Judge:
@@ -63,18 +68,6 @@ class Judge:
         subreddits = SubredditBlocklists.read(settings.subreddit_blocklist)
         domains = DomainBlocklists.read(settings.domain_blocklist)
         return cls(settings.rule, subreddits, domains, settings.min_score_age)
-
-    @property
-    def post_rule(self) -> PostRule:
-        """The checks of `judge_post`."""
-        return PostRule(
-            end=self._end,
-            keep_over_18=self.rule.keep_over_18,
-            keep_self_posts=self.rule.keep_self_posts,
-            blocked_subreddits=self._subreddits.entries,
-            min_karma=self._min_karma,
-            min_score_age=self._min_score_age,
-        )
 
     def about(self) -> dict[str, Any]:
         """Return the recipe's entry: the effective values of the rule, and its blocklists."""
@@ -93,26 +86,26 @@ class Judge:
 
     def judge_post(self, post: Submission) -> str | None:
         """Return why the post does not count, whatever it links to, or None if it counts."""
+        rule = self.post_rule
         if post.score is None:
             return "null_score"
         if post.url is None:
             return "null_url"
         if post.created is None:
             return "null_created"
-        if self._end is not None and post.created >= self._end:
+        if rule.end is not None and post.created >= rule.end:
             return "too_late"
-        if post.over_18 and not self.rule.keep_over_18:
+        if post.over_18 and not rule.keep_over_18:
             return "over_18"
-        if post.is_self and not self.rule.keep_self_posts:
+        if post.is_self and not rule.keep_self_posts:
             return "self_post"
         if self._subreddits.lists and self._subreddits.blocks(post.subreddit):
             return "blocked_subreddit"
-        if self._min_karma is not None and post.score < self._min_karma:
+        if rule.min_karma is not None and post.score < rule.min_karma:
             return "too_little_karma"
-        return "score_too_fresh" if self._is_too_fresh(post.created, post.retrieved) else None
-
-    def _is_too_fresh(self, created: int, retrieved: int | None) -> bool:
-        return self._min_score_age is not None and retrieved is not None and retrieved - created < self._min_score_age
+        age = None if post.retrieved is None else post.retrieved - post.created
+        is_too_fresh = rule.min_score_age is not None and age is not None and age < rule.min_score_age
+        return "score_too_fresh" if is_too_fresh else None
 
     def _judge_url(self, url: str) -> str | None:
         """Return why a link is not collected, or None if it is."""

@@ -21,9 +21,8 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
-from webtext.crawl.links.inputs import InputFile
+from webtext.crawl.links.inputs import InputFile, link_source
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.links.sources import link_source
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
 from webtext.crawl.streams.decoders import Ring, decompressed_ahead

@@ -19,7 +19,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Engine, Limits, LocalEngine
 from webtext.base.workers.journal import KILLED_WORKER, Journal
-from webtext.crawl.links.inputs import InputFile
+from webtext.crawl.links.inputs import URLS, InputFile
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
 from webtext.crawl.links.reading import (
     MERGING,
@@ -32,7 +32,6 @@ from webtext.crawl.links.reading import (
     source_of,
     spill_dump,
 )
-from webtext.crawl.links.sources import URLS
 from webtext.crawl.links.submission import SiftingSource
 from webtext.crawl.streams.decoders import started_decoder
 from webtext.crawl.streams.decompress import BZIP2, XZ, ZSTANDARD

@@ -69,8 +69,6 @@ class PagesSet:
         self.done = LinkTable(self._read_rows())
         self._about = _about(recipe)
         self._open: OpenPart | None = None
-        self.n_pages = 0  # of this run
-        self.n_bytes = 0
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
@@ -99,9 +97,6 @@ class PagesSet:
             self._open = OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
         with no_space_is_an_error(self._writer.folder.url):
             self._open.add(_row(link, visit), visit.exchange)
-        if visit.exchange is not None:
-            self.n_pages += 1
-            self.n_bytes += len(visit.exchange.body)
         if visit.exchange is not None and visit.exchange.url != link.url:
             self.held.add_url(visit.exchange.url)
         if (

@@ -23,10 +23,17 @@ from webtext.base.hugging_face import Reference, _revision, pinned
 from webtext.base.run import Run
 from webtext.crawl.links import votes
 from webtext.crawl.links.hugging_face import HuggingFaceColumn
-from webtext.crawl.links.inputs import InputFile, find_files
+from webtext.crawl.links.inputs import (
+    HARVEST,
+    HUGGING_FACE,
+    PATTERNS,
+    InputFile,
+    find_files,
+    link_source,
+    source_by_name,
+)
 from webtext.crawl.links.lists import Defaults
 from webtext.crawl.links.settings import SOURCES, LinkSettings
-from webtext.crawl.links.sources import HARVEST, HUGGING_FACE, PATTERNS, link_source, source_by_name
 
 URL = "http://example.com/a"
 
