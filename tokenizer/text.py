@@ -38,6 +38,14 @@ def encodable(text: Text) -> Text:
     return text
 
 
+def utf8(text: Text) -> bytes:
+    """Return the UTF-8 of a text, with surrogates as in `encodable`."""
+    try:
+        return text if isinstance(text, bytes) else text.encode()
+    except UnicodeEncodeError:
+        return utf8(encodable(text))
+
+
 def as_text(text: AnyText, place: str = "the text") -> Text:
     """Return the text as str or bytes (a copy of any other buffer). Raises InputError if it isn't a text."""
     if isinstance(text, _TEXTS):

@@ -9,26 +9,23 @@ from pathlib import Path
 
 import pytest
 import tiktoken
+import tokenizers
+from tokenizers import models, pre_tokenizers
 
 from webtext.tokenizer import Tokenizer, _bpe
 
-TIKTOKEN_GPT2_PATTERN = (
-    r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""  # tiktoken 0.14, r50k
-)
+from .peers import GPT2_RULE
+
 SLICE_CHARACTERS = 2_000_000
 CORPORA = ("en", "multi", "code")
 
 
-def tiktoken_of(path: Path, pattern: str = TIKTOKEN_GPT2_PATTERN) -> tiktoken.Encoding:
-    """Return tiktoken's encoding of a rank file, without downloading anything."""
+def tiktoken_of(path: Path) -> tiktoken.Encoding:
+    """Return tiktoken's encoding of a rank file with GPT-2's pattern, without downloading anything."""
     from tiktoken.load import load_tiktoken_bpe
 
-    return tiktoken.Encoding(
-        path.name,
-        pat_str=pattern,
-        mergeable_ranks=load_tiktoken_bpe(str(path)),
-        special_tokens={"<|endoftext|>": 50256},
-    )
+    ranks, specials = load_tiktoken_bpe(str(path)), {"<|endoftext|>": 50256}
+    return tiktoken.Encoding(path.name, pat_str=GPT2_RULE.tiktoken, mergeable_ranks=ranks, special_tokens=specials)
 
 
 def native_pieces(text: str | bytes, pattern: str = "gpt2", version: str = "16.0.0") -> list[bytes]:
@@ -45,6 +42,15 @@ def gpt2(shared_data: Path) -> Tokenizer:
 @pytest.fixture(scope="session")
 def tiktoken_gpt2(shared_data: Path) -> tiktoken.Encoding:
     return tiktoken_of(shared_data / "gpt2" / "r50k_base.tiktoken")
+
+
+@pytest.fixture(scope="session")
+def hf_gpt2(shared_data: Path) -> tokenizers.Tokenizer:
+    """HF tokenizers with GPT-2's published files."""
+    folder = shared_data / "gpt2"
+    found = tokenizers.Tokenizer(models.BPE.from_file(str(folder / "encoder.json"), str(folder / "vocab.bpe")))
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return found
 
 
 @pytest.fixture(scope="session")

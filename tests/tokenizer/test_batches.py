@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers, processors
+from tokenizers import processors
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
@@ -154,10 +153,8 @@ def test_a_batch_is_padded_to_its_longest_text(gpt2: Tokenizer) -> None:
 
 
 @pytest.fixture(scope="module")
-def hf(shared_data: Path) -> tokenizers.Tokenizer:
-    model = models.BPE.from_file(str(shared_data / "gpt2/encoder.json"), str(shared_data / "gpt2/vocab.bpe"))
-    found = tokenizers.Tokenizer(model)
-    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+def hf(hf_gpt2: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    found = tokenizers.Tokenizer.from_str(hf_gpt2.to_str())
     found.add_special_tokens([EOT])
     return found
 

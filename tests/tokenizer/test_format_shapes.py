@@ -16,12 +16,9 @@ from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
 
 from .conftest import SAMPLES
+from .peers import RULES
 
-LLAMA3_REGEX = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2_REGEX = LLAMA3_REGEX.replace("{1,3}", "")
+LLAMA3_REGEX, QWEN2_REGEX = (rule.tiktoken for rule in RULES[3:])
 Json = dict[str, Any]
 
 

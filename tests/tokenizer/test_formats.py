@@ -19,6 +19,7 @@ from webtext.tokenizer.vocabulary import byte_characters
 from .conftest import SAMPLES
 
 EOT = ["<|endoftext|>"]
+BYTE_RANKS = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
 
 
 def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Tokenizer]:
@@ -173,8 +174,7 @@ def test_an_unknown_rank_file_needs_a_pattern(small: Tokenizer, tmp_path: Path) 
 
 @pytest.mark.parametrize("line", [b"YQ==", b"YQ== x", b"!!! 5", b"YQ== -1", b"YQ== 99999999999", b" 5", b"YQ== 5 6"])
 def test_a_damaged_line_of_a_rank_file_is_named(tmp_path: Path, line: bytes) -> None:
-    good = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
-    (tmp_path / "bad.tiktoken").write_bytes(good + line + b"\n")
+    (tmp_path / "bad.tiktoken").write_bytes(BYTE_RANKS + line + b"\n")
     with pytest.raises(InputError, match=r"line 257 of '.*bad.tiktoken' is b'.*'\nexpected a token in base64"):
         Tokenizer.load(tmp_path / "bad.tiktoken", pattern="gpt2")
 
@@ -189,8 +189,7 @@ def test_the_known_pattern_of_a_published_rank_file_is_kept(shared_data: Path) -
 
 def test_a_rank_file_with_a_token_twice_is_an_error(tmp_path: Path) -> None:
     """tiktoken's reader keeps the last rank and leaves the first one unused."""
-    good = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
-    (tmp_path / "twice.tiktoken").write_bytes(good + b"YQ== 256\n")
+    (tmp_path / "twice.tiktoken").write_bytes(BYTE_RANKS + b"YQ== 256\n")
     with pytest.raises(InputError, match="has b'a' with two ranks"):
         Tokenizer.load(tmp_path / "twice.tiktoken", pattern="gpt2")
 

@@ -15,18 +15,14 @@ from webtext.tokenizer.patterns.limits import check_pattern
 from webtext.tokenizer.patterns.named import REGEXES, pattern_name
 from webtext.tokenizer.train.counts import PieceCounts
 
+from .peers import RULES
 from .test_format_shapes import byte_level, file_of, split
 from .test_pre_tokenizers import expressions, is_accepted
 
 CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 PUBLISHED = {
     **REGEXES,
-    "r50k": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-    "GPT-4o": (
-        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ),
+    **{f"{rule.name} in tiktoken": rule.tiktoken for rule in RULES},
     "Phi-4": CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
     "DeepSeek-V3": (
         r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"

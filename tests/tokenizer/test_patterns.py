@@ -19,7 +19,8 @@ from webtext.tokenizer import Tokenizer, _bpe
 from webtext.tokenizer.patterns.named import CL100K_REGEX, REGEXES, checked_version, cut, pattern_name
 from webtext.tokenizer.patterns.pinned import pinned
 
-from .conftest import TIKTOKEN_GPT2_PATTERN, native_pieces
+from .conftest import native_pieces
+from .peers import GPT2_RULE
 
 TRICKY = (
     "aZé中ǅ०9Ⅷ²①_.'’!́ \t\n\r\v\f\x1c\x85\xa0\u1680\u180e\u2003\u2028\u200b\u3000\ufeff\U0001f600stmdlrevſSLʰ/\u0903"
@@ -132,7 +133,7 @@ def test_native_scanners_equal_the_regular_expressions(pattern: str, text: str) 
 
 def test_patterns_are_known_by_name_and_by_known_expressions() -> None:
     assert [pattern_name(regex) for regex in REGEXES.values()] == list(REGEXES)
-    assert [pattern_name(name) for name in ("r50k", "p50k", TIKTOKEN_GPT2_PATTERN)] == ["gpt2"] * 3
+    assert [pattern_name(name) for name in ("r50k", "p50k", GPT2_RULE.tiktoken)] == ["gpt2"] * 3
     assert pattern_name(CL100K_REGEX.replace("{1,3}+", "{1,3}")) == "cl100k"
     assert pattern_name(r"\w+") == r"\w+"
 

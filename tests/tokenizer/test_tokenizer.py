@@ -15,7 +15,6 @@ import tiktoken
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer, Vocabulary, reference
@@ -52,14 +51,11 @@ def test_ids_equal_those_of_tiktoken_and_decode_to_the_text(
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_ids_and_offsets_equal_those_of_hf_tokenizers(
-    gpt2: Tokenizer, shared_data: Path, corpus_slice: Callable[[str], str], name: str
+    gpt2: Tokenizer, hf_gpt2: tokenizers.Tokenizer, corpus_slice: Callable[[str], str], name: str
 ) -> None:
-    model = models.BPE.from_file(str(shared_data / "gpt2/encoder.json"), str(shared_data / "gpt2/vocab.bpe"))
-    reference = tokenizers.Tokenizer(model)
-    reference.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     text = corpus_slice(name)[:50_000]
     lines = text.splitlines(keepends=True)
-    expected = reference.encode_batch(lines)
+    expected = hf_gpt2.encode_batch(lines)
     assert gpt2.encode_batch(lines) == [encoding.ids for encoding in expected]
     for line, encoding in zip(lines[:2000], expected[:2000], strict=True):
         assert gpt2.encode_with_offsets(line) == (encoding.ids, encoding.offsets), repr(line)

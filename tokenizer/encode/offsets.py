@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.text import SURROGATE_PAIR, Text, encodable
+from webtext.tokenizer.text import SURROGATE_PAIR, Text, encodable, utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +31,7 @@ def token_offsets(text: Text, n_bytes: NDArray[Any], unit: Unit) -> tuple[NDArra
     if unit != "characters":
         raise ConfigError(f"unit is {unit!r}", "expected 'characters' or 'bytes'")
     well = encodable(text)
-    begun = np.cumsum(_begins_character(well if isinstance(well, bytes) else well.encode()), dtype=np.int64)
+    begun = np.cumsum(_begins_character(utf8(text)), dtype=np.int64)
     starts, ends = begun[starts] - 1, begun[ends - 1]
     if isinstance(text, str) and isinstance(well, str) and len(well) != len(text):
         pairs = np.array([match.start() for match in SURROGATE_PAIR.finditer(text)]) - np.arange(len(text) - len(well))

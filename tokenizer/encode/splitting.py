@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, AnyStr, Protocol, cast
 
 from webtext.base.errors import ConfigError
-from webtext.tokenizer.text import SURROGATE_PAIR, as_text, encodable
+from webtext.tokenizer.text import SURROGATE_PAIR, as_text, utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,8 +47,7 @@ def split(encoder: Encoder, text: AnyStr, n: int) -> Iterator[AnyStr]:
     if not hasattr(n, "__index__") or n < 1:
         raise ConfigError(f"n is {n!r}", "expected 1 token or more")
     given = as_text(text)
-    well = encodable(given)
-    data = well if isinstance(well, bytes) else well.encode()
+    data = utf8(given)
     parts = (data[start:end] for start, end in itertools.pairwise(itertools.chain([0], _ends(encoder, data, n))))
     return cast("Iterator[AnyStr]", parts if isinstance(given, bytes) else _slices(given, parts))
 

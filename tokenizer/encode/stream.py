@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.encode.special import Finder
-from webtext.tokenizer.text import AnyText, Text, as_text, encodable
+from webtext.tokenizer.text import AnyText, Text, as_text, utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +53,7 @@ class EncodeStream(Generic[IdsT]):
 
     def finish(self) -> IdsT:
         """Return the ids of the text that was held back, and reset the stream."""
-        rest = bytes(self._buffer) + (encodable(self._half) or "").encode()  # type: ignore[union-attr]
+        rest = bytes(self._buffer) + utf8(self._half)
         self._buffer.clear()
         self._seen, self._half, self._type = 0, "", None
         return self._encode(rest)
@@ -73,8 +73,7 @@ class EncodeStream(Generic[IdsT]):
             return text
         text = self._half + text
         self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-        well = encodable(text[: len(text) - len(self._half)])
-        return well if isinstance(well, bytes) else well.encode()
+        return utf8(text[: len(text) - len(self._half)])
 
     def _final(self) -> int:
         """Return how many bytes of the buffer can be encoded now, because later text can't change their ids."""

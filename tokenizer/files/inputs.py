@@ -26,7 +26,7 @@ from webtext.base.storage import Folder
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.compressed import SUFFIXES, damaged, opened
-from webtext.tokenizer.text import encodable
+from webtext.tokenizer.text import utf8
 
 if TYPE_CHECKING:
     from webtext.base.parts.partset import PartSet
@@ -210,14 +210,6 @@ def _lines(source: Input, text_field: str) -> Iterator[bytes]:
                 continue
             text = record.get(text_field) if isinstance(record, dict) else None
             if isinstance(text, str):
-                yield _utf8(text)
+                yield utf8(text)
             else:
                 source.counts.fail(NO_TEXT)
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:  # \ud800 and the like
-        whole = encodable(text)
-        return whole if isinstance(whole, bytes) else whole.encode()

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from webtext.tokenizer.text import Text, encodable
+from webtext.tokenizer.text import Text, utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -198,7 +198,7 @@ def _batches(texts: Iterable[tuple[str | None, Text]]) -> Iterator[tuple[str | N
     waiting: dict[str | None, list[bytes]] = {}
     n_bytes = 0
     for language, text in texts:
-        data = text if isinstance(text, bytes) else str(encodable(text)).encode()
+        data = utf8(text)
         waiting.setdefault(language, []).append(data)
         n_bytes += len(data)
         if n_bytes >= _BATCH_BYTES:

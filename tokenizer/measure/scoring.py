@@ -6,12 +6,12 @@ a file in one language.
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
+from webtext.base.parts.counts import Counts
 from webtext.tokenizer.files.inputs import Input, open_input, texts_of
 from webtext.tokenizer.measure.measures import ALPHA, SELDOM, Score, score
 from webtext.tokenizer.show.visible import shown_bytes
@@ -60,10 +60,7 @@ def score_inputs(
             f"no text is in the reference language '{reference}'",
             did_you_mean(reference, first.languages) if first.languages else "name inputs as LANG=FILE",
         )
-    failed: collections.Counter[str] = collections.Counter()
-    for _, source in sources:
-        failed.update(source.counts.failed)
-    if failed:
+    if failed := sum((source.counts for _, source in sources), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
         run.console.warn(f"records without text: {reasons}")
     return _answer(scores, reference, seldom) | {"failed": dict(failed)}, table(scores, reference, seldom)
