@@ -45,13 +45,22 @@ class LockedCounts {
       nb::gil_scoped_acquire acquire;
       return !(interrupted = interrupted || PyErr_CheckSignals() != 0);
     };
-    auto result = [&] {
+    const auto raise = [&] {
+      if (interrupted) throw nb::python_error();
+    };
+    const auto locked = [&] {
       nb::gil_scoped_release release;
       const std::lock_guard lock(mutex_);
       return use(counts_, keep_going);
-    }();
-    if (interrupted) throw nb::python_error();
-    return result;
+    };
+    if constexpr (std::is_void_v<decltype(locked())>) {
+      locked();
+      raise();
+    } else {
+      auto result = locked();
+      raise();
+      return result;
+    }
   }
 
  private:
@@ -91,52 +100,27 @@ void add_pieces(LockedCounts& counts, nb::handle pieces, const std::vector<std::
     for (std::size_t index = 0; index < times.size(); ++index) {
       all.add(texts.views[index], times[index]);
     }
-    return true;
   });
 }
+
+nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
 nb::list items(LockedCounts& counts) {
-  nb::list found;
-  std::string names;
-  std::vector<std::pair<std::size_t, std::int64_t>> pieces;
+  std::vector<std::pair<std::string, std::int64_t>> found;
   counts.with([&](PieceCounts& all, const auto&) {
     all.settle();
-    all.each([&](std::string_view piece, std::int64_t count) {
-      names += piece;
-      pieces.emplace_back(piece.size(), count);
-    });
-    return true;
+    all.each([&](std::string_view piece, std::int64_t count) { found.emplace_back(piece, count); });
   });
-  const char* at = names.data();
-  for (const auto& [n_bytes, count] : pieces) {
-    found.append(nb::make_tuple(nb::bytes(at, n_bytes), count));
-    at += n_bytes;
-  }
-  return found;
+  nb::list pairs;
+  for (const auto& [piece, count] : found) pairs.append(nb::make_tuple(to_bytes(piece), count));
+  return pairs;
 }
 
-// The pieces with the largest counts, the largest first; on ties, the smallest bytes first.
 nb::list most_common(LockedCounts& counts, std::size_t n) {
-  using Counted = std::pair<std::int64_t, std::string>;
-  const auto before = [](const Counted& left, const Counted& right) {
-    return left.first != right.first ? left.first > right.first : left.second < right.second;
-  };
-  std::vector<Counted> best;  // a heap with the last one on top
-  counts.with([&](PieceCounts& all, const auto&) {
-    all.settle();
-    all.each([&](std::string_view piece, std::int64_t count) {
-      if (n == 0 || (best.size() == n && count < best.front().first)) return;
-      best.emplace_back(count, std::string(piece));
-      std::push_heap(best.begin(), best.end(), before);
-      if (best.size() <= n) return;
-      std::pop_heap(best.begin(), best.end(), before);
-      best.pop_back();
-    });
-    std::sort_heap(best.begin(), best.end(), before);
-    return true;
-  });
   nb::list pieces;
-  for (const Counted& piece : best) pieces.append(nb::bytes(piece.second.data(), piece.second.size()));
+  for (const auto& piece : counts.with([&](PieceCounts& all, const auto&) { return all.most_common(n); })) {
+    pieces.append(to_bytes(piece));
+  }
   return pieces;
 }
 
@@ -220,7 +204,6 @@ NB_MODULE(_trainer, m) {
             const Texts all_texts(texts);
             counts.with([&](PieceCounts& all, const auto& keep_going) {
               all.add_texts(all_texts.views, weight, threads, keep_going);
-              return true;
             });
           },
           "texts"_a, "weight"_a = 1, "threads"_a = 1,
@@ -243,7 +226,7 @@ NB_MODULE(_trainer, m) {
               all.add_file(file, weight);
               return std::make_pair(reader.pattern(), reader.unicode_version());
             });
-            return nb::make_tuple(nb::bytes(pattern.data(), pattern.size()), nb::bytes(version.data(), version.size()));
+            return nb::make_tuple(to_bytes(pattern), to_bytes(version));
           },
           "path"_a, "weight"_a = 1, nb::sig("def add_file(self, path: str, weight: int = 1) -> tuple[bytes, bytes]"),
           "Add a file of counts, `weight` times; return its pattern and Unicode version. The file is read when the\n"
