@@ -1,4 +1,4 @@
-"""`deterministic = true`: what it sets and restores, when it is too late, and that it changes no bit on a CPU."""
+"""`deterministic` and `compile`: what they set, the same losses, and a clear error if they are impossible."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import saved_bytes, small, talking, train
+from small_runs import losses, saved_bytes, small, talking, train
+from torch import nn
 
 from webtext.base.config import changed
-from webtext.base.errors import MachineError
-from webtext.train import train_model
+from webtext.base.errors import ConfigError, MachineError
+from webtext.train import TrainSettings, train_model
+from webtext.train.model.compilation import compiles
 from webtext.train.run.determinism import deterministic
 
 SETTINGS = small(
@@ -46,10 +48,7 @@ def test_torchs_settings_are_set_and_restored() -> None:
 
 def test_it_is_rejected_if_cuda_has_started_without_the_workspace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
-    with (
-        pytest.raises(MachineError, match=f"CUDA is already in use\nset {WORKSPACE}=:4096:8"),
-        deterministic(True),
-    ):
+    with pytest.raises(MachineError, match=f"CUDA is already in use\nset {WORKSPACE}=:4096:8"), deterministic(True):
         pass
     monkeypatch.setenv(WORKSPACE, ":16:8")
     with deterministic(True):
@@ -67,3 +66,42 @@ def test_on_a_cpu_it_changes_no_bit_and_a_resumed_run_reports_the_change(
     train_model(tokens, str(tmp_path / "deterministic"), SETTINGS, talking())
     talk = capsys.readouterr().err
     assert "deterministic is False but was True: results equal only up to rounding" in talk
+
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+COMPILED = small(
+    n_layer=3, n_head=2, n_embd=32, steps=4, learning_rate=1e-2, eval_windows=2, eval_interval=2,
+    checkpoint_interval=None, dtype="bfloat16",
+)  # fmt: skip
+
+
+def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [compiles(setting, CPU) for setting in ("on", "auto", "off")] == [True, False, False]
+    for can in (True, False):
+        monkeypatch.setattr("torch.utils._triton.has_triton", lambda can=can: can)
+        assert compiles("auto", CUDA) is can
+        assert not compiles("off", CUDA)
+    with pytest.raises(MachineError, match="compile is 'on', but torch finds no Triton"):
+        compiles("on", CUDA)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MachineError, match="there is no C\\+\\+ compiler"):
+        compiles("on", CPU)
+    with pytest.raises(ConfigError, match="compile is 'yes'"):
+        TrainSettings.of(compile="yes")
+
+
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_blocks_lose_what_others_lose_and_are_compiled_once(
+    backend: str, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """'eager' is torch.compile without the C++ compiler, which takes longest."""
+    compiled_by = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda block, **how: compiled_by(block, backend=backend, **how))
+    torch.compiler.reset()
+    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for name in ("on", "off"):
+        train(tokens, tmp_path / name, changed(COMPILED, compile=name))
+    compiled, plain = losses(tmp_path / "on"), losses(tmp_path / "off")
+    assert compiled == pytest.approx(plain, rel=1e-2)
+    assert len(compiled) == 4 + 3
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] - before == 1

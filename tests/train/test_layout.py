@@ -1,4 +1,4 @@
-"""What a rank of a mesh stores, checked by worked numbers, by one device's plan and by the pipeline's stages."""
+"""The mesh as users write it, and what a rank of it stores: by worked numbers, one device's plan and the pipeline's stages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.config import changed
-from webtext.train.mesh import MeshShape
+from webtext.base.errors import ConfigError
+from webtext.train.mesh import AXES, MeshShape
 from webtext.train.plan.footprint import memory_of_layout
 from webtext.train.plan.layout import Layout, divisors, layouts, meshes
 from webtext.train.settings import TrainSettings
+
+
+def test_axes_that_are_not_named_have_one_device() -> None:
+    shape = MeshShape.parse("pp=2, tp=4")
+    assert shape == MeshShape(pp=2, tp=4)
+    assert (shape.size, shape.n_data) == (8, 1)
+    assert MeshShape.parse("") == MeshShape()
+
+
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=4))
+def test_a_mesh_is_printed_as_it_is_read(degrees: list[int]) -> None:
+    shape = MeshShape(**dict(zip(AXES, degrees, strict=True)))
+    written = str(shape)
+    assert MeshShape.parse("" if written == "one process" else written) == shape
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("pq=2", "mesh 'pq=2' has an axis 'pq'"),
+        ("tp=2,tp=2", "names tp twice"),
+        ("tp=0", "has tp = '0'"),
+        ("tp", "has tp = ''"),
+        ("tp=-1", "has tp = '-1'"),
+        ("tp=²", "has tp = '²'"),
+        ("tp=1e3", "has tp = '1e3'"),
+    ],
+)
+def test_text_that_is_not_a_mesh_is_rejected_with_its_reason(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
+        MeshShape.parse(text)
+
 
 SMALL = TrainSettings.of(n_layer=8, n_head=4, n_embd=64, context=32, batch_size=64)
 CONFIG = SMALL.config(1000)

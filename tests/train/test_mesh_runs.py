@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +83,7 @@ def test_offloaded_replicas_make_the_run_of_one_process(tokens: str, tmp_path: P
     """With masks, and with padding that differs between replicas; each resumes from the other's checkpoint."""
     pads = changed(SETTINGS, document_masks=False, crosses_documents=False)
     train(tokens, tmp_path / "pads alone", pads)
-    replicas = [replace(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
+    replicas = [changed(pads, mesh="dp=2", **OFFLOADED), *(until(step, "dp=2", **OFFLOADED) for step in (3, 6))]
     outs = [tmp_path / name for name in ("pads", "masks", "masks")]
     runs = [(tokens, out, settings) for out, settings in zip(outs, replicas, strict=True)]
     on_processes(2, tmp_path / "two", runs)

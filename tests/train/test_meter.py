@@ -1,10 +1,17 @@
-"""The meter by worked numbers; no test asks how fast this machine is."""
+"""The meter by worked numbers, no matter how fast this machine is, and metrics.jsonl, of which only complete rows are read."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 import torch
 
+from webtext.base.console import Console
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+from webtext.train.metrics import METRICS, metrics_log, read_metrics, steps_made
 from webtext.train.resilience.distributed import World
 from webtext.train.run import meter
 from webtext.train.run.meter import Meter, Speed, memory_bytes, peak_flops, product_flops
@@ -43,3 +50,51 @@ def test_the_memory_of_a_process_is_that_of_its_peak() -> None:
     before = memory_bytes(CPU)
     held = torch.ones(2**26)
     assert memory_bytes(CPU) >= max(before, held.nbytes)
+
+
+def rows_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / METRICS).read_text().splitlines()]
+
+
+def test_a_row_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
+    with metrics_log(tmp_path, 0, Console("quiet")) as log:
+        for step in (1, 2):
+            log.tell({"step": step})
+            assert steps_made(tmp_path) == step
+            assert len(read_metrics(Folder(tmp_path), "")) == step
+
+
+def test_a_resumed_run_keeps_the_rows_up_to_its_step_and_a_new_run_keeps_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / METRICS).write_text('{"step": 0}\n{"step": 1}\nnothing\n{"step": 2}\n{"step": 3}\n{"st')
+    with metrics_log(tmp_path, 2, Console("quiet")):
+        pass
+    assert rows_of(tmp_path) == [{"step": 0}, {"step": 1}, {"step": 2}]
+    assert capsys.readouterr().err == f"warning: 1 of 5 rows of '{tmp_path / METRICS}' cannot be read and are dropped\n"
+    with metrics_log(tmp_path, 0, Console("quiet")):
+        pass
+    assert rows_of(tmp_path) == []
+
+
+def test_a_row_that_is_being_written_is_left_out_and_any_other_must_be_an_object(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text('{"step": 1, "loss": NaN}\n{"step": 2')
+    (row,) = read_metrics(Folder(tmp_path), "")
+    assert row["step"] == 1
+    (tmp_path / METRICS).write_text("[1]\n")
+    with pytest.raises(InputError, match="is not a JSON object\nname another"):
+        read_metrics(Folder(tmp_path), "name another")
+    with pytest.raises(InputError, match=r"no' contains no metrics\.jsonl\nname another"):
+        read_metrics(Folder(tmp_path / "no"), "name another")
+
+
+@pytest.mark.parametrize("text", [None, "", "\n", "[1]\n", '{"step": "1"}\n', '{"step": 5'])
+def test_a_row_without_a_step_has_none(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / METRICS).write_text(text)
+    assert steps_made(tmp_path) == 0
+
+
+def test_the_steps_made_are_read_from_the_end_of_a_file_of_any_length(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text("".join(json.dumps({"step": i, "more": "x" * 99}) + "\n" for i in range(2000)))
+    assert steps_made(tmp_path) == 1999

@@ -283,13 +283,7 @@ def test_a_step_takes_what_the_model_of_the_link_predicts(
     assert link.stalled_seconds == pytest.approx(expected.stalled_seconds, rel=1e-6, abs=1e-9 * link.now)
 
 
-@given(
-    st.integers(2, 20),
-    st.integers(1, 5),
-    *[st.integers(1, 10**9)] * 3,
-    st.floats(1e-3, 1.0),
-    st.floats(1.0, 4.0),
-)
+@given(st.integers(2, 20), st.integers(1, 5), *[st.integers(1, 10**9)] * 3, st.floats(1e-3, 1.0), st.floats(1.0, 4.0))
 def test_from_the_covering_bandwidth_a_step_waits_only_for_its_first_and_last_copies(
     n_layer: int, group: int, layer_bytes: int, input_bytes: int, gradient_bytes: int, seconds: float, more: float
 ) -> None:

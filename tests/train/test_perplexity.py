@@ -1,16 +1,20 @@
-"""`train eval` of token sets: values per token and per byte, and what is rejected."""
+"""`train eval` of token sets: windows, the count tables beside the model, values per token and per byte, and what is rejected."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from small_runs import small, train
 
 from webtext.base.errors import InputError
@@ -18,6 +22,8 @@ from webtext.base.run import Run
 from webtext.tokenizer.encode.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
+from webtext.train.evaluate import baseline
+from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.perplexity import (
     EvalSettings,
     SampleSettings,
@@ -27,6 +33,89 @@ from webtext.train.evaluate.perplexity import (
     total_loss,
 )
 from webtext.train.resilience.distributed import World
+
+EOT = 99
+
+
+def test_windows_by_hand() -> None:
+    """Seven tokens after an end-of-text, context 4, stride 2: the window that ends at 6 is scored on 5 and 6 only."""
+    windows = Windows([np.array([EOT, 1, 2, 3, 4, 5, 6, 7])], context=4, stride=2)
+    shown = [(tokens.tolist(), n) for tokens, n in map(windows.window, range(len(windows)))]
+    assert shown == [([EOT, 1, 2], 2), ([EOT, 1, 2, 3, 4], 2), ([2, 3, 4, 5, 6], 2), ([3, 4, 5, 6, 7], 1)]
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), max_size=4),
+    context=st.integers(1, 12),
+    stride=st.none() | st.integers(1, 15),
+    world_size=st.integers(1, 3),
+    batch_size=st.integers(1, 4),
+)
+def test_each_token_is_scored_once_over_all_processes(
+    lengths: list[int], context: int, stride: int | None, world_size: int, batch_size: int
+) -> None:
+    ends = np.cumsum([0, *lengths])
+    streams = [np.arange(start, start + n) for start, n in zip(ends[:-1], lengths, strict=True)]
+    windows = Windows(streams, context=context, stride=stride)
+    scored: list[int] = []
+    for rank in range(world_size):
+        for tokens_bt, n_scored in windows.batches(batch_size, rank, world_size):
+            assert tokens_bt.shape[0] == len(n_scored) <= batch_size
+            assert tokens_bt.shape[1] <= context + 1
+            for row_t, n in zip(tokens_bt, n_scored, strict=True):
+                scored += row_t[-n:].tolist()
+                assert (np.diff(row_t) == 1).all()
+    firsts = {int(stream[0]) for stream in streams if len(stream)}
+    assert sorted(scored) == sorted(set(range(sum(lengths))) - firsts)
+    assert sorted(int(t) for _, after in windows.pairs() for t in after) == sorted(scored)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [(1, [0]), (3, [0, 4, 9]), (10, list(range(10))), (50, list(range(10)))]
+)
+def test_a_limit_takes_windows_from_all_over(limit: int, expected: list[int]) -> None:
+    windows = Windows([np.arange(21), np.arange(21)], context=4, stride=None, limit=limit)
+    assert windows.numbers.tolist() == expected
+
+
+def held_out(*streams: list[int]) -> Windows:
+    return Windows([np.array([0, *stream]) for stream in streams], context=5, stride=None)
+
+
+def test_unigram_by_hand() -> None:
+    """Training 0 1 1 2 with a vocabulary of 4: p(1) = (2 + 1) / (4 + 4), p(3) = 1 / 8."""
+    tables = count_baselines([np.array([0, 1, 1, 2])], held_out([1, 3]), vocab_size=4)
+    assert tables.unigram_loss == pytest.approx(-(math.log(3 / 8) + math.log(1 / 8)) / 2)
+    assert tables.unigram_perplexity == pytest.approx(math.sqrt(64 / 3))
+
+
+def test_a_chain_without_choice_is_certain_to_the_bigram() -> None:
+    """1 always follows 0 and 0 always follows 1, so EM gives all weight to the bigram: perplexity 1."""
+    chain = [0, 1] * 50
+    tables = count_baselines([np.array(chain)], held_out(chain[1:]), vocab_size=2)
+    assert tables.bigram_perplexity == pytest.approx(1, abs=1e-3)
+    assert tables.unigram_perplexity == pytest.approx(2, abs=1e-3)
+
+
+def test_histories_without_training_pairs_use_the_unigram() -> None:
+    tables = count_baselines([np.array([1, 1, 1, 2])], held_out([2, 3]), vocab_size=4)
+    assert tables.bigram_loss == pytest.approx(tables.unigram_loss)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.lists(st.integers(0, 5), min_size=1, max_size=20))
+def test_counts_are_those_of_a_plain_count_and_the_bigram_is_no_worse(train: list[int], held: list[int]) -> None:
+    """Counted in pieces of three tokens, so that pairs across pieces show. EM only approaches a weight of 0: 1e-4."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(baseline, "TOKENS_AT_ONCE", 3)
+        patch.setattr(baseline, "_interpolated", lambda p_bigram, *_: p_bigram + 1e-9)
+        counted = count_baselines([np.array(train)], held_out(held), vocab_size=6)
+    pairs, firsts = Counter(pairwise(train)), Counter(train[:-1])
+    before = [0, *held[:-1]]
+    plain = [pairs[pair] / max(1, firsts[pair[0]]) + 1e-9 for pair in zip(before, held, strict=True)]
+    assert counted.bigram_loss == pytest.approx(-sum(map(math.log, plain)) / len(held))
+    tables = count_baselines([np.array(train)], held_out(held), vocab_size=6)
+    assert tables.bigram_loss <= tables.unigram_loss + 1e-4
+
 
 HERE = World(0, 1, torch.device("cpu"))
 SETTINGS = small(

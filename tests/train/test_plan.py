@@ -13,11 +13,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.train.mesh import MeshShape
 from webtext.train.model.flops import flops_per_token
 from webtext.train.plan.footprint import GIB, memory_on
-from webtext.train.plan.plan import (
-    max_microbatch,
-    plan_text,
-    plan_training,
-)
+from webtext.train.plan.plan import max_microbatch, plan_text, plan_training
 from webtext.train.plan.settings import PlanSettings
 from webtext.train.settings import TrainSettings
 

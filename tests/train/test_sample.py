@@ -120,10 +120,7 @@ def test_each_text_of_a_batch_is_the_text_that_its_seed_gives_alone(model: GPT2)
     assert together == [tokens[: tokens.index(stop)] if stop in tokens else tokens for tokens in alone]
 
 
-@given(
-    weights=st.lists(st.floats(0.001, 1), min_size=1, max_size=20, unique=True),
-    top_p=st.floats(0.001, 1),
-)
+@given(weights=st.lists(st.floats(0.001, 1), min_size=1, max_size=20, unique=True), top_p=st.floats(0.001, 1))
 def test_a_nucleus_is_the_fewest_likeliest_tokens_that_have_top_p(weights: list[float], top_p: float) -> None:
     probability_v = torch.tensor(weights, dtype=torch.float64) / sum(weights)
     kept_v = _nucleus(probability_v, top_p)

@@ -44,11 +44,7 @@ def test_it_never_rises_after_the_warm_up_nor_leaves_its_bounds(
     warmup: int, more: int, ratio: float, schedule: str
 ) -> None:
     settings = TrainSettings.of(
-        schedule=schedule,
-        learning_rate=2.0,
-        warmup_steps=warmup,
-        steps=warmup + more,
-        min_learning_rate_ratio=ratio,
+        schedule=schedule, learning_rate=2.0, warmup_steps=warmup, steps=warmup + more, min_learning_rate_ratio=ratio
     )
     rates = [learning_rate(settings, step) for step in range(settings.steps)]
     assert all(0 < rate <= 2.0 or ratio == 0 for rate in rates)

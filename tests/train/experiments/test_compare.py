@@ -44,11 +44,7 @@ def compare(
 
 
 def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
-    sentences: str,
-    letters: str,
-    tmp_path: Path,
-    settings: TrainSettings,
-    capsys: pytest.CaptureFixture[str],
+    sentences: str, letters: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     news = tmp_path / "news.txt"
     news.write_text("the old dog sees the small cat near the river. " * 20)
@@ -121,10 +117,7 @@ def test_several_tokenizers_get_equal_bytes_and_say_so(
 
 @pytest.mark.slow
 def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
-    sentences: str,
-    letters: str,
-    tmp_path: Path,
-    experiment_that_waits: Callable[..., list[str]],
+    sentences: str, letters: str, tmp_path: Path, experiment_that_waits: Callable[..., list[str]]
 ) -> None:
     """SIGTERM comes while the first run waits for it; the resumed comparison has the numbers of an undisturbed one."""
 

@@ -69,9 +69,6 @@ def test_the_rate_falls_with_the_width_and_steps_cover_the_tokens() -> None:
 def test_budgets_are_equal_tokens_equal_tokens_per_parameter_or_both() -> None:
     sizes, _ = of()
     both = budgets(ScaleSettings(tokens=1000, tokens_per_parameter=2), sizes)
-    assert both == {
-        "1,000 tokens": [1000.0] * 4,
-        "2 tokens a parameter": [2.0 * size.parameters for size in sizes],
-    }
+    assert both == {"1,000 tokens": [1000.0] * 4, "2 tokens a parameter": [2.0 * size.parameters for size in sizes]}
     with pytest.raises(ConfigError, match="--tokens-per-parameter R, or both"):
         budgets(ScaleSettings(), sizes)

@@ -1,0 +1,93 @@
+"""A pipeline: the blocks of each stage, the stages of each rank, what a stage returns, and the held-out loss through all."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.base.errors import ConfigError
+from webtext.train import GPT2, GPT2Config
+from webtext.train.data.windows import Windows, total_loss
+from webtext.train.mesh import SCHEDULES, blocks_of_stage, check_microbatches, n_stages, rank_of_stage, stages_of_rank
+from webtext.train.model.loss import WindowRules
+from webtext.train.parallel.evaluation import StageWalk
+from webtext.train.parallel.stage import Stage
+from webtext.train.resilience.distributed import World
+
+
+@given(st.integers(1, 40), st.integers(0, 100))
+def test_stages_hold_all_blocks_in_order_and_the_last_none_too_many(n: int, more: int) -> None:
+    n_layer = n + more
+    runs = [blocks_of_stage(n_layer, n, stage) for stage in range(n)]
+    assert [block for run in runs for block in run] == list(range(n_layer))
+    sizes = [len(run) for run in runs]
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes[-1] == min(sizes)
+
+
+def test_fewer_layers_than_stages_are_rejected() -> None:
+    with pytest.raises(ConfigError, match="3 layers do not fill 4 pipeline stages"):
+        blocks_of_stage(3, 4, 0)
+
+
+@given(st.sampled_from(SCHEDULES), st.integers(1, 9))
+def test_every_stage_is_on_one_rank(schedule: str, pp: int) -> None:
+    held = [stage for rank in range(pp) for stage in stages_of_rank(schedule, rank, pp)]
+    assert sorted(held) == list(range(n_stages(schedule, pp)))
+    assert all(stage in stages_of_rank(schedule, rank_of_stage(schedule, stage, pp), pp) for stage in held)
+
+
+def test_a_v_brings_the_first_and_the_last_stage_together() -> None:
+    assert [stages_of_rank("zbv", rank, 3) for rank in range(3)] == [[0, 5], [1, 4], [2, 3]]
+    assert [stages_of_rank("interleaved", rank, 3) for rank in range(3)] == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "n_microbatches", "expected"),
+    [("1f1b", 3, "at least 4"), ("zbv", 3, "at least 4"), ("interleaved", 6, "a multiple of 4")],
+)
+def test_a_step_of_too_few_microbatches_is_rejected(schedule: str, n_microbatches: int, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        check_microbatches(schedule, n_microbatches, 4)
+    check_microbatches(schedule, n_microbatches, 1)
+    check_microbatches(schedule, 8, 4)
+
+
+CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=8, context=8, vocab_size=32)
+
+
+def test_two_stages_return_the_complete_models_loss_and_no_view() -> None:
+    tokens_bt = torch.randint(32, (2, 9), generator=torch.Generator().manual_seed(1))
+    inputs_bt, targets_bt = tokens_bt[:, :-1], tokens_bt[:, 1:]
+    model = GPT2(CONFIG)
+    whole = Stage(model, range(2))(inputs_bt, targets_bt)
+    first, last = Stage(model, range(1)), Stage(model, range(1, 2))
+    counted_bt = torch.ones_like(targets_bt, dtype=torch.bool)
+    loss = last(first(inputs_bt, targets_bt), targets_bt, None, counted_bt)
+    torch.testing.assert_close(loss, whole)
+    assert whole.shape == (1,)
+    assert whole._base is None
+    assert loss._base is None
+
+
+CPU = torch.device("cpu")
+RULES = WindowRules(eot_id=0, masks=False, pads=False)
+
+
+def test_every_batch_of_a_stage_walk_is_a_sign_of_life_and_the_loss_is_the_complete_models() -> None:
+    torch.manual_seed(0)
+    model = GPT2(GPT2Config(vocab_size=40, context=8, n_layer=2, n_head=2, n_embd=16)).double().eval()
+    windows = Windows([np.arange(36)], context=8, stride=None)
+    batches: list[None] = []
+    stages = {i: Stage(model, range(i, i + 1)).eval() for i in range(2)}
+    alone = cast(Any, None)  # both stages are on one rank: nothing is sent
+    walk = StageWalk(stages, [0, 0], alone, RULES, torch.float64, CPU, lambda: batches.append(None))
+    with torch.no_grad():
+        loss, n_tokens = walk.total_loss(windows, 2, data_rank=0, n_data=1).tolist()
+    assert len(batches) == 3  # five windows, two at a time
+    assert (loss, n_tokens) == pytest.approx(total_loss(model, windows, 2, World(0, 1, CPU)), rel=1e-12)
