@@ -39,11 +39,12 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
 
+Build = tuple[PartSet, CleanResult]
 NEVER_FETCHED = {"url": "http://gone.example.org/", "outcome": "failed"}
 
 
 @pytest.fixture(scope="module")
-def build(tmp_path_factory: pytest.TempPathFactory, run: Run) -> tuple[PartSet, CleanResult]:
+def build(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Build:
     """Two parts of pages: four that are kept (one held out), a copy, a short one and one that was never fetched."""
     folder = tmp_path_factory.mktemp("card")
     pages = write_pages(
@@ -86,7 +87,7 @@ def table(text: str) -> dict[str, str]:
     return {row[0]: row[1] for row in cells if not row[0].startswith("---")}
 
 
-def test_the_head_is_yaml_as_hugging_face_has_it(build: tuple[PartSet, CleanResult]) -> None:
+def test_the_head_is_yaml_as_hugging_face_has_it(build: Build) -> None:
     assert head_of(card_of(build[1])) == {
         "pretty_name": "webtext corpus",
         "language": ["en"],
@@ -97,7 +98,7 @@ def test_the_head_is_yaml_as_hugging_face_has_it(build: tuple[PartSet, CleanResu
     }
 
 
-def test_the_funnel_shows_the_manifests_counts_and_adds_up(build: tuple[PartSet, CleanResult]) -> None:
+def test_the_funnel_shows_the_manifests_counts_and_adds_up(build: Build) -> None:
     _, result = build
     funnel = section(card_of(result), "Funnel")
     for title, counts in (("pages → documents", result.documents.counts), ("documents → corpus", result.counts)):
@@ -111,7 +112,7 @@ def test_the_funnel_shows_the_manifests_counts_and_adds_up(build: tuple[PartSet,
     assert result.counts.dropped == {"exact_duplicate": 1, "too_few_words": 1}
 
 
-def test_sizes_languages_and_domains_are_those_of_the_corpus(build: tuple[PartSet, CleanResult]) -> None:
+def test_sizes_languages_and_domains_are_those_of_the_corpus(build: Build) -> None:
     _, result = build
     documents = rows(result.corpus)
     card = card_of(result)
@@ -131,7 +132,7 @@ def test_sizes_languages_and_domains_are_those_of_the_corpus(build: tuple[PartSe
 
 
 def test_the_recipe_names_each_rule_with_its_threshold_and_the_settings_of_dedup(
-    build: tuple[PartSet, CleanResult], tmp_path: Path, run: Run
+    build: Build, tmp_path: Path, run: Run
 ) -> None:
     pages, result = build
     recipe = section(card_of(result), "Recipe")
@@ -153,9 +154,7 @@ def test_the_recipe_names_each_rule_with_its_threshold_and_the_settings_of_dedup
     assert "at least 0.9 over" in other
 
 
-def fetched_with(
-    build: tuple[PartSet, CleanResult], folder: Path, settings: dict[str, Any], opt_outs: dict[int, list[str]]
-) -> Facts:
+def fetched_with(build: Build, folder: Path, settings: dict[str, Any], opt_outs: dict[int, list[str]]) -> Facts:
     """The facts of the build if a crawl with these settings had recorded these opt-outs, by the page's number."""
     pages, result = build
     fetched = rows(pages)
@@ -171,9 +170,7 @@ def fetched_with(
     return facts
 
 
-def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(
-    build: tuple[PartSet, CleanResult], tmp_path: Path
-) -> None:
+def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(build: Build, tmp_path: Path) -> None:
     pages, result = build
     assert (
         section(card_of(result), "Opt-outs").count("- Not known: ") == 2
@@ -189,9 +186,7 @@ def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(
     assert "me@example.org" not in card
 
 
-def test_pages_of_gone_sites_are_named_with_the_settings_that_took_them(
-    build: tuple[PartSet, CleanResult], tmp_path: Path
-) -> None:
+def test_pages_of_gone_sites_are_named_with_the_settings_that_took_them(build: Build, tmp_path: Path) -> None:
     settings = {"take_gone_sites": True, "gone_runs": 3, "gone_days": 30.0}
     assert "take_gone_sites" not in card_of(build[1])
     facts = fetched_with(build, tmp_path, settings, {0: ["robots_unreachable"]})
@@ -215,7 +210,7 @@ def test_an_opt_out_that_extraction_overrules_is_named(tmp_path: Path, run: Run)
 
 
 def test_datasets_duckdb_and_polars_read_the_corpus_as_the_card_says(
-    build: tuple[PartSet, CleanResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, result = build
     monkeypatch.setenv("HF_HOME", str(tmp_path))
@@ -241,9 +236,7 @@ def test_datasets_duckdb_and_polars_read_the_corpus_as_the_card_says(
     assert duckdb.sql("SELECT count(*) FROM 'corpus/part-*.parquet'").fetchall() == [(4,)]
 
 
-def test_equal_builds_have_equal_cards_without_local_paths(
-    build: tuple[PartSet, CleanResult], tmp_path: Path, run: Run
-) -> None:
+def test_equal_builds_have_equal_cards_without_local_paths(build: Build, tmp_path: Path, run: Run) -> None:
     pages, result = build
     again = clean_pages([pages.folder.url], str(tmp_path / "elsewhere"), CleanSettings(), run)
     assert card_of(again) == card_of(result)
@@ -277,7 +270,7 @@ def test_warc_files_of_others_are_counted_and_nothing_is_claimed_about_their_cra
     assert "links → pages" not in card
 
 
-def with_domains(build: tuple[PartSet, CleanResult], *domains: tuple[str, int]) -> Facts:
+def with_domains(build: Build, *domains: tuple[str, int]) -> Facts:
     pages, result = build
     facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
     facts.domains = list(domains)
@@ -300,7 +293,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("domain", HOSTILE)
-def test_a_hostile_domain_is_shown_and_does_nothing(build: tuple[PartSet, CleanResult], domain: str) -> None:
+def test_a_hostile_domain_is_shown_and_does_nothing(build: Build, domain: str) -> None:
     name = domain if domain.isprintable() and 0 < len(domain) <= 200 else "a name"
     card = card_text(with_domains(build, (domain, 7), ("example.org", 3)), CardSettings(name=name))
     assert head_of(card)["pretty_name"] == name
@@ -324,15 +317,13 @@ def test_escaped_words_come_out_of_markdown_as_they_went_in(text: str) -> None:
     assert "".join(token.content for token in tokens) == f"x{shown}x"
 
 
-def test_norwegian_is_a_language_and_not_false(build: tuple[PartSet, CleanResult]) -> None:
+def test_norwegian_is_a_language_and_not_false(build: Build) -> None:
     facts = with_domains(build)
     facts.languages = Counter({"no": 2, "de": 1, "{evil: yes}": 1})
     assert head_of(card_text(facts, CardSettings()))["language"] == ["de", "no"]
 
 
-def test_domains_are_counted_exactly_in_passes_of_bounded_memory(
-    build: tuple[PartSet, CleanResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_domains_are_counted_exactly_in_passes_of_bounded_memory(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     pages, result = build
     before = with_domains(build, ("", 0)).n_domains
     monkeypatch.setattr(card_facts, "DOMAINS_A_PASS", 1)
@@ -340,7 +331,7 @@ def test_domains_are_counted_exactly_in_passes_of_bounded_memory(
     assert (facts.n_domains, facts.domains) == (before, [("example.org", 3), ("example.com", 1)])
 
 
-def test_the_publishers_settings_appear_on_the_card(build: tuple[PartSet, CleanResult]) -> None:
+def test_the_publishers_settings_appear_on_the_card(build: Build) -> None:
     said = CardSettings(name='A "corpus": mine', license="odc-by", contact="remove@example.org")
     card = card_text(with_domains(build), said)
     assert head_of(card)["pretty_name"] == 'A "corpus": mine'
@@ -350,7 +341,7 @@ def test_the_publishers_settings_appear_on_the_card(build: tuple[PartSet, CleanR
         CardSettings(license="a\nb")
 
 
-def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(build: tuple[PartSet, CleanResult]) -> None:
+def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(build: Build) -> None:
     facts = with_domains(build)
     said = "**Not reproducible**"
     facts.pages = [PartSet(facts.pages[0].folder, altered(facts.pages[0]))]
@@ -363,17 +354,13 @@ def altered(opened: PartSet) -> bytes:
     return json.dumps(opened.manifest | {"reproducible": False}).encode()
 
 
-def test_pages_that_the_documents_were_not_made_from_are_rejected(
-    build: tuple[PartSet, CleanResult], tmp_path: Path
-) -> None:
+def test_pages_that_the_documents_were_not_made_from_are_rejected(build: Build, tmp_path: Path) -> None:
     other = write_pages(tmp_path / "pages", [[NEVER_FETCHED]])
     with pytest.raises(InputError, match="the pages sets changed"):
         gather_facts([other], build[1].documents, build[1].signals or other, build[1].corpus)
 
 
-def test_the_verb_takes_the_publishers_words(
-    build: tuple[PartSet, CleanResult], tmp_path: Path, clean: Callable[..., str]
-) -> None:
+def test_the_verb_takes_the_publishers_words(build: Build, tmp_path: Path, clean: Callable[..., str]) -> None:
     arguments = ["run", build[0].folder.url, "--out", str(tmp_path / "b"), "--workers", "1", "--card-license", "odc-by"]
     clean(*arguments)
     head = head_of((tmp_path / "b" / "corpus" / "README.md").read_text())

@@ -32,6 +32,7 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents
 from webtext.clean.rules.thresholds import RuleSettings
 
+Planted = tuple[list[str], list[str]]  # files of documents, evaluation sets
 same_unicode = pytest.mark.skipif(
     UNICODE_VERSION != _ngrams.UNICODE_VERSION, reason="built by a Python with another Unicode version"
 )
@@ -206,7 +207,7 @@ def test_overlap_is_reported_over_all_ngrams_and_as_the_mean_over_examples(tmp_p
 
 
 @pytest.fixture
-def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
+def planted(tmp_path: Path) -> Planted:
     """Documents in two files: unrelated, with 13 words of example 2, with 12 of them, with 20 of the text; two sets."""
     example, running = words(40, 1), words(60, 2)
     part = example.split()
@@ -228,7 +229,7 @@ def planted(tmp_path: Path) -> tuple[list[str], list[str]]:
 DROP_ALONE = DecontaminationSettings(drop=True)
 
 
-def decontaminated(planted: tuple[list[str], list[str]], out: Path, run: Run, **chosen: Any) -> Any:
+def decontaminated(planted: Planted, out: Path, run: Run, **chosen: Any) -> Any:
     documents, against = planted
     return decontaminate_documents(documents, str(out), DecontaminationSettings(against=tuple(against), **chosen), run)
 
@@ -238,7 +239,7 @@ def ids(records: Any) -> list[str]:
 
 
 def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_says_why(
-    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+    tmp_path: Path, run: Run, planted: Planted
 ) -> None:
     """20 consecutive words contain eight 13-grams, 13 words one, 12 words none."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
@@ -261,7 +262,7 @@ def test_documents_that_repeat_13_words_are_dropped_on_request_and_the_decision_
 
 
 def test_the_report_counts_8grams_in_the_documents_and_in_what_is_kept(
-    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
+    tmp_path: Path, run: Run, planted: Planted
 ) -> None:
     """cloze has 23 + 33 8-grams; 13 words contain 6 of them and 12 contain 5. running has 53; 20 words contain 13."""
     found = decontaminated(planted, tmp_path / "out", run, drop=True)
@@ -276,9 +277,7 @@ def test_the_report_counts_8grams_in_the_documents_and_in_what_is_kept(
     assert json.loads((tmp_path / "out" / "overlap.json").read_text("utf-8")) == found.overlap
 
 
-def test_without_drop_all_stay_and_sharing_documents_are_listed(
-    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
-) -> None:
+def test_without_drop_all_stay_and_sharing_documents_are_listed(tmp_path: Path, run: Run, planted: Planted) -> None:
     found = decontaminated(planted, tmp_path / "out", run)
     assert ids(found.corpus) == ["clean", "copies", "almost", "quotes"]
     assert ids(found.dropped) == []
@@ -286,14 +285,14 @@ def test_without_drop_all_stay_and_sharing_documents_are_listed(
     assert all(row["overlap_ratio"] == row["corpus_overlap_ratio"] for row in found.overlap["sets"])
 
 
-def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]) -> None:
+def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted: Planted) -> None:
     assert ids(decontaminated(planted, tmp_path / "a", run, drop=True, min_shared=2).dropped) == ["quotes"]
     twelve = decontaminated(planted, tmp_path / "b", run, drop=True, shared_words=12)
     assert ids(twelve.dropped) == ["copies", "almost", "quotes"]
 
 
 def test_only_an_altered_set_changes_the_bytes_not_workers_or_the_order_of_sets(
-    tmp_path: Path, run: Run, alone: Run, planted: tuple[list[str], list[str]]
+    tmp_path: Path, run: Run, alone: Run, planted: Planted
 ) -> None:
     documents, against = planted
     decontaminated(planted, tmp_path / "a", run, drop=True)
@@ -316,7 +315,7 @@ def test_empty_texts_and_dropping_all_documents_work(tmp_path: Path, run: Run) -
 
 
 def test_clean_run_applies_rules_and_compares_with_evaluation_sets_in_one_call(
-    tmp_path: Path, run: Run, alone: Run, planted: tuple[list[str], list[str]]
+    tmp_path: Path, run: Run, alone: Run, planted: Planted
 ) -> None:
     """Documents that the rules drop are not compared with the sets; one worker and two produce the same bytes."""
     documents, against = planted
@@ -339,9 +338,7 @@ def test_clean_run_applies_rules_and_compares_with_evaluation_sets_in_one_call(
         clean_pages(documents, str(tmp_path / "strict"), CleanSettings(decontaminate=DROP_ALONE), run)
 
 
-def test_the_verb_prints_the_table_and_json(
-    tmp_path: Path, planted: tuple[list[str], list[str]], clean: Callable[..., str]
-) -> None:
+def test_the_verb_prints_the_table_and_json(tmp_path: Path, planted: Planted, clean: Callable[..., str]) -> None:
     documents, against = planted
     command = ["decontaminate", *documents, "--out", str(tmp_path / "out"), "--workers", "1", "--drop"]
     command += [part for each in against for part in ("--against", each)]
@@ -371,9 +368,7 @@ def test_planted_lambada_passages_are_found_among_real_documents(tmp_path: Path,
     assert row["corpus_overlap_ratio"] < 0.001 < row["overlap_ratio"]
 
 
-def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(
-    tmp_path: Path, run: Run, planted: tuple[list[str], list[str]]
-) -> None:
+def test_the_shares_are_those_of_a_bloom_filter_of_the_corpus(tmp_path: Path, run: Run, planted: Planted) -> None:
     """GPT-2's way: a filter of the documents' 8-grams, with 27 probes and 39 bits each (false positives 10^-8)."""
     documents, against = planted
     texts = [json.loads(line)["text"] for path in documents for line in Path(path).read_text("utf-8").splitlines()]
