@@ -155,7 +155,7 @@ HARMLESS = {
     "surrogate references": html(
         PARAGRAPH * 3 + "<p>&#xD800; and &#0; and &#x110000; stand here for nothing at all.</p>"
     ),
-    "thousands of small tables": html(PARAGRAPH * 3 + "<table><tr><td>a</table>" * 3_000),
+    "a thousand small tables": html(PARAGRAPH * 3 + "<table><tr><td>a</table>" * 1_000),
     "wide cells": html(PARAGRAPH * 3 + "<table><tr>" + "<td colspan=1000>a</td>" * 5_000 + "</table>"),
     "a thousand open comments": html("<!--" * 1000 + PARAGRAPH * 3),
 }

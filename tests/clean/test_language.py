@@ -16,6 +16,7 @@ from webtext.clean._language import Model
 from webtext.clean.language import LanguageSettings, detect_language
 
 
+@pytest.mark.slow
 def test_paragraphs_in_25_languages_are_told_apart(shared_data: Path) -> None:
     """Labels are the packages' and some paragraphs are untranslated English, so 1.0 cannot be reached."""
     with lzma.open(shared_data / "langid" / "manpages_paras.jsonl.xz", "rt", encoding="utf-8") as file:
