@@ -23,7 +23,6 @@ from webtext.base.config import recipe_settings, setting
 from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe
-from webtext.base.storage import Folder
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.inputs import Input, count_input, open_input
 from webtext.tokenizer.formats.files import load
@@ -91,14 +90,6 @@ class CountSettings:
             raise ConfigError(f"tokenizer.count.memory_mb is {self.memory_mb}", "expected 1 or more")
 
 
-@dataclass(frozen=True, slots=True)
-class _Output:
-    folder: Folder
-    name: str
-    manifest: str
-    kind: str
-
-
 def train_tokenizer(
     inputs: Sequence[str], out: str, settings: TokenizerSettings, run: Run, *, keeps: bool = False
 ) -> Tokenizer:
@@ -113,10 +104,11 @@ def train_tokenizer(
     rule = (pattern_name(settings.pattern), settings.unicode_version)
     if base is not None:
         rule = rule_of_base(base, *rule, settings.special_tokens)
-    recipe = _recipe("tokenizer.train", settings, rule, {"base": base.hash()} if base is not None else {})
-    name = split_path(out)[1]
-    output = _output(out, f"{name.partition('.')[0]}.manifest.json", "tokenizer")
-    parents, made = _parents(sources), _made(output, recipe)
+    stem = split_path(out)[1].partition(".")[0]
+    output = _Output(
+        out, "tokenizer", f"{stem}.manifest.json", sources, _recipe("tokenizer.train", settings, rule, base)
+    )
+    parents, made = output.parents(), output.made()
     if made is not None and (keeps or made["parents"] == parents):
         kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
         run.console.say(f"tokenizer train: '{out}' {'is done' if made['parents'] == parents else kept}")
@@ -126,12 +118,11 @@ def train_tokenizer(
         raise DryRun
     counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
     vocabulary = _merged(counts, settings, base, rule, settings.min_frequency * scale, run)
-    output.folder.remove_leftovers(f"{name.partition('.')[0]}.")  # a user's folder may contain other .tmp files
-    output.folder.remove(output.manifest)  # until it is written again, the file doesn't count as finished
+    output.folder.remove_leftovers(f"{stem}.")  # a user's folder may contain other .tmp files
+    output.unfinish()
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
-    named = {"tokenizer_hash": tokenizer.hash, "vocab_size": tokenizer.vocab_size}
-    output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, named))
+    output.finish(tokenizer_hash=tokenizer.hash, vocab_size=tokenizer.vocab_size)
     return tokenizer
 
 
@@ -143,23 +134,22 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     """
     sources = open_inputs(inputs)
     rule = (pattern_name(settings.pattern), settings.unicode_version)
-    recipe = _recipe("tokenizer.count", settings, rule)
     name = split_path(out)[1]
     if not name.endswith(".counts"):
         raise ConfigError(f"'{out}' does not end in .counts", "name the file to write, e.g. --out part-1.counts")
-    output = _output(out, f"{name}.manifest.json", "piece counts")
-    found = _made(output, recipe)
-    if found is not None and found["parents"] == _parents(sources):
+    recipe = _recipe("tokenizer.count", settings, rule)
+    output = _Output(out, "piece counts", f"{name}.manifest.json", sources, recipe)
+    made = output.made()
+    if made is not None and made["parents"] == output.parents():
         run.console.say(f"tokenizer count: '{out}' is done")
-        return int(found["pieces"])
+        return int(made["pieces"])
     if run.dry_run:
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
     counts, _ = _count(sources, settings, rule, run, "tokenizer count: text")
-    output.folder.remove(output.manifest)
+    output.unfinish()
     counts.save(output.folder.local_path(output.name))
-    made = {"pieces": len(counts)}
-    output.folder.write_bytes(output.manifest, _manifest(output, recipe, sources, made))
+    output.finish(pieces=len(counts))
     return len(counts)
 
 
@@ -233,38 +223,66 @@ class _Speed:
             self._progress.advance(whole, f"{self._n_bytes / 1e6 / seconds:,.0f} MB/s")
 
 
+class _Output:
+    """The file that a verb writes, what it is made from, and the manifest next to it."""
+
+    def __init__(self, out: str, kind: str, manifest: str, sources: Sequence[Input], recipe: Recipe) -> None:
+        self.folder, self.name = split_path(out)
+        if not self.name:
+            raise ConfigError(
+                f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json"
+            )
+        self._kind, self._manifest, self._sources, self._recipe = kind, manifest, sources, recipe
+
+    def parents(self) -> list[dict[str, str]]:
+        return [source.parent() for source in self._sources]
+
+    def made(self) -> dict[str, Any] | None:
+        """Return the manifest if it matches the recipe and the file's digest, else None."""
+        if not (self.folder.exists(self._manifest) and self.folder.exists(self.name)):
+            return None
+        try:
+            found: dict[str, Any] = json.loads(self.folder.read_bytes(self._manifest))
+            wanted = {"format": MANIFEST_FORMAT, "recipe_hash": self._recipe.hash, "file": self._file()}
+            return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def unfinish(self) -> None:
+        """Remove the manifest: until it is written again, the file doesn't count as finished."""
+        self.folder.remove(self._manifest)
+
+    def finish(self, **made: Any) -> None:
+        """Write the manifest, with what is only known at the end."""
+        manifest = {
+            "format": MANIFEST_FORMAT,
+            "kind": self._kind,
+            "recipe": self._recipe.to_json(),
+            "recipe_hash": self._recipe.hash,
+            "parents": self.parents(),
+            "counts": sum((source.counts for source in self._sources), Counts()).to_json(),
+            "bytes": sum(source.bytes for source in self._sources),
+            "file": self._file(),
+        }
+        self.folder.write_bytes(self._manifest, (json.dumps(manifest | made, indent=1, sort_keys=True) + "\n").encode())
+
+    def _file(self) -> dict[str, Any]:
+        """Return the entry for the written file; a folder of two files has no digest and is always redone."""
+        if self.folder.is_local and self.folder.local_path(self.name).is_dir():
+            return {"name": self.name}
+        with self.folder.open(self.name) as file:
+            sha256 = hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+        return {"name": self.name, "bytes": self.folder.size(self.name), "sha256": sha256}
+
+
 def _recipe(
-    stage: str, settings: TokenizerSettings | CountSettings, rule: _Rule, hashes: Mapping[str, str] | None = None
+    stage: str, settings: TokenizerSettings | CountSettings, rule: _Rule, base: Vocabulary | None = None
 ) -> Recipe:
+    hashes = {} if base is None else {"base": base.hash()}
+    versions = {"unicode": checked_version(*rule)}
     return Recipe(
-        stage=stage,
-        code_version=CODE_VERSION,
-        settings=recipe_settings(settings) | dict(hashes or {}),
-        versions={"unicode": checked_version(*rule)},
+        stage=stage, code_version=CODE_VERSION, settings=recipe_settings(settings) | hashes, versions=versions
     )
-
-
-def _output(out: str, manifest: str, kind: str) -> _Output:
-    folder, name = split_path(out)
-    if not name:
-        raise ConfigError(f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json")
-    return _Output(folder, name, manifest, kind)
-
-
-def _made(output: _Output, recipe: Recipe) -> dict[str, Any] | None:
-    """Return the manifest next to the file if it matches this recipe and the file's digest, else None."""
-    if not (output.folder.exists(output.manifest) and output.folder.exists(output.name)):
-        return None
-    try:
-        found: dict[str, Any] = json.loads(output.folder.read_bytes(output.manifest))
-        wanted = {"format": MANIFEST_FORMAT, "recipe_hash": recipe.hash, "file": _file(output)}
-        return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
-def _parents(sources: Sequence[Input]) -> list[dict[str, str]]:
-    return [source.parent() for source in sources]
 
 
 def _named(parents: Sequence[Mapping[str, str]]) -> str:
@@ -274,26 +292,3 @@ def _named(parents: Sequence[Mapping[str, str]]) -> str:
     'corpus 0123456789ab, file fedcba987654'
     """
     return ", ".join(f"{each.get('set', 'file')} {(each.get('hash') or each['file_sha256'])[:12]}" for each in parents)
-
-
-def _file(output: _Output) -> dict[str, Any]:
-    """Return the manifest's entry for the written file; a folder of two files has no digest and is always redone."""
-    if output.folder.is_local and output.folder.local_path(output.name).is_dir():
-        return {"name": output.name}
-    with output.folder.open(output.name) as file:
-        sha256 = hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
-    return {"name": output.name, "bytes": output.folder.size(output.name), "sha256": sha256}
-
-
-def _manifest(output: _Output, recipe: Recipe, sources: Sequence[Input], made: dict[str, Any]) -> bytes:
-    manifest = {
-        "format": MANIFEST_FORMAT,
-        "kind": output.kind,
-        "recipe": recipe.to_json(),
-        "recipe_hash": recipe.hash,
-        "parents": _parents(sources),
-        "counts": sum((source.counts for source in sources), Counts()).to_json(),
-        "bytes": sum(source.bytes for source in sources),
-        "file": _file(output),
-    }
-    return (json.dumps(manifest | made, indent=1, sort_keys=True) + "\n").encode()
