@@ -57,7 +57,6 @@ class Layout:
 
     @property
     def tokenizer(self) -> str:
-        """Path of tokenizer.json."""
         return Folder(self.root).location("tokenizer/tokenizer.json")
 
     @property

@@ -141,7 +141,6 @@ class BuildConfig:
         return self._settings[section]
 
     def to_json(self) -> dict[str, Any]:
-        """Return every setting of every section, including defaults."""
         return {name: all_settings(settings) for name, settings in self._settings.items()}
 
     def write(self, folder: Path) -> None:

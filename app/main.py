@@ -41,11 +41,9 @@ class CommandTable(click.Group):
     """A group whose commands are imported when they are called, so that `--help` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order of the table."""
         return list(STAGES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return the command."""
         if cmd_name not in STAGES:
             return None
         module, _, attribute = STAGES[cmd_name][0].partition(":")

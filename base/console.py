@@ -26,7 +26,6 @@ class Console:
         self.mode: Mode = mode
 
     def say(self, text: str) -> None:
-        """Print a message on stderr in human mode."""
         if self.mode == "human":
             print(text, file=sys.stderr, flush=True)
 
@@ -54,7 +53,6 @@ class Console:
         return "".join(whole)
 
     def error(self, error: WebtextError) -> None:
-        """Print an error on stderr, in every mode."""
         first, *rest = error.lines
         print("\n".join([f"error: {first}", *(f"  {line}" for line in rest)]), file=sys.stderr, flush=True)
 

@@ -57,7 +57,6 @@ class Reference:
 
     @property
     def path(self) -> str:
-        """The name or path to pass to `datasets`."""
         return f"{self.folder}/{self.name}" if self.folder else self.name
 
 

@@ -9,14 +9,14 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun
 
 if TYPE_CHECKING:
-    from webtext.base.workers.engine import Engine
+    from webtext.base.workers.engine import LocalEngine
 
 
 @dataclass(slots=True)
 class Run:
     """Engine, console and dry-run flag, passed to every stage function; nothing in it can change a record."""
 
-    engine: Engine
+    engine: LocalEngine
     console: Console
     dry_run: bool = False
 

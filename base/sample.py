@@ -38,7 +38,6 @@ class Sample:
         return cls(percent)
 
     def holds(self, link_id: str) -> bool:
-        """Whether the link is in the sample."""
         return _place(link_id) < self.percent / 100 * 2**64
 
     def __str__(self) -> str:

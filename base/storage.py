@@ -52,11 +52,9 @@ class Folder:
         return f"Folder({self.url!r})"
 
     def child(self, name: str) -> Folder:
-        """Return the folder `name` inside this one."""
         return Folder(self.location(name))
 
     def location(self, name: str = "") -> str:
-        """Return the full path or URL of `name`."""
         return f"{self.url}/{name}" if name else self.url
 
     def local_path(self, name: str = "") -> Path:
@@ -66,7 +64,6 @@ class Folder:
         return self._path / name if name else self._path
 
     def exists(self, name: str) -> bool:
-        """Whether the file or folder `name` exists."""
         if self.is_local:
             return (self._path / name).exists()
         return bool(self._remote.exists(self.location(name)))
@@ -215,7 +212,6 @@ class Folder:
             os.close(handle)
 
     def remove(self, name: str) -> None:
-        """Remove file `name` if it exists."""
         if self.is_local:
             if self.exists(name):  # on a read-only file system, removing a missing file is an error, too
                 (self._path / name).unlink(missing_ok=True)
@@ -223,7 +219,6 @@ class Folder:
             self._remote.rm_file(self.location(name))
 
     def remove_all(self) -> None:
-        """Remove this folder and everything in it, if it exists."""
         if self.is_local:
             shutil.rmtree(self._path, ignore_errors=True)
         elif self._remote.exists(self.url):

@@ -59,7 +59,6 @@ class ShardHeader:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of a token on disk."""
         return token_dtype(self.vocab_size)
 
     @property
@@ -84,7 +83,6 @@ class ShardHeader:
 
     @property
     def file_bytes(self) -> int:
-        """Size of a file with this header."""
         return self.checksums_offset + self.n_blocks * CHECKSUM_BYTES
 
     def to_bytes(self) -> bytes:

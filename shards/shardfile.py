@@ -138,7 +138,6 @@ class ShardFile:
 
     @classmethod
     def from_bytes(cls, data: bytes, location: str, expected: ShardHeader) -> ShardFile:
-        """Open a token file in memory, whose bytes were read from `location`."""
         shard, header = cls.__new__(cls), ShardHeader.from_bytes(data, location, len(data))
         header.check_is(expected, location)
         shard._open(location, header, np.frombuffer(data, np.uint8))

@@ -32,11 +32,9 @@ class Range:
         return Range(self.low + other.low, self.value + other.value, self.high + other.high)
 
     def rounded(self) -> Range:
-        """Return whole numbers, rounded outwards."""
         return Range(math.floor(self.low), round(self.value), math.ceil(self.high))
 
     def to_json(self) -> dict[str, float]:
-        """Return plain JSON values."""
         return asdict(self)
 
 

@@ -67,7 +67,6 @@ class Built:
         return cls(sets, recipes | ({"model": model} if model else {}))
 
     def digests(self) -> dict[str, list[str]]:
-        """Return the record digests of each set's parts."""
         return {name: [part.record_digest for part in opened.parts] for name, opened in self.sets.items()}
 
 

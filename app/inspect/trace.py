@@ -42,7 +42,6 @@ class Trace:
     tokens: list[Row] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -82,7 +81,6 @@ class Tracer:
         return self._with_rules(found)
 
     def trace(self, url: str) -> Trace:
-        """Trace a canonical URL."""
         return self.trace_all([url])[url]
 
     def trace_all(self, urls: Iterable[str]) -> dict[str, Trace]:
@@ -128,7 +126,6 @@ class Tracer:
         return trace
 
     def text(self, identifier: str) -> str:
-        """Return the full text of a document."""
         rows = find_rows(self._sets["documents"], "id", [identifier], ["id", "text"], whole_text=True)
         return str(next(rows)["text"])
 

@@ -24,7 +24,7 @@ START_BYTES = 512  # enough of a gzip member to decompress its first bytes
 _LZ4_START = b"\x04\x22\x4d\x18"
 _PLAIN_START = b"WARC/"
 _STARTS = (GZIP_START, b"\x28\xb5\x2f\xfd", _LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
-_SEARCH_BYTES = 1 << 20
+_SEARCH_BYTES = 1 << 20  # blocks overlap by START_BYTES, so that a start at a seam is complete in one of them
 
 # The start of a gzip member as every WARC writer makes it: no flags, any time, a usual level and a usual system. These
 # 45 bits are tested at one place per record; that they occur there by chance is too rare to be checked further.
@@ -166,7 +166,6 @@ class Tail:
         return data
 
     def tell(self) -> int:
-        """Return how far the file was read."""
         return self._read_to
 
     def seek(self, offset: int, whence: int = 0, /) -> int:

@@ -23,12 +23,10 @@ class Counts:
     reused: int = 0
 
     def keep(self, n: int = 1) -> None:
-        """Count n kept records."""
         self.records_in += n
         self.kept += n
 
     def drop(self, reason: str, n: int = 1) -> None:
-        """Count n records that a rule drops."""
         self.records_in += n
         self.dropped[reason] = self.dropped.get(reason, 0) + n
 

@@ -34,7 +34,6 @@ class RecordDigest:
             self._column(block.column(name).combine_chunks())
 
     def hexdigest(self) -> str:
-        """The digest of all blocks so far."""
         return self._hash.hexdigest()
 
     def _column(self, array: Any) -> None:

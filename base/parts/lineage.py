@@ -36,7 +36,6 @@ class Stale:
         return f"'{self.set}' is stale{models}: {changed}; rerun '{self.stage.replace('.', ' ')}' to renew it"
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         return asdict(self)
 
 
@@ -107,7 +106,6 @@ def places_of(parents: Sequence[Any], folder: Folder) -> list[str]:
 
 
 def _store(url: str) -> list[str]:
-    """Return the scheme and bucket of a URL."""
     return url.split("/", 3)[:3]
 
 

@@ -63,7 +63,6 @@ class Attachment:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the attachment as plain JSON values for an entry; an empty `about` is omitted."""
         return {name: value for name, value in asdict(self).items() if name != "about" or value}
 
 
@@ -94,11 +93,9 @@ class Part:
 
     @property
     def index(self) -> int:
-        """Return the part's number."""
         return int(self.name.removeprefix("part-").removesuffix(".parquet"))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the entry as plain JSON values."""
         entry = asdict(self) | {
             "counts": self.counts.to_json(),
             "attachments": [attachment.to_json() for attachment in self.attachments],
@@ -201,12 +198,10 @@ class PartSet:
 
     @property
     def records(self) -> int:
-        """Number of rows in all parts."""
         return sum(part.records for part in self.parts)
 
     @property
     def counts(self) -> Counts:
-        """The funnel over all parts."""
         return sum((part.counts for part in self.parts), Counts())
 
     def part(self, part: Part | int) -> Part:
@@ -321,7 +316,6 @@ class SetName:
 
     @classmethod
     def of(cls, opened: PartSet) -> SetName:
-        """Return the reference to an open set."""
         return cls(opened.folder.url, opened.kind, opened.hash)
 
     def open(self) -> PartSet:

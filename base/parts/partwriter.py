@@ -95,7 +95,6 @@ class PartWriter:
         self._added(len(rows), sum(map(len, strings)))
 
     def write_table(self, table: pa.Table) -> None:
-        """Add a table that has the set's schema."""
         self._make_table_of_rows()
         self._pending.append(table.cast(self._schema))
         self._added(table.num_rows, table.nbytes)
@@ -242,7 +241,6 @@ class SetWriter:
             )
 
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
-        """Return a writer for part `index`."""
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
     def done(self) -> dict[int, Part]:
@@ -268,7 +266,7 @@ class SetWriter:
             return 0
 
     def unseal(self) -> None:
-        """Remove the manifest before parts are replaced, so that no reader sees a mixture of old and new parts."""
+        """Remove the manifest before parts are replaced."""
         self.folder.remove(MANIFEST)
 
     def remove_leftovers(self) -> None:

@@ -26,7 +26,6 @@ class Recipe:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the recipe as plain JSON values."""
         return {
             "stage": self.stage,
             "code_version": self.code_version,

@@ -176,7 +176,7 @@ def _run_parts(
         )
         raise DryRun
     if not sealed:
-        for writer in writers.values():
+        for writer in writers.values():  # first, so that no reader sees old and new parts together
             writer.unseal()
             writer.remove_leftovers()
     if 0 < len(missing) < len(tasks):
@@ -193,6 +193,7 @@ def _run_parts(
         "host": platform.node(),
         "workers": run.engine.workers,
     }
+    # The main set is sealed last: once it can be read, the others can.
     return {name: _seal(writer, done[name], about) for name, writer in reversed(list(writers.items()))}
 
 
@@ -236,7 +237,9 @@ def _make_part(journal: Journal, job: _Job[Any]) -> int:
         job.function(PartContext(journal, writers), job.task)
         if journal.only is None:
             generation = max((source.generation for source in job.task.sources), default=1)
-            for writer in reversed(writers.values()):
+            for writer in reversed(
+                writers.values()
+            ):  # if a kill comes in between, the main part is missing and is made again
                 writer.publish(generation)
         return next(iter(writers.values())).records
     except OSError as error:
@@ -264,7 +267,6 @@ def _sealed(writer: SetWriter, done: Mapping[int, Part]) -> bool:
 def _remove_others(
     writers: Mapping[str, SetWriter], done: Mapping[str, Mapping[int, Part]], keys: Mapping[int, str]
 ) -> None:
-    """Remove parts whose task no longer exists."""
     for name, writer in writers.items():
         for index, part in writer.done().items():
             if index not in done[name] and index not in keys:

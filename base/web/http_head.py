@@ -32,11 +32,9 @@ class Headers:
         return self._first
 
     def get(self, name: str, default: str = "") -> str:
-        """Return the first value of `name`."""
         return self.first.get(name.lower(), default)
 
     def get_all(self, name: str) -> list[str]:
-        """Return all values of `name`."""
         return [value for known, value in self.fields if known.lower() == name.lower()]
 
     def joined(self, name: str) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from webtext.base.errors import ConfigError, MachineError
 from webtext.base.workers.journal import Journal
@@ -65,29 +65,6 @@ class TaskFailure:
 
     index: int
     error: str
-
-
-class Engine(Protocol):
-    """The interface that stages use."""
-
-    @property
-    def workers(self) -> int:
-        """Number of tasks that run at the same time."""
-
-    def map(
-        self,
-        function: Callable[[Journal, T], R],
-        tasks: Sequence[T],
-        *,
-        on_done: Callable[[int, R], None],
-        set_aside: Mapping[int, Mapping[int, str]] | None = None,
-        on_set_aside: Callable[[int, int, str], None] = ...,
-        on_begun: Callable[[], None] = ...,
-    ) -> list[TaskFailure]:
-        """Call function(journal, task) for each task; see `LocalEngine.map`."""
-
-    def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
-        """Make sure that n workers are idle; new ones import the module. See `LocalEngine.prepare`."""
 
 
 def _ignore(*_: object) -> None:
@@ -142,7 +119,6 @@ class LocalEngine:
             self._idle.insert(0, worker)
 
     def close(self) -> None:
-        """Kill all idle workers."""
         for worker in self._idle:
             worker.kill()
         self._idle.clear()
@@ -160,7 +136,6 @@ class LocalEngine:
             return
 
     def take(self) -> WorkerProcess:
-        """Return an idle worker, or start one."""
         while self._idle:
             worker = self._idle.pop()
             if worker.alive:
@@ -304,7 +279,9 @@ class _Map:
         attempt = self.running.pop(worker)
         worker.kill()
         part = attempt.part
-        if not worker.started and not death.from_outside:
+        if (
+            not worker.started and not death.from_outside
+        ):  # an interpreter or an import that fails: not the record's fault
             self._failed_to_start(part, attempt.only, death.cause)
             return
         log.debug("part %d: worker ended at record %s (%s)", part.index, death.position, death.cause)
@@ -333,6 +310,7 @@ class _Map:
                 self._set_aside(part, position, f"{death.cause}, {KILLS_ALONE} times alone")
                 return
         only = attempt.only if position is None else position
+        # A record that has survived alone isn't the cause, so it isn't retried alone again: the whole part is.
         self._retry(part, None if only in part.survived_alone else only, pause)
 
     def _set_aside(self, part: _Part, position: int, cause: str) -> None:

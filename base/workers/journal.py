@@ -23,7 +23,7 @@ RAISED = "raised"
 """Reason of a record for which the function raised an error."""
 
 _POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so that no reader sees half a write
-_NOWHERE = -1
+_NOWHERE = -1  # records have positions from 0, batches have -2 and below
 JOURNAL_BYTES = 3 * 8
 
 
@@ -66,7 +66,6 @@ class JournalPage:
         self._cells[_OUT_OF_MEMORY] = 1
 
     def close(self) -> None:
-        """Release the memory."""
         self._cells.release()
         self._map.close()
 

@@ -72,12 +72,10 @@ class WorkerProcess:
 
     @property
     def id(self) -> int:
-        """The process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process is still running."""
         return self._process.poll() is None
 
     def send(self, order: Order | Preparation) -> None:

@@ -17,7 +17,7 @@ from webtext.base.errors import InputError, RunFailed
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Engine, Limits, LocalEngine
+from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.inputs import URLS, InputFile
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
@@ -98,7 +98,7 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
 
 
 @contextmanager
-def _started(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
+def _started(tasks: Sequence[SpillJob], engine: LocalEngine) -> Iterator[list[SpillJob]]:
     """Yield the tasks while a decoder and a worker start for each of the first ones, in the order of the tasks."""
     begun = []
     with ExitStack() as decoders:
@@ -153,7 +153,7 @@ def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, st
     return named
 
 
-def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
+def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[LocalEngine]:
     """Return the run's engine, or one with larger limits if a dump may need more memory than its workers have."""
     if any(job.dump.codec == ZSTANDARD.name and not job.ahead for job in jobs):
         return LocalEngine(run.engine.workers, READER_LIMITS)
@@ -161,7 +161,7 @@ def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[En
 
 
 def _map(
-    engine: Engine,
+    engine: LocalEngine,
     run: Run,
     label: str,
     function: Callable[[Journal, T], Any],

@@ -48,7 +48,6 @@ class EpochOrder:
         return group * self.group_blocks * self.block_windows - lacking
 
     def group_size(self, group: int) -> int:
-        """Return the number of windows in a group."""
         return self.group_start(group + 1) - self.group_start(group)
 
     def group_of(self, place: int) -> int:
@@ -62,7 +61,7 @@ class EpochOrder:
         """Return the blocks of a group in the order in which they are read; a short block is last."""
         first = group * self.group_blocks
         blocks = self._blocks(np.arange(first, min(first + self.group_blocks, self.n_blocks)))
-        if group == self._short_group:
+        if group == self._short_group:  # last, so that dividing a place by block_windows gives its block
             last = self.n_blocks - 1
             blocks = np.append(blocks[blocks != last], last)
         return blocks

@@ -29,7 +29,7 @@ class Permutation:
 
     def __init__(self, n: int, key: bytes) -> None:
         self.n = n
-        half_bits = max(1, -(-(n - 1).bit_length() // 2))
+        half_bits = max(1, -(-(n - 1).bit_length() // 2))  # halves of equal length, so the domain is below 4n
         self._half_bits = np.uint64(half_bits)
         self._mask = np.uint64((1 << half_bits) - 1)
         digest = hashlib.blake2b(key, digest_size=8 * ROUNDS).digest()

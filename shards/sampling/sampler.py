@@ -23,7 +23,7 @@ from webtext.shards.sampling.mixture import Mixture
 from webtext.shards.sampling.stream import ORDER_VERSION, WindowSettings, WindowStream
 
 BLOCK_BYTES = 64 << 20
-GROUP_BLOCKS = 64
+GROUP_BLOCKS = 64  # at a URL two groups are in memory: 8 GiB
 
 Batch = npt.NDArray[np.int64]
 """Token ids, int64 [batch_size, context + 1]."""
@@ -79,7 +79,6 @@ class Sampler:
 
     @property
     def context(self) -> int:
-        """Number of targets per window."""
         return self.settings.context
 
     @property
@@ -151,6 +150,7 @@ class Sampler:
         self.samples_consumed = samples
 
     def _defines_order(self) -> dict[str, Any]:
+        # Not the batch size nor the ranks: a run may resume with others.
         return {
             "version": ORDER_VERSION,
             "tokens": [source.hash for source in self.sources],
