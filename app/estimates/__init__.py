@@ -1,1 +1,1 @@
-"""`webtext build --dry-run`: the estimated size of a build."""
+"""`webtext build --sample`: the whole build, estimated from a sample of its links."""

@@ -8,11 +8,12 @@ from typing import Any
 
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
-from webtext.app.inspect.trace_rules import rules_of
+from webtext.base.config import from_table
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.web.urls import canonical_url
+from webtext.clean.rules.thresholds import RULES, RuleSettings
 
 Row = dict[str, Any]
 TWIN = ["id", "url", "text"]
@@ -122,7 +123,7 @@ class Tracer:
 
     def _with_rules(self, trace: Trace | None) -> Trace | None:
         if trace is not None and trace.document is not None:
-            trace.rules = rules_of(self._sets["signals"], self._sets["corpus"], trace.document["id"])
+            trace.rules = _rules_of(self._sets["signals"], self._sets["corpus"], trace.document["id"])
         return trace
 
     def text(self, identifier: str) -> str:
@@ -193,6 +194,33 @@ class Tracer:
             if failure.id.startswith(place):
                 return failure.reason
         return " or ".join(sorted(documents.counts.dropped)) or "not_extracted_yet"
+
+
+def _rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) -> list[Row]:
+    """Return one row per rule of the corpus's recipe: rule, column, value, bound ('min' or 'max'), threshold, drops.
+
+    Empty when the build has no signals or applied no rules.
+    """
+    settings = corpus.recipe["settings"].get("rules") if corpus is not None else None
+    row = next(find_rows(signals, "id", [identifier]), None)
+    if row is None or not isinstance(settings, dict):
+        return []
+    thresholds = from_table(RuleSettings, settings, "clean.rules").thresholds()
+    return [_said(row, reason, threshold) for reason, threshold in thresholds.items()]
+
+
+def _said(row: Row, reason: str, threshold: float) -> Row:
+    rule = RULES[reason]
+    value = row[rule.column]
+    drops = value < threshold if rule.bound == "min" else value > threshold
+    return {
+        "rule": reason,
+        "column": rule.column,
+        "value": value,
+        "bound": rule.bound,
+        "threshold": threshold,
+        "drops": drops,
+    }
 
 
 @dataclass(frozen=True, slots=True)

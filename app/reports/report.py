@@ -13,11 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
 from webtext.app.inspect.stale import stale_in
-from webtext.app.reports.report_lengths import length_histogram
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
 from webtext.base.parts.schemas import DECISION
@@ -38,6 +41,12 @@ CLUSTER_MEMBERS = 5
 TOP_DOMAINS = 20
 FAILURES_NAMED = 200
 CURVE_POINTS = 400
+
+FIRST_BOUND = 8
+BOUND_RATIO = 1.5
+BINS = 28
+BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)])
+"""Upper bounds of the bins in words; geometric, so that short and long documents both show."""
 
 
 def make_report(root: str) -> dict[str, Any]:
@@ -63,7 +72,7 @@ def make_report(root: str) -> dict[str, Any]:
         "failures": failures[:FAILURES_NAMED],
         "n_failures": len(failures),
         "corpus": _corpus(corpus),
-        "lengths": length_histogram(open_if_there(layout.signals, "signals"), dropped, corpus),
+        "lengths": _lengths(open_if_there(layout.signals, "signals"), dropped, corpus),
         "tokens": _tokens(sets.get("tokens")),
         "training": _training(Folder(layout.model)),
     }
@@ -219,3 +228,42 @@ def _training(model: Folder) -> dict[str, Any] | None:
         ],
         "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
     }
+
+
+def _lengths(signals: PartSet | None, dropped: PartSet | None, corpus: PartSet | None) -> dict[str, Any] | None:
+    """Return [upper bound, kept, dropped] per bin and the thresholds on the same axis; None without signals.
+
+    Part n of the signals has the same documents as part n of dropped.
+    """
+    if signals is None or dropped is None:
+        return None
+    by_index = {part.index: part for part in dropped.parts}
+    counts = np.zeros((2, BINS), np.int64)
+    n_characters = 0
+    for part in signals.parts:
+        rows = signals.table(part, ["id", "n_words", "n_characters"])
+        gone = dropped.table(by_index[part.index], ["id"]).column("id").to_pylist() if part.index in by_index else []
+        is_gone = pc.is_in(rows.column("id"), pa.array(gone, pa.string())).to_numpy()
+        bins = np.minimum(np.searchsorted(BOUNDS, rows.column("n_words").to_numpy()), BINS - 1)
+        for side, mask in enumerate((~is_gone, is_gone)):
+            counts[side] += np.bincount(bins[mask], minlength=BINS)
+        n_characters += int(rows.column("n_characters").to_numpy()[~is_gone].sum())
+    return {
+        "bins": [[int(bound), int(kept), int(gone)] for bound, kept, gone in zip(BOUNDS, *counts, strict=True)],
+        "thresholds": _word_thresholds(corpus),
+        "kept_characters": n_characters,
+    }
+
+
+def _word_thresholds(corpus: PartSet | None) -> list[tuple[str, float]]:
+    """Return the word-count thresholds that the corpus was made with."""
+    from webtext.clean.rules.thresholds import RULES, RuleSettings
+
+    recorded = corpus.recipe["settings"].get("rules") if corpus else None
+    if recorded is None:
+        return []
+    try:
+        rules = RuleSettings(profile=recorded["profile"], rule=tuple(recorded["rule"]))
+    except ConfigError:
+        return []  # rules of another version: unknown names
+    return [(reason, value) for reason, value in rules.thresholds().items() if RULES[reason].column == "n_words"]

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
-from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
+from webtext.app.reports.report import ALARM_RATIO, BINS, BOUNDS, CURVE_POINTS, make_report, write_report
 from webtext.app.reports.report_html import render
-from webtext.app.reports.report_lengths import BINS, BOUNDS
 from webtext.app.reports.report_svg import length_bars, loss_curves
 from webtext.base.errors import InputError
 
