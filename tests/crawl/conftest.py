@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -224,7 +225,7 @@ def run() -> Iterator[Run]:
     quiet.engine.close()  # type: ignore[attr-defined]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def two_workers() -> Iterator[Run]:
     quiet = Run.quiet(workers=2)
     yield quiet
@@ -246,11 +247,12 @@ def collect(run: Run, tmp_path: Path) -> Callable[..., PartSet]:
 
 
 @pytest.fixture
-def links_verb(tmp_path: Path) -> Callable[..., int]:
-    """Run `webtext crawl links` into `links` of `tmp_path` with one worker. Returns the exit code."""
+def links_verb(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run `webtext crawl links` into `links` of `tmp_path` with the worker of all tests. Returns the exit code."""
+    monkeypatch.setattr("webtext.base.workers.engine.LocalEngine", lambda **_: nullcontext(run.engine))
 
     def verb(*arguments: str | Path) -> int:
-        return webtext(["crawl", "links", *map(str, arguments), "--out", str(tmp_path / "links"), "--workers", "1"])
+        return webtext(["crawl", "links", *map(str, arguments), "--out", str(tmp_path / "links")])
 
     return verb
 
@@ -270,6 +272,20 @@ def harvest(apis: LocalApis, run: Run, tmp_path: Path) -> Callable[..., list[str
 
     def ask(*inputs: str, **changes: Any) -> list[str]:
         return harvest_inputs(inputs, str(tmp_path / "links"), apis.settings(**changes), run)
+
+    return ask
+
+
+@pytest.fixture
+def replay(crawl: Callable[..., Rows], tmp_path: Path) -> Callable[..., Rows]:
+    """Crawl links with WARC files as the only source: these paths, or one file of these records."""
+
+    def ask(links: str | Sequence[str], *given: bytes | str | Path, out: str = "pages", **changes: Any) -> Rows:
+        records = [each for each in given if isinstance(each, bytes)]
+        if records:
+            (tmp_path / "a.warc.gz").write_bytes(b"".join(records))
+        paths = (tmp_path / "a.warc.gz",) if records else given
+        return crawl(links, out, **{"sources": ("warc",), "warc": tuple(map(str, paths)), **changes})
 
     return ask
 

@@ -128,29 +128,29 @@ async def short_body(writer: asyncio.StreamWriter) -> None:
 
 
 @cache
-def gzip_bomb() -> bytes:
-    """Return 256 KiB that decompress to 256 MiB."""
+def gzip_bomb(n_mib: int = 256) -> bytes:
+    """Return a KiB per MiB that it decompresses to."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return b"".join([packer.compress(bytes(16 * MiB)) for _ in range(16)]) + packer.flush()
+    return b"".join([packer.compress(bytes(16 * MiB)) for _ in range(n_mib // 16)]) + packer.flush()
 
 
 @cache
-def brotli_bomb() -> bytes:
-    """Return a few hundred bytes that decompress to 256 MiB."""
+def brotli_bomb(n_mib: int = 256) -> bytes:
+    """Return a few hundred bytes that decompress to this many MiB."""
     import brotli
 
     packer = brotli.Compressor(quality=5)
-    return b"".join(packer.process(bytes(16 * MiB)) for _ in range(16)) + packer.finish()
+    return b"".join(packer.process(bytes(16 * MiB)) for _ in range(n_mib // 16)) + packer.finish()
 
 
 @cache
-def zstd_bomb() -> bytes:
-    """Return a few kilobytes that decompress to 256 MiB and ask for a window of 2 GiB."""
+def zstd_bomb(n_mib: int = 256) -> bytes:
+    """Return a few kilobytes that decompress to this many MiB and ask for a window of 2 GiB."""
     import zstandard
 
     parameters = zstandard.ZstdCompressionParameters(window_log=31, compression_level=1)
     packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
-    return b"".join(packer.compress(bytes(16 * MiB)) for _ in range(16)) + packer.flush()
+    return b"".join(packer.compress(bytes(16 * MiB)) for _ in range(n_mib // 16)) + packer.flush()
 
 
 @cache

@@ -9,6 +9,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,6 +72,17 @@ class LocalApis(InBackground):
         flat = [(name, getattr(settings, name)) for name in names]
         pairs = [(f"--{name.replace('_', '-')}", v[0] if isinstance(v, tuple) else v) for name, v in flat]
         return [str(word) for pair in pairs for word in pair]
+
+    def start(self, *arguments: str, **changes: Any) -> subprocess.Popen[bytes]:
+        """Start a verb of `webtext crawl` with these settings, in a process of its own."""
+        command = [sys.executable, "-m", "webtext.app.main", "crawl", *arguments, *self.options(**changes)]
+        return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def wait_for_requests(self, n: int, child: subprocess.Popen[bytes]) -> None:
+        """Wait until this many requests have come in; they and later ones get no answer until `hold_after` is reset."""
+        self.hold_after = n
+        while child.poll() is None and len(self.requests) < n:
+            time.sleep(0.005)
 
     def paths(self) -> list[str]:
         return [asked.path for asked in self.requests]

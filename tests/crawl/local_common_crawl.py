@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import calendar
-import gzip
 import hashlib
 import re
 import time
@@ -14,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from warc_exchanges import revisit_record
 
 from webtext.crawl.exchange.messages import Exchange
 from webtext.crawl.pages.warc_writer import WarcWriter
@@ -136,22 +136,3 @@ class LocalCommonCrawl:
         part = data[start:end]
         head = f"Content-Range: bytes {start}-{start + len(part) - 1}/{len(data)}\r\nContent-Length: {len(part)}"
         return f"HTTP/1.1 206 Partial Content\r\n{head}\r\n\r\n".encode() + part
-
-
-def revisit_record(url: str, date: str, of: str, original_date: str, digest: str, **headers: str) -> bytes:
-    """Return a revisit with an identical payload, as a gzip member. `headers` (`_` for `-`) replace its own."""
-    block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Seen: again\r\n\r\n"
-    lines = {
-        "WARC-Type": "revisit",
-        "WARC-Record-ID": "<urn:x:again>",
-        "WARC-Target-URI": url,
-        "WARC-Date": date,
-        "WARC-Profile": "http://netpreserve.org/warc/1.0/revisit/identical-payload-digest",
-        "WARC-Refers-To-Target-URI": of,
-        "WARC-Refers-To-Date": original_date,
-        "WARC-Payload-Digest": f"sha1:{digest}",
-        "Content-Type": "application/http; msgtype=response",
-        "Content-Length": str(len(block)),
-    } | {name.replace("_", "-"): value for name, value in headers.items()}
-    head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value) + "\r\n"
-    return gzip.compress(head.encode() + block + b"\r\n\r\n")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -88,6 +91,16 @@ class LocalWeb(InBackground):
         """Return the paths requested from that host, in order."""
         asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
         return [path for path in asked if robots or path != "/robots.txt"]
+
+    def start_crawl(self, links: str, out: Path, *options: str) -> subprocess.Popen[bytes]:
+        """Start `webtext crawl fetch` of links to this web, in a process of its own."""
+        command = ["crawl", "fetch", links, "--out", str(out), "--quiet", *options]
+        command += ["--allow-address", f"127.0.0.0/8:{self.port}"]
+        return subprocess.Popen([sys.executable, "-m", "webtext.app.main", *command], stderr=subprocess.PIPE)
+
+    def wait_for_requests(self, n: int, child: subprocess.Popen[bytes]) -> None:
+        while len(self.requests) < n and child.poll() is None:
+            time.sleep(0.002)
 
     async def _cancel_all(self) -> None:
         for server in self._servers:

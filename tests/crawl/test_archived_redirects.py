@@ -14,14 +14,7 @@ from webtext.base.storage import Folder
 from webtext.crawl.archives import common_crawl
 
 MakeLinks = Callable[..., str]
-JUDGED = (
-    "outcome",
-    "reason",
-    "final_url",
-    "redirects",
-    "status",
-    "opt_outs",
-)  # the columns with the result of a link
+JUDGED = ("outcome", "reason", "final_url", "redirects", "status", "opt_outs")  # the columns with the result of a link
 
 
 def test_a_captured_redirect_is_followed_inside_the_index(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:

@@ -357,6 +357,7 @@ with LinkJoin() as join:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at open files as Linux shows them")
 def test_scratch_files_have_no_name(tmp_path: Path) -> None:
     """So a killed run leaves nothing behind."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import aiohttp
 import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
+from local_web import InBackground
 
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
 from webtext.crawl.exchange.connections import Connections
@@ -19,16 +19,14 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n
 MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
 
-class NotingServer:
+class NotingServer(InBackground):
     """Answers each request with the next of `answers` (by default a page; None closes). Logs heads per connection."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.heads: list[list[bytes]] = []
         self.answers: list[bytes | None] = []
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.port = asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result()
+        self.port = self.await_there(self._listen())
 
     async def _listen(self) -> int:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -49,18 +47,9 @@ class NotingServer:
         finally:
             writer.close()
 
-    def close(self) -> None:
-        async def stop() -> None:
-            self._server.close()
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(stop(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
+    async def _cancel_all(self) -> None:
+        self._server.close()
+        await super()._cancel_all()
 
 
 @pytest.fixture

@@ -8,11 +8,9 @@ import io
 import json
 import lzma
 import random
-from pathlib import Path
 
 import pytest
 import zstandard
-from dump_files import submission
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,13 +131,15 @@ def test_chunk_edges_change_nothing(lines: list[bytes], chunk: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "compress", [lzma.compress, bz2.compress, zstandard.compress, gzip.compress], ids=["xz", "bz2", "zst", "gz"]
+    "compress",
+    [lzma.compress, lambda data: bz2.compress(data, 1), zstandard.compress, gzip.compress],
+    ids=["xz", "bz2", "zst", "gz"],
 )
 def test_truncated_streams_yield_their_lines_and_one_failure(compress: object) -> None:
     rng = random.Random(7)
     lines = [
         json.dumps({"id": str(i), "r": rng.random(), "s": rng.random(), "t": rng.random()}).encode()
-        for i in range(20_000)
+        for i in range(6_000)
     ]
     data = compress(b"\n".join(lines) + b"\n")  # type: ignore[operator]
     *read, last = lines_of(data[: len(data) * 3 // 4])
@@ -177,16 +177,6 @@ def test_a_long_line_without_end_is_bounded_too() -> None:
 
 
 # --- Reddit's schema, month by month ---------------------------------------------------------------------------------
-
-
-def test_every_post_of_the_real_dump_of_june_2005_is_read(shared_data: Path) -> None:
-    with open(shared_data / "crawl/reddit/RS_v2_2005-06.xz", "rb") as file:
-        posts = [only(line) for _, line in RedditDump().records(file) if isinstance(line, bytes)]
-    assert len(posts) == 103
-    first = posts[0]
-    assert first == submission(
-        post_id="87", subreddit="reddit.com", url="http://www.downingstreetmemo.com", score=183, created=1119552233
-    )
 
 
 def test_created_utc_is_a_string_in_2014_and_2015() -> None:
@@ -313,18 +303,3 @@ def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
 @settings(max_examples=300, deadline=None)
 def test_no_bytes_crash_the_parser(line: bytes) -> None:
     assert isinstance(RedditDump().parse(line), tuple | Unreadable)
-
-
-MONTHS = ("RS_2005-06", "RS_2014-06", "RS_2017-10", "RS_2017-12", "RS_2022-08", "RS_2026-01")
-VALUES = {"string": "12", "int": 12, "float": 12.5, "bool": True, "null": None, "object": {}, "array": []}
-
-
-@pytest.mark.parametrize("month", MONTHS)
-def test_every_type_in_a_months_schema_is_read(shared_data: Path, month: str) -> None:
-    """One row for each type of each field, as the month's published schema lists them."""
-    schema = json.loads((shared_data / f"crawl/reddit/arctic_schema_{month}.json").read_text())[0]["schema"]
-    usual = {name: VALUES[types[0]["type"]] for name, types in schema.items()}
-    for name, types in schema.items():
-        for type_ in types:
-            result = RedditDump().parse(json.dumps(usual | {name: VALUES[type_["type"]]}).encode())
-            assert not isinstance(result, Unreadable), (name, type_["type"], result)

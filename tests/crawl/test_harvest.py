@@ -8,8 +8,6 @@ import json
 import random
 import resource
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,27 +256,20 @@ def test_a_circular_listing_ends(harvest: Any, apis: LocalApis) -> None:
     assert found[-1].endswith("00000.end.harvest.jsonl.zst")
 
 
-@pytest.mark.parametrize("n_kills", [1, pytest.param(4, marks=pytest.mark.slow)])
-def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(
-    n_kills: int, apis: LocalApis, tmp_path: Path
-) -> None:
+@pytest.mark.slow
+def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(apis: LocalApis, tmp_path: Path) -> None:
     """Every page is a file here, so a kill loses at most the page that was being requested."""
     apis.listings["r/books/top"] = [post(number) for number in range(1000)]
     out = tmp_path / "links"
-    command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(out)]
-    command += apis.options(part_seconds=0.0)
     generator = random.Random(7)
-    for _ in range(n_kills):
-        asked = len(apis.requests)
-        apis.hold_after = asked + generator.randint(1, 2)
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        while process.poll() is None and len(apis.requests) < apis.hold_after:
-            time.sleep(0.005)
+    for _ in range(4):
+        process = apis.start("links", LISTING, "--out", str(out), part_seconds=0.0)
+        apis.wait_for_requests(len(apis.requests) + generator.randint(1, 2), process)
         process.kill()
         assert process.wait() == -signal.SIGKILL
         apis.hold_after = None
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
-    assert len(apis.requests) <= 10 + n_kills
+    assert apis.start("links", LISTING, "--out", str(out), part_seconds=0.0).wait(300) == 0
+    assert len(apis.requests) <= 10 + 4
     (folder,) = (tmp_path / "harvest").iterdir()
     records = lines([str(path) for path in sorted(folder.glob("*.zst"))])
     assert [record["data"]["id"] for record in records] == [f"p{number}" for number in range(1000)]
@@ -287,12 +278,8 @@ def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(
 
 def test_ctrl_c_keeps_every_answer(harvest: Any, apis: LocalApis, tmp_path: Path) -> None:
     apis.listings["r/books/top"] = [post(number) for number in range(1000)]
-    command = [sys.executable, "-m", "webtext.app.main", "crawl", "links", LISTING, "--out", str(tmp_path / "links")]
-    command += apis.options()
-    apis.hold_after = 4
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    while process.poll() is None and len(apis.requests) < 4:
-        time.sleep(0.005)
+    process = apis.start("links", LISTING, "--out", str(tmp_path / "links"))
+    apis.wait_for_requests(4, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(300) == 130
     apis.hold_after = None

@@ -10,10 +10,15 @@ import pytest
 
 ADDRESSES = "test_hostile_addresses.py::test_nothing_is_sent_to"
 SPELLINGS = "test_hostile_spellings.py::test_a_disguised_private_address_is_recognised"
-BODIES = "test_hostile_bodies.py::"
+ANSWERS = "test_hostile_answers.py::"
 REDIRECTS = "test_hostile_redirects.py::"
 DNS = "test_hostile_dns.py::"
 DUMPS = "test_dumps.py::"
+BOMBS = f"{ANSWERS}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound"
+PACKED = f"{ANSWERS}test_compressed_bodies_are_stored_as_they_came_and_read_as_far_as_possible"
+CHARSETS = f"{ANSWERS}test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte"
+MARKED = f"{ANSWERS}test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written"
+TLS = "test_hostile_tls.py::test_nothing_is_sent_over_a_connection_that_can_t_be_verified"
 
 # Each case: bad input -> file::test, followed by a bar and the name of its parameter or answer.
 CASES = [
@@ -43,10 +48,7 @@ CASES = [
     ("fe80::1%eth0", "test_hostile_addresses.py::test_nothing_is_sent_to_a_link_local_address_with_a_zone"),
     ("fec0::", f"{ADDRESSES}|site-local addresses"),
     ("ff02::1", f"{ADDRESSES}|IPv6 multicast"),
-    (
-        "2001:db8::, 3fff::, 100::, 5f00::",
-        f"{ADDRESSES}|IPv6 documentation, discard and segment-routing prefixes",
-    ),
+    ("2001:db8::, 3fff::, 100::, 5f00::", f"{ADDRESSES}|IPv6 documentation, discard and segment-routing prefixes"),
     ("own port", "test_hostile_addresses.py::test_nothing_is_sent_to_an_address_of_this_machine"),
     # spellings
     ("2130706433", f"{SPELLINGS}|one decimal number"),
@@ -81,75 +83,54 @@ CASES = [
     ("a refresh inside the page", f"{REDIRECTS}test_a_refresh_inside_a_page_is_not_followed"),
     ("a hostile robots.txt", f"{REDIRECTS}test_a_hostile_robots_file_forbids_everything_or_is_cut"),
     # bodies
-    ("a gzip bomb", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|gzip"),
-    ("deflate, raw or zlib", f"{BODIES}test_compressed_bodies_are_stored_as_they_came_and_read_as_far_as_possible"),
-    ("a brotli bomb", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|brotli"),
-    ("a zstd bomb", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|zstd"),
-    ("packed twice", f"{BODIES}test_compressed_bodies_are_stored_as_they_came_and_read_as_far_as_possible|gzip twice"),
-    (
-        "empty members",
-        f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound|100,000 empty members",
-    ),
-    ("truncated gzip", f"{BODIES}test_compressed_bodies_are_stored_as_they_came_and_read_as_far_as_possible"),
-    ("a wrong label", f"{BODIES}test_compressed_bodies_are_stored_as_they_came_and_read_as_far_as_possible"),
-    ("an unknown coding", f"{BODIES}test_bombs_are_stored_packed_and_their_extraction_stops_at_its_bound"),
-    ("an endless body", f"{BODIES}test_bodies_that_never_end_are_cut|endless"),
-    ("a length too short", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|shorter than the body"),
-    ("a length too long", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|longer than the body"),
-    ("two lengths", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|two"),
-    ("a length beside chunks", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|beside chunks"),
-    ("a negative or huge length", f"{BODIES}test_lengths_that_do_not_fit_are_never_guessed|negative"),
-    ("chunks and trailers", f"{BODIES}test_chunks_of_one_byte_and_endless_trailers_end_in_time"),
-    ("204 and 304 with a body", f"{BODIES}test_other_statuses_are_counted_by_their_number|304 Not Modified"),
-    ("206 and 416 unasked", f"{BODIES}test_other_statuses_are_counted_by_their_number|http_416"),
-    ("HTTP/0.9 and garbage", f"{BODIES}test_an_answer_that_is_not_http_is_a_bad_response|HTTP/0.9"),
-    ("a flood of 1xx", f"{BODIES}test_endless_interim_answers_are_a_bad_response"),
+    ("a gzip bomb", f"{BOMBS}|gzip"),
+    ("deflate, raw or zlib", PACKED),
+    ("a brotli bomb", f"{BOMBS}|brotli"),
+    ("a zstd bomb", f"{BOMBS}|zstd"),
+    ("packed twice", f"{PACKED}|gzip twice"),
+    ("empty members", f"{BOMBS}|100,000 empty members"),
+    ("truncated gzip", PACKED),
+    ("a wrong label", PACKED),
+    ("an unknown coding", BOMBS),
+    ("an endless body", f"{ANSWERS}test_bodies_that_never_end_are_cut|endless"),
+    ("a length too short", f"{ANSWERS}test_lengths_that_do_not_fit_are_never_guessed|shorter than the body"),
+    ("a length too long", f"{ANSWERS}test_lengths_that_do_not_fit_are_never_guessed|longer than the body"),
+    ("two lengths", f"{ANSWERS}test_lengths_that_do_not_fit_are_never_guessed|two"),
+    ("a length beside chunks", f"{ANSWERS}test_lengths_that_do_not_fit_are_never_guessed|beside chunks"),
+    ("a negative or huge length", f"{ANSWERS}test_lengths_that_do_not_fit_are_never_guessed|negative"),
+    ("chunks and trailers", f"{ANSWERS}test_chunks_of_one_byte_and_endless_trailers_end_in_time"),
+    ("204 and 304 with a body", f"{ANSWERS}test_other_statuses_are_counted_by_their_number|304 Not Modified"),
+    ("206 and 416 unasked", f"{ANSWERS}test_other_statuses_are_counted_by_their_number|http_416"),
+    ("HTTP/0.9 and garbage", f"{ANSWERS}test_an_answer_that_is_not_http_is_a_bad_response|HTTP/0.9"),
+    ("a flood of 1xx", f"{ANSWERS}test_endless_interim_answers_are_a_bad_response"),
     # times
-    ("accept, never answer", "test_hostile_times.py::test_servers_that_never_finish_are_cut_off_at_the_deadline"),
-    ("headers drip", "test_hostile_times.py::test_servers_that_never_finish_are_cut_off_at_the_deadline|drips headers"),
-    ("below the rate", "test_hostile_times.py::test_a_body_below_the_minimum_rate_ends_before_the_deadline"),
+    ("accept, never answer", f"{ANSWERS}test_servers_that_never_finish_are_cut_off_at_the_deadline"),
+    ("headers drip", f"{ANSWERS}test_servers_that_never_finish_are_cut_off_at_the_deadline|drips headers"),
+    ("below the rate", f"{ANSWERS}test_a_body_below_the_minimum_rate_ends_before_the_deadline"),
     ("a handshake stalls", "test_hostile_tls.py::test_a_handshake_that_stalls_ends_in_time"),
-    ("close after headers", "test_hostile_times.py::test_broken_connections_are_counted_as_failed|after the headers"),
+    ("close after headers", f"{ANSWERS}test_broken_connections_are_counted_as_failed|after the headers"),
     ("an answer nobody asked for", "test_unsolicited_answers.py::test_each_page_gets_its_own_answer|a whole answer"),
     ("the same over TLS", "test_unsolicited_answers.py::test_each_page_over_tls_gets_its_own_answer"),
-    (
-        "an answer before the request",
-        "test_unsolicited_answers.py::test_bytes_before_a_request_never_answer_it",
-    ),
-    ("reset in the body", "test_hostile_times.py::test_broken_connections_are_counted_as_failed|reset in the body"),
+    ("an answer before the request", "test_unsolicited_answers.py::test_bytes_before_a_request_never_answer_it"),
+    ("reset in the body", f"{ANSWERS}test_broken_connections_are_counted_as_failed|reset in the body"),
     # headers
-    ("a line of 50 MB", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|a line of 50 MB"),
-    ("a million headers", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|a million"),
-    ("a folded header", "test_hostile_headers.py::test_a_folded_header_is_refused_or_one_header"),
-    ("NUL, bytes outside ASCII", "test_hostile_headers.py::test_odd_header_values_are_harmless"),
-    ("10,000 cookies", "test_hostile_headers.py::test_headers_beyond_the_bounds_are_bad_responses|10,000 cookies"),
+    ("a line of 50 MB", f"{ANSWERS}test_headers_beyond_the_bounds_are_bad_responses|a line of 50 MB"),
+    ("a million headers", f"{ANSWERS}test_headers_beyond_the_bounds_are_bad_responses|a million"),
+    ("a folded header", f"{ANSWERS}test_a_folded_header_is_refused_or_one_header"),
+    ("NUL, bytes outside ASCII", f"{ANSWERS}test_odd_header_values_are_harmless"),
+    ("10,000 cookies", f"{ANSWERS}test_headers_beyond_the_bounds_are_bad_responses|10,000 cookies"),
     ("Retry-After of any form", "test_retries.py::test_a_retry_after_of_any_form_is_a_number_of_seconds|NaN"),
     # content
-    ("an image as HTML", "test_hostile_content.py::test_files_of_other_types_are_recognised_by_their_first_bytes"),
-    (
-        "HTML without type",
-        "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|no type",
-    ),
-    ("a PDF", "test_hostile_content.py::test_files_of_other_types_are_recognised_by_their_first_bytes|a PDF as HTML"),
-    (
-        "charsets that lie",
-        "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|UTF-7",
-    ),
-    (
-        "a byte order mark",
-        "test_hostile_content.py::test_pages_without_type_or_with_a_wrong_charset_are_stored_byte_for_byte|a byte order mark",
-    ),
-    ("one line of 1 GB", f"{BODIES}test_bodies_that_never_end_are_cut|one line of a gigabyte"),
-    (
-        "opt-outs in meta tags",
-        "test_hostile_content.py::test_opt_outs_in_meta_tags_are_obeyed_and_recorded_before_a_body_is_written",
-    ),
-    ("noindex, noai, TDM", "test_hostile_content.py::test_opt_outs_in_headers_are_obeyed_and_recorded"),
+    ("an image as HTML", f"{ANSWERS}test_files_of_other_types_are_recognised_by_their_first_bytes"),
+    ("HTML without type", f"{CHARSETS}|no type"),
+    ("a PDF", f"{ANSWERS}test_files_of_other_types_are_recognised_by_their_first_bytes|a PDF as HTML"),
+    ("charsets that lie", f"{CHARSETS}|UTF-7"),
+    ("a byte order mark", f"{CHARSETS}|a byte order mark"),
+    ("one line of 1 GB", f"{ANSWERS}test_bodies_that_never_end_are_cut|one line of a gigabyte"),
+    ("opt-outs in meta tags", MARKED),
+    ("noindex, noai, TDM", f"{ANSWERS}test_opt_outs_in_headers_are_obeyed_and_recorded"),
     # TLS
-    (
-        "bad certificates",
-        "test_hostile_tls.py::test_nothing_is_sent_over_a_connection_that_can_t_be_verified|expired",
-    ),
+    ("bad certificates", f"{TLS}|expired"),
     # dumps
     ("a window of 2 GiB", f"{DUMPS}test_zstandard_windows_up_to_two_gib_are_read"),
     ("truncated streams", f"{DUMPS}test_truncated_streams_yield_their_lines_and_one_failure"),
@@ -166,7 +147,7 @@ CASES = [
     ("a deleted author", f"{DUMPS}test_a_post_of_a_deleted_author_still_votes"),
     ("a link to itself", f"{DUMPS}test_self_posts_are_recognized_without_is_self"),
     # archives and resuming
-    ("kill -9", "test_pages_set.py::test_many_kills_lose_and_repeat_nothing"),
+    ("kill -9", "test_pages_set.py::test_kills_lose_and_repeat_nothing"),
     ("a full disk", "test_pages_set.py::test_a_full_disk_ends_the_run_with_a_short_error"),
     ("two writers", "test_pages_set.py::test_two_runs_cannot_write_one_folder"),
     ("CRLF in a target URI", "test_warc_writer.py::test_a_url_cannot_forge_a_header_or_a_line_of_the_index"),

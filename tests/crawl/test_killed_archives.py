@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -60,20 +59,22 @@ class Archived:
             self.options += ["--cc-data", archive.settings["cc_data"], "--cc-max-gap", "0", "--cc-connections", "1"]
 
     def start(self, links: str, out: Path, *options: str) -> subprocess.Popen[bytes]:
-        command = ["crawl", "fetch", links, "--out", str(out), "--quiet", "--delay", "0", "--part-pages", "5"]
-        command += ["--allow-address", f"127.0.0.0/8:{self.web.port}", *self.options, *options]
-        return subprocess.Popen([sys.executable, "-c", "from webtext.app.main import main; main()", *command])
+        child: subprocess.Popen[bytes] = self.web.start_crawl(
+            links, out, "--delay", "0", "--part-pages", "5", *self.options, *options
+        )
+        return child
 
     def asked(self) -> list[float]:
         """Return the times at which the archive was asked."""
         return [request.time for request in self.web.requests if request.host == f"127.0.0.{ARCHIVE}"]
 
 
-@pytest.fixture(params=["wayback", "common-crawl"])
+@pytest.fixture(params=["wayback", pytest.param("common-crawl", marks=pytest.mark.slow)])
 def archived(request: pytest.FixtureRequest, web: Any, tmp_path: Path) -> Archived:
     return Archived(request.param, web, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_crawl_from_an_archive_is_complete_after_many_kills(
     archived: Archived, make_links: MakeLinks, bodies: Any, tmp_path: Path
 ) -> None:
@@ -84,8 +85,7 @@ def test_a_crawl_from_an_archive_is_complete_after_many_kills(
         child = archived.start(links, out, "--archive-delay", "0")
         until = len(archived.web.requests) + chance.randint(1, 20)
         archived.web.hold_after = until  # so that even a fast run is killed before its end
-        while child.poll() is None and len(archived.web.requests) < until:
-            time.sleep(0.001)
+        archived.web.wait_for_requests(until, child)
         time.sleep(chance.uniform(0.0, 0.02))
         child.kill()
         n_killed += child.wait() != 0
@@ -107,7 +107,9 @@ def test_a_crawl_from_an_archive_is_complete_after_many_kills(
     assert not [path for path in out.iterdir() if path.name.startswith((".", "_open"))], "scratch is left"
 
 
-@pytest.mark.parametrize("is_busy", [True, False], ids=["Retry-After", "archive_delay"])
+@pytest.mark.parametrize(
+    "is_busy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["Retry-After", "archive_delay"]
+)
 def test_a_restarted_run_keeps_the_archive_s_pause(
     is_busy: bool, archived: Archived, make_links: MakeLinks, tmp_path: Path
 ) -> None:

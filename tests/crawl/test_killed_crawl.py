@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 from killed_crawl import crawl_and_kill  # noqa: E402
 
+pytestmark = pytest.mark.slow  # test_pages_set.py has small forms
 LIMITED = """
 import resource, sys
 from webtext.app.main import main

@@ -102,7 +102,7 @@ def test_the_position_of_a_row_is_that_of_its_first_line() -> None:
 def test_rows_with_a_wrong_number_of_fields_fail_alone() -> None:
     data = b"url,score\nhttp://a.com/\nhttp://b.com/,5,6\nhttp://c.com/,7\n"
     assert [post if isinstance(post, str) else post.score for post in read(CsvFile(HERE), data)] == [
-        *("wrong_columns", "wrong_columns", 7),
+        *("wrong_columns", "wrong_columns", 7)
     ]
 
 
@@ -304,10 +304,11 @@ def test_a_parquet_file_without_urls_or_without_its_end_is_refused() -> None:
 
 
 def test_a_damaged_page_of_parquet_yields_the_rows_before() -> None:
-    rows = [f"http://a.com/{i:032x}" for i in range(20_000)]
-    data = bytearray(parquet(url=rows))
-    end = len(data) - 400_000
-    data[end // 2 : end // 2 + 4_000] = b"\xff" * 4_000
+    file = io.BytesIO()
+    rows = pa.table({"url": [f"http://a.com/{i * 7919:032x}" for i in range(20_000)]})
+    pq.write_table(rows, file, row_group_size=1_000)
+    data = bytearray(file.getvalue())
+    data[len(data) // 2 : len(data) // 2 + 4_000] = b"\xff" * 4_000
     *posts, last = read(ParquetFile(HERE), bytes(data))
     assert last == "damaged_stream"
     assert 0 < len(posts) < 20_000

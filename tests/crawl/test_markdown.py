@@ -194,7 +194,7 @@ def test_work_is_linear_in_the_length(name: str) -> None:
     def text(n_characters: int) -> str:
         return (HOSTILE[name] * n_characters)[:n_characters] + "\n\nhttp://a.b"
 
-    assert steps(text(4_000)) < 12 * steps(text(500))
+    assert steps(text(2_000)) < 12 * steps(text(250))
 
 
 def test_10_000_nested_brackets_do_not_hide_a_link_after_them() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,60 +70,6 @@ def test_two_links_that_lead_to_one_page_share_it(crawl: Any, bodies: Any, web: 
     late = web.redirect("/late", page)
     rows = crawl([*links, far, late])
     assert rows[late]["outcome"] == "linked", "forgotten in a later run"
-
-
-def silent_listener() -> socket.socket:
-    listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(0.2)
-    return listener
-
-
-def assert_untouched(listener: socket.socket) -> None:
-    with pytest.raises(TimeoutError):
-        listener.accept()
-
-
-def test_a_redirect_to_a_private_address_is_never_connected_to(crawl: Any, web: Any) -> None:
-    with silent_listener() as listener:
-        port = listener.getsockname()[1]
-        spellings = [
-            "127.0.0.1",
-            "0x7f.1",
-            "2130706433",
-            "0177.0.0.1",
-            "127.1",
-            "localhost",
-            "[::ffff:127.0.0.1]",
-            "①②⑦.⓪.⓪.①",
-            "LOCALHOST.",
-            "user:pw@127.0.0.1",
-        ]
-        targets = [f"http://{spelling}:{port}/secret" for spelling in spellings]
-        targets += ["http://10.0.0.1/", "http://169.254.169.254/latest/meta-data/", "http://[64:ff9b::a00:1]/"]
-        links = [web.redirect(f"/{i}", target) for i, target in enumerate(targets)]
-        rows = crawl(links, contact="test@example.org")
-        rows.pop(links[spellings.index("LOCALHOST.")])  # some systems know no such name
-        assert {row["reason"] for row in rows.values()} == {"address_not_public"}
-        assert_untouched(listener)
-
-
-def test_a_robots_file_that_redirects_to_a_private_address_is_not_followed(crawl: Any, web: Any) -> None:
-    with silent_listener() as listener:
-        web.redirect("/robots.txt", f"http://127.0.0.1:{listener.getsockname()[1]}/robots.txt")
-        [row] = crawl([web.page("/a")]).values()
-        assert row["reason"] == "robots_unreachable"
-        assert_untouched(listener)
-
-
-def test_a_proxy_variable_is_ignored(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with silent_listener() as listener:
-        for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{listener.getsockname()[1]}")
-        page = web.page("/a")
-        rows = crawl([page, "http://10.0.0.1/"], contact="test@example.org")
-        assert rows[page]["outcome"] == "fetched"
-        assert rows["http://10.0.0.1/"]["reason"] == "address_not_public"
-        assert_untouched(listener)
 
 
 @given(st.binary(max_size=60))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -238,17 +236,13 @@ def test_killed_on_the_way_it_resumes(refreshed: Any, apis: LocalApis, collected
     links = collected(posts)
     answer_for(apis, *posts)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "webtext.app.main", "crawl", "refresh", links, "--out", str(out)]
-    command += apis.options(part_seconds=0.0)
     for until in (3, 6):
-        apis.hold_after = until
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        while process.poll() is None and len(apis.requests) < until:
-            time.sleep(0.005)
+        process = apis.start("refresh", links, "--out", str(out), part_seconds=0.0)
+        apis.wait_for_requests(until, process)
         process.kill()
         assert process.wait() == -signal.SIGKILL
     apis.hold_after = None
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=300)
+    assert apis.start("refresh", links, "--out", str(out), part_seconds=0.0).wait(300) == 0
     assert len(apis.requests) <= 9 + 2
     undisturbed = refreshed(links, "other")
     assert PartSet.open(str(out / "links"), "links").records == undisturbed.links.records == 900

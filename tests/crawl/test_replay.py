@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_common_crawl import revisit_record
+from warc_exchanges import page, record, revisit_record
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
@@ -21,31 +21,19 @@ MakeLinks = Callable[..., str]
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
 
-def record(url: str, date: str, block: bytes, **more: str) -> bytes:
-    lines = {"WARC-Type": "response", "WARC-Record-ID": "<urn:x:1>", "WARC-Target-URI": url, "WARC-Date": date}
-    lines |= {"Content-Type": "application/http; msgtype=response", "Content-Length": str(len(block))} | more
-    head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
-    return gzip.compress(head.encode() + block + b"\r\n\r\n")
-
-
-def page(body: bytes, *headers: bytes, status: bytes = b"200 OK") -> bytes:
-    return b"\r\n".join([b"HTTP/1.1 " + status, b"Content-Type: text/html", *headers, b"", body])
-
-
-def write(path: Path, *members: bytes) -> None:
+def write(path: Path, *records: bytes) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(b"".join(members))
+    path.write_bytes(b"".join(records))
 
 
-def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_records_are_copied_byte_for_byte(replay: Any, web: Any, tmp_path: Path) -> None:
     chunked, odd = web.url("/chunked"), web.url("/odd")
     blocks = {
         chunked: page(b"6\r\n<html>\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
         odd: b"HTTP/1.0 200 fine\nContent-Type:text/html\nX-Folded: a\n b\n\n<html>odd</html>",
     }
-    data = b"".join(record(url, "2010-01-01T00:00:00Z", block) for url, block in blocks.items())
-    (tmp_path / "old.warc.gz").write_bytes(data)
-    rows = crawl([chunked, odd], sources=("warc",), warc=(str(tmp_path / "old.warc.gz"),))
+    records = (record(url, block, "2010-01-01T00:00:00Z") for url, block in blocks.items())
+    rows = replay([chunked, odd], *records)
     assert {(row["outcome"], row["source"], row["requests"]) for row in rows.values()} == {("fetched", "warc", 0)}
     for url, row in rows.items():
         member = (tmp_path / "pages" / row["warc_file"]).read_bytes()[row["warc_offset"] :][: row["warc_length"]]
@@ -56,22 +44,21 @@ def test_records_are_copied_byte_for_byte(crawl: Any, web: Any, tmp_path: Path) 
     assert found[odd].date == "2010-01-01T00:00:00Z"
 
 
-def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_the_nearest_undamaged_page_is_taken_and_redirects_are_followed(replay: Any, web: Any, tmp_path: Path) -> None:
     moved, end, hurt, gone = (web.url(path) for path in ("/moved", "/end", "/hurt", "/gone"))
     wrong = {"WARC-Payload-Digest": "sha1:" + "A" * 32}
     records = [
-        record(moved, "2001-01-01T00:00:00Z", page(b"", b"Location: /end", status=b"301 Moved")),
-        record(end, "2009-01-01T00:00:00Z", page(b"<html>late</html>")),
-        record(end, "2002-01-01T00:00:00Z", page(b"<html>near</html>")),
-        record(end, "2001-01-01T00:00:00Z", page(b"", status=b"500 Oops")),
-        record(hurt, "2001-01-01T00:00:00Z", page(b"<html>hurt</html>"), **wrong),
-        record(hurt, "2003-01-01T00:00:00Z", page(b"<html>whole</html>")),
+        record(moved, page(b"", b"Location: /end", status=b"301 Moved")),
+        record(end, page(b"<html>late</html>"), "2009-01-01T00:00:00Z"),
+        record(end, page(b"<html>near</html>"), "2002-01-01T00:00:00Z"),
+        record(end, page(b"", status=b"500 Oops")),
+        record(hurt, page(b"<html>hurt</html>"), **wrong),
+        record(hurt, page(b"<html>whole</html>"), "2003-01-01T00:00:00Z"),
     ]
     (tmp_path / "old").mkdir()
     (tmp_path / "old/a.warc.gz").write_bytes(b"".join(records[:3]))
     (tmp_path / "old/b.warc.gz").write_bytes(b"".join(records[3:]))
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "old"),)}
-    rows = crawl([moved, hurt, gone], **settings)
+    rows = replay([moved, hurt, gone], tmp_path / "old")
     assert (rows[moved]["outcome"], rows[moved]["final_url"], rows[moved]["redirects"]) == ("fetched", end, [moved])
     assert rows[moved]["captured"] == 1009843200
     assert rows[hurt]["captured"] == 1041379200
@@ -85,21 +72,20 @@ FIRST, AGAIN = "1985-01-01T00:00:00Z", "1975-01-01T00:00:00Z"  # the second is n
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_other_crawlers_revisits_are_pages_wherever_the_original_is(
-    chunked: bool, crawl: Any, web: Any, tmp_path: Path
+    replay: Any, chunked: bool, web: Any, tmp_path: Path
 ) -> None:
     """The original may be of another URL or of the same one: the page had the same text at that time."""
     one, other = web.url("/one"), web.url("/other")
     block = page(b"1b\r\n" + SAME + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked") if chunked else page(SAME)
     write(
-        tmp_path / "first/a.warc.gz", record(one, FIRST, block), record(one, "1986-01-01T00:00:00Z", page(b"<html>new"))
+        tmp_path / "first/a.warc.gz", record(one, block, FIRST), record(one, page(b"<html>new"), "1986-01-01T00:00:00Z")
     )
     write(
         tmp_path / "second/b.warc.gz",
         revisit_record(other, AGAIN, one, FIRST, DIGEST),
         revisit_record(one, AGAIN, one, FIRST, DIGEST, WARC_Profile=PROFILE_1_1),
     )
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "first"), str(tmp_path / "second"))}
-    rows = crawl([one, other], **settings)
+    rows = replay([one, other], tmp_path / "first", tmp_path / "second")
     assert {row["captured"] for row in rows.values()} == {157766400}
     for found in read_responses(Folder(tmp_path / "pages"), "part-00000.warc.gz"):
         assert (found.body(1000), found.http_headers.get("X-Seen")) == (SAME, "again")
@@ -119,97 +105,75 @@ def test_other_crawlers_revisits_are_pages_wherever_the_original_is(
     ],
     ids=lambda doubt: " ".join(map("=".join, doubt.items())),
 )
-def test_an_ambiguous_revisit_is_skipped(doubt: dict[str, str], crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_an_ambiguous_revisit_is_skipped(replay: Any, doubt: dict[str, str], web: Any) -> None:
     one, other = web.url("/one"), web.url("/other")
     revisit = {"date": AGAIN, "of": one, "original_date": FIRST, "digest": DIGEST} | doubt
-    write(
-        tmp_path / "a.warc.gz",
-        record(one, FIRST, page(SAME)),
-        revisit_record(one, **revisit),
-        revisit_record(other, **revisit),
-    )
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    rows = crawl([one, other], **settings)
+    records = [record(one, page(SAME), FIRST), *(revisit_record(url, **revisit) for url in (one, other))]
+    rows = replay([one, other], *records)
     assert (rows[one]["outcome"], rows[one]["captured"]) == ("fetched", 473385600), "the next best"
     assert rows[other]["reason"] in ("not_archived", "archive_damaged")
 
 
-def test_an_arc_file_is_an_error_that_says_how_to_convert_it(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_an_arc_file_is_an_error_that_says_how_to_convert_it(replay: Any, web: Any, tmp_path: Path) -> None:
     block = b"HTTP/1.1 200 OK\r\n\r\n<html>old"
     line = f"{web.url('/one')} 127.0.0.1 20050102030405 text/html {len(block)}\n".encode()
     (tmp_path / "a.arc").write_bytes(b"filedesc://a.arc 0.0.0.0 20050102030405 text/plain 0\n\n" + line + block)
     with pytest.raises(InputError, match=r"a\.arc' is an ARC file.*\nconvert it first"):
-        crawl([web.url("/one")], sources=("warc",), warc=(str(tmp_path / "a.arc"),))
+        replay([web.url("/one")], tmp_path / "a.arc")
 
 
-def test_revisits_of_revisits_end(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_revisits_of_revisits_end(replay: Any, web: Any) -> None:
     one, other = web.url("/one"), web.url("/other")
     data = [revisit_record(one, FIRST, other, AGAIN, DIGEST), revisit_record(other, AGAIN, one, FIRST, DIGEST)]
-    write(tmp_path / "a.warc.gz", *data)
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    rows = crawl([one, other], **settings)
+    rows = replay([one, other], *data)
     assert {row["reason"] for row in rows.values()} == {"not_archived"}
 
 
-def test_a_redirect_to_another_spelling_of_itself_is_followed_once(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_a_redirect_to_another_spelling_of_itself_is_followed_once(replay: Any, web: Any) -> None:
     url = web.url("/a")
-    write(tmp_path / "a.warc.gz", record(url, FIRST, page(b"", b"Location: /a/", status=b"301 Moved")))
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    [row] = crawl([url], **settings).values()
+    [row] = replay([url], record(url, page(b"", b"Location: /a/", status=b"301 Moved"), FIRST)).values()
     assert (row["reason"], row["redirects"]) == ("not_archived", [url])
 
 
-def test_the_current_robots_txt_applies(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_the_current_robots_txt_applies(replay: Any, web: Any, tmp_path: Path) -> None:
     url = web.url("/a")
     web.page("/robots.txt", "User-agent: webtext\nDisallow: /", "Content-Type: text/plain")
-    (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "*.warc.gz"),)}
-    [row] = crawl([url], **settings).values()
+    write(tmp_path / "a.warc.gz", record(url, page()))
+    [row] = replay([url], tmp_path / "*.warc.gz").values()
     assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
 
 
-def test_opt_outs_in_archived_pages_are_obeyed(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_opt_outs_in_archived_pages_are_obeyed(replay: Any, web: Any) -> None:
     """Also in a body that is stored chunked and compressed."""
     body = gzip.compress(b'<html><head><meta name="robots" content="noai"></head><body>')
     chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
     url = web.url("/a")
-    (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", head + chunks))
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
-    [row] = crawl([url], **settings).values()
+    [row] = replay([url], record(url, head + chunks)).values()
     assert (row["outcome"], row["reason"], row["opt_outs"]) == ("refused", "noai_meta", ["noai_meta"])
-    [row] = crawl([url], "all", **settings, obey_noai=False).values()
+    [row] = replay([url], record(url, head + chunks), out="all", obey_noai=False).values()
     assert (row["outcome"], row["opt_outs"]) == ("fetched", ["noai_meta"])
 
 
 def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
-    crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    replay: Any, crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
 ) -> None:
     """Two pages of one body: the second is a revisit record."""
     links = make_links([web.page("/a", "<html>same</html>"), web.page("/b", "<html>same</html>")])
     crawl(links, "first")
     n_asked = len(web.paths())
-    rows = crawl(links, "second", sources=("warc",), warc=(str(tmp_path / "first"),))
+    rows = replay(links, tmp_path / "first", out="second")
     assert {row["source"] for row in rows.values()} == {"warc"}
     assert bodies("second") == bodies("first")
     assert len(web.paths()) == n_asked
 
 
-def test_a_gone_site_is_taken_only_with_the_setting(
-    crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import socket
-
-    def lookup(host: str) -> list[str]:
-        raise socket.gaierror(socket.EAI_NONAME, "no such name")
-
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lookup)
-    url = "http://gone.example/"
-    (tmp_path / "a.warc.gz").write_bytes(record(url, "2001-01-01T00:00:00Z", page(b"<html>")))
-    settings = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
-    [row] = crawl([url], **settings).values()
+@pytest.mark.usefixtures("names")  # which knows none
+def test_a_gone_site_is_taken_only_with_the_setting(replay: Any) -> None:
+    url, contact = "http://gone.example/", "https://example.org/"
+    [row] = replay([url], record(url, page()), contact=contact).values()
     assert row["reason"] == "dns_failed"
-    [row] = crawl([url], "more", **settings, take_gone_sites=True).values()
+    [row] = replay([url], record(url, page()), out="more", contact=contact, take_gone_sites=True).values()
     assert row["outcome"] == "fetched"
 
 
@@ -217,7 +181,7 @@ NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal
 
 
 def test_real_archives_are_replayed(
-    shared_data: Path, crawl: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    replay: Any, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lambda host: ["127.0.0.1"])
     names = ["fastwarc_warcfile.warc.gz", "fastwarc_warcfile.warc.lz4", "warcio_example.warc", "warcio_example.warc.gz"]
@@ -226,28 +190,23 @@ def test_real_archives_are_replayed(
         folder = Folder(tmp_path)
         found = {r.url: r for r in read_responses(folder, name) if r.status == 200 and "html" in r.content_type}
         settings = {
-            "sources": ("warc",),
-            "warc": (str(tmp_path / name),),
             "contact": "https://example.org/",
             "allow_address": ("127.0.0.0/8",),
             "max_bytes": 10**7,
             **NO_ROBOTS,
         }
-        rows = crawl(make_links(list(found), name + "-links"), f"{name}-pages", **settings)
+        rows = replay(list(found), tmp_path / name, out=f"{name}-pages", **settings)
         assert {url: row["reason"] for url, row in rows.items()} == dict.fromkeys(found)
         pages = Folder(tmp_path / f"{name}-pages")
         kept = {r.url: r for r in read_responses(pages, "part-00000.warc.gz")}
         assert {url: r.body(10**7) for url, r in kept.items()} == {url: r.body(10**7) for url, r in found.items()}
 
 
-def test_errors_name_files_that_cannot_be_replayed(
-    shared_data: Path, crawl: Any, web: Any, make_links: MakeLinks
-) -> None:
-    links = make_links([web.url("/a")])
+def test_errors_name_files_that_cannot_be_replayed(replay: Any, shared_data: Path, web: Any) -> None:
     for inputs, message in {
         "nothing.warc.gz": "no WARC file is called",
         str(shared_data / "crawl/warc/warcio_example.arc.gz"): "is an ARC file",
         str(shared_data / "crawl/warc/warcio_example-wrong-chunks.warc.gz"): "warcio recompress",
     }.items():
         with pytest.raises(InputError, match=message):
-            crawl(links, sources=("warc",), warc=(inputs,))
+            replay([web.url("/a")], inputs)

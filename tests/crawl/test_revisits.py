@@ -151,14 +151,14 @@ def test_a_revisit_that_was_not_modified_has_the_head_of_its_original(head: byte
     assert (found.status, found.http_headers.get("Content-Encoding"), found.body(MIB)) == (200, "gzip", TEXT)
 
 
-def test_a_page_that_had_not_changed_is_counted_where_its_original_is_not_in_the_input(tmp_path: Path) -> None:
+def test_a_page_that_had_not_changed_is_counted_where_its_original_is_not_in_the_input(
+    run: Run, tmp_path: Path
+) -> None:
     _, revisit = split_members(tmp_path / "a.warc.gz", write(tmp_path / "a.warc.gz"))
     (tmp_path / "b.warc").write_bytes(as_others_write_it(revisit, A) * 2)
     (tmp_path / "a.warc.gz").unlink()
     assert [one.damage for one in read_responses(Folder(tmp_path), "b.warc")] == ["unchanged_revisit"] * 2
-    documents = extract_documents(
-        [str(tmp_path / "b.warc")], str(tmp_path / "documents"), ExtractSettings(), Run.quiet()
-    )
+    documents = extract_documents([str(tmp_path / "b.warc")], str(tmp_path / "documents"), ExtractSettings(), run)
     assert (documents.counts.kept, documents.counts.dropped) == (0, {"unchanged_revisit": 2})
 
 
@@ -186,7 +186,7 @@ def whole(tmp_path: Path) -> Path:
     return tmp_path / "whole/a.warc.gz"
 
 
-def test_no_page_is_lost_because_another_link_has_the_same_body(crawl: Any, web: Any, tmp_path: Path) -> None:
+def test_no_page_is_lost_because_another_link_has_the_same_body(crawl: Any, run: Run, web: Any, tmp_path: Path) -> None:
     words = " ".join(f"In the harbour number {i} there was a lantern that nobody had seen before." for i in range(40))
     body = f"<html><head><title>t</title></head><body><article><p>{words}</p></article></body></html>"
     urls = [web.page(f"/{i}", body, host=i) for i in (1, 2, 3)]
@@ -198,7 +198,7 @@ def test_no_page_is_lost_because_another_link_has_the_same_body(crawl: Any, web:
         for part in pages.parts
     ]
     assert kinds == [[False, True], [False]], "each part's file answers for itself"
-    documents = extract_documents([pages.folder.url], str(tmp_path / "documents"), ExtractSettings(), Run.quiet())
+    documents = extract_documents([pages.folder.url], str(tmp_path / "documents"), ExtractSettings(), run)
     found = documents.table(0).to_pylist() + documents.table(1).to_pylist()
     assert sorted(document["url"] for document in found) == urls
     assert {document["text"] for document in found} == {found[0]["text"]}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.crawl.streams.decoders import Ring, decompressed_ahead, started_decoder
@@ -60,6 +60,7 @@ def through_a_ring(pieces: list[bytes], signal: int, about: bytes) -> tuple[list
         return seen, slot, about_signal
 
 
+@settings(max_examples=50)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 1000, SLOT_BYTES - 1, SLOT_BYTES, 3 * SLOT_BYTES + 5]), max_size=6),
     signal=st.integers(FIRST_SIGNAL, 2**64 - 1),
@@ -73,6 +74,7 @@ def test_written_bytes_arrive_in_full_slots_and_one_partial_slot(sizes: list[int
     assert (last, about_signal) == (signal, about)
 
 
+@settings(max_examples=50)
 @given(
     pieces=st.lists(
         st.tuples(st.sampled_from([0, 1, 1000, SLOT_BYTES - 1, SLOT_BYTES, SLOT_BYTES + 5]), st.booleans()), max_size=12

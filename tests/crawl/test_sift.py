@@ -325,25 +325,33 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 
 @given(LINES, st.integers(1, 400))
-@settings(max_examples=300, deadline=None)
 def test_many_lines_at_once_give_the_result_of_each_alone(lines: list[bytes], chunk_bytes: int) -> None:
     data = b"\n".join(lines)
     assert at_once(data, chunk_bytes) == at_once(data) == one_by_one(data)
 
 
 @given(mutated())
-@settings(max_examples=600, deadline=None)
 def test_mutated_lines_give_the_result_of_each_alone(data: bytes) -> None:
     assert at_once(data) == one_by_one(data)
 
 
 @given(st.lists(ROWS | mutated() | st.binary(max_size=60), max_size=4), st.sampled_from(RULES))
 @example([b""], NO_RULE)
-@settings(max_examples=600, deadline=None)
 def test_all_sifts_agree(lines: list[bytes], rule: PostRule) -> None:
     data = b"\n".join(lines)
     if data:
         agreed(data, rule)
+
+
+@pytest.mark.slow
+@settings(max_examples=600)
+@given(st.data())
+def test_the_same_of_more_lines(data: st.DataObject) -> None:
+    lines, mutant = data.draw(LINES), data.draw(mutated())
+    for each in (b"\n".join(lines), mutant):
+        assert at_once(each, data.draw(st.integers(1, 400))) == at_once(each) == one_by_one(each)
+    more = data.draw(st.lists(ROWS | mutated() | st.binary(min_size=1, max_size=60), min_size=1, max_size=4))
+    agreed(b"\n".join(more), data.draw(st.sampled_from(RULES)))
 
 
 def test_batches_are_short_for_chunks_of_any_size() -> None:

@@ -5,21 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import hostile_answers as hostile
 import pytest
-from local_common_crawl import LocalCommonCrawl
-from test_replay import page, record
+from warc_exchanges import page, record
 
 from webtext.base.errors import RunFailed
 from webtext.base.parts.outcomes import check_settled
 from webtext.base.parts.partset import PartSet
-from webtext.base.run import Run
-from webtext.crawl import command
 from webtext.crawl.opt_outs.silent_sites import DAY, NAME, SilentSites
 
 LATE = {"total_seconds": 1.0, "connect_seconds": 1.0}
@@ -65,29 +62,26 @@ def dead(closed_port: int, port_without_tls: int, web: Any) -> dict[str, str]:
 
 
 @pytest.fixture
-def archive(dead: dict[str, str], tmp_path: Path) -> dict[str, Any]:
-    """Return settings that ask the web first, then WARC files with a page of each dead site."""
-    members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in dead.values()]
-    (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
-    return {
-        "sources": ("web", "warc"),
-        "warc": (str(tmp_path / "a.warc.gz"),),
-        "allow_address": ("127.0.0.0/8",),
-    }
+def archive(tmp_path: Path) -> Callable[[Iterable[str]], dict[str, Any]]:
+    """Write a WARC file with a page of each URL. Returns settings that ask the web first, then this file."""
+
+    def write(urls: Iterable[str]) -> dict[str, Any]:
+        path = tmp_path / "a.warc.gz"
+        path.write_bytes(b"".join(record(url, page(b"<html>" + url.encode())) for url in urls))
+        return {"sources": ("web", "warc"), "warc": (str(path),), "allow_address": ("127.0.0.0/8",)}
+
+    return write
 
 
 @pytest.fixture
-def run_at(
-    settings_for: Any, rows_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[PartSet, Any]]:
+def run_at(crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[PartSet, Any]]:
     """Fetch into the same folder on a given day, and return the set and its rows."""
 
     def fetch(day: float, links: str, **changes: Any) -> tuple[PartSet, Any]:
         clock = SimpleNamespace(time=lambda: 1.5e9 + day * DAY)
         monkeypatch.setattr("webtext.crawl.opt_outs.silent_sites.time", clock)
-        pages = command.crawl(links, str(tmp_path / "pages"), settings_for(**changes), Run.quiet())
-        assert pages is not None
-        return pages, rows_of(pages)
+        rows = crawl(links, **changes)
+        return PartSet.open(str(tmp_path / "pages"), "pages"), rows
 
     return fetch
 
@@ -104,9 +98,9 @@ def test_the_row_records_why_robots_txt_could_not_be_fetched(
 
 
 def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
-    dead: dict[str, str], archive: dict[str, Any], crawl: Any, tmp_path: Path
+    dead: dict[str, str], archive: Any, crawl: Any, tmp_path: Path
 ) -> None:
-    rows = crawl(list(dead.values()), **archive, **LATE)
+    rows = crawl(list(dead.values()), **archive(dead.values()), **LATE)
     assert {(row["outcome"], row["reason"], row["source"]) for row in rows.values()} == {
         ("refused", "robots_unreachable", "web")
     }
@@ -114,51 +108,38 @@ def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
 
 
 def test_archived_pages_are_taken_for_sites_silent_in_enough_runs(
-    dead: dict[str, str], archive: dict[str, Any], crawl: Any, bodies: Any, make_links: Any
+    dead: dict[str, str], archive: Any, crawl: Any, bodies: Any
 ) -> None:
-    links = make_links(list(dead.values()))
-    rows = crawl(links, **archive, **LATE, **AT_ONCE)
-    for url in dead.values():
-        assert (rows[url]["outcome"], rows[url]["source"], rows[url]["opt_outs"]) == (
-            "fetched",
-            "warc",
-            ["robots_unreachable"],
-        )
-        assert bodies()[url] == b"<html>" + url.encode()
+    rows = crawl(list(dead.values()), **archive(dead.values()), **LATE, **AT_ONCE)
+    assert {(row["outcome"], row["source"], *row["opt_outs"]) for row in rows.values()} == {
+        ("fetched", "warc", "robots_unreachable")
+    }
+    assert bodies() == {url: b"<html>" + url.encode() for url in dead.values()}
 
 
-def test_a_site_that_answers_anything_is_not_gone(
-    archive: dict[str, Any], crawl: Any, web: Any, tmp_path: Path
-) -> None:
+def test_a_site_that_answers_anything_is_not_gone(archive: Any, crawl: Any, web: Any) -> None:
     urls = [web.url("/busy", 4), web.page("/alive", host=5)]
     web.page("/robots.txt", "", host=4, status="503 Busy")
-    members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
-    (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
-    rows = crawl(urls, **archive, **AT_ONCE)
+    rows = crawl(urls, **archive(urls), **AT_ONCE)
     assert [(rows[url]["outcome"], rows[url]["reason"]) for url in urls] == [
         ("refused", "robots_unreachable"),
         ("fetched", None),
     ]
 
 
-def test_all_links_of_a_silent_site_get_the_same_result(
-    closed_port: int, archive: dict[str, Any], crawl: Any, tmp_path: Path
-) -> None:
+def test_all_links_of_a_silent_site_get_the_same_result(closed_port: int, archive: Any, crawl: Any) -> None:
     """Including those that are not requested, because the host kept failing."""
     urls = [f"http://127.0.0.1:{closed_port}/{i}" for i in range(12)]
-    members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
-    (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
-    given = archive | AT_ONCE | {"max_host_failures": 2}
-    rows = crawl(urls, **given, retry_seconds=0.0)
+    rows = crawl(urls, **archive(urls), **AT_ONCE, max_host_failures=2, retry_seconds=0.0)
     assert {(row["outcome"], row["source"]) for row in rows.values()} == {("fetched", "warc")}
 
 
 def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_asked(
-    dead: dict[str, str], archive: dict[str, Any], run_at: Any, web: Any, make_links: Any
+    dead: dict[str, str], archive: Any, run_at: Any, web: Any, make_links: Any
 ) -> None:
     alive = web.page("/alive", host=5)
     links = make_links([dead["connection_failed"], alive])
-    given = archive | {"take_gone_sites": True}
+    given = archive(dead.values()) | {"take_gone_sites": True}
     for day in (0.0, 0.1, 0.2, 29.0):  # four runs, but not thirty days
         pages, rows = run_at(day, links, **given)
         assert (list(rows), pages.complete) == ([alive], False), day
@@ -171,18 +152,18 @@ def test_links_of_silent_sites_wait_until_enough_runs_over_enough_days_have_aske
 
 
 def test_two_runs_are_too_few_however_far_apart(
-    dead: dict[str, str], archive: dict[str, Any], run_at: Any, make_links: Any
+    dead: dict[str, str], archive: Any, run_at: Any, make_links: Any
 ) -> None:
     links = make_links([dead["connection_failed"]])
     for day, is_complete in ((0.0, False), (50.0, False), (50.1, True)):
-        pages, rows = run_at(day, links, **archive, take_gone_sites=True)
+        pages, rows = run_at(day, links, **archive(dead.values()), take_gone_sites=True)
         assert (pages.complete, len(rows)) == (is_complete, int(is_complete)), day
 
 
 def test_without_archives_an_unreachable_robots_txt_always_forbids(
-    dead: dict[str, str], archive: dict[str, Any], run_at: Any, make_links: Any
+    dead: dict[str, str], archive: Any, run_at: Any, make_links: Any
 ) -> None:
-    given = archive | LATE | AT_ONCE | {"sources": ("web",), "warc": ()}
+    given = archive(dead.values()) | LATE | AT_ONCE | {"sources": ("web",), "warc": ()}
     pages, rows = run_at(0.0, make_links(list(dead.values())), **given)
     assert {row["reason"] for row in rows.values()} == {"robots_unreachable"}
     assert pages.complete
@@ -206,7 +187,7 @@ def test_an_answer_resets_the_count_and_an_incomplete_line_is_skipped(tmp_path: 
 @pytest.mark.parametrize("kind", ["warc", "common-crawl"])
 @pytest.mark.parametrize("n_failures", [0, 1, 2])
 def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobody_answered(
-    kind: str, n_failures: int, crawl: Any, web: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, n_failures: int, crawl: Any, archive: Any, crawl_archive: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: Counter[str] = Counter()
 
@@ -222,30 +203,26 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
     monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = [f"http://{host}.example:{web.port}/{i}" for host in ("gone", "there") for i in range(20)]
     if kind == "warc":
-        members = [record(url, "2001-01-01T00:00:00Z", page(b"<html>" + url.encode())) for url in urls]
-        (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
-        given: dict[str, Any] = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),)}
+        given = archive(urls) | {"sources": ("warc",)}
     else:
-        archive = LocalCommonCrawl(web, tmp_path)
         for url in urls:
-            archive.page(url)
-        archive.write_index()
-        given = archive.settings
+            crawl_archive.page(url)
+        crawl_archive.write_index()
+        given = crawl_archive.settings
     given |= {"contact": "https://example.org/", "take_gone_sites": True, "max_host_failures": 3}
     rows = crawl(urls, **given)
     assert {(row["outcome"], row["reason"]) for row in rows.values()} == {("fetched", None)}
     assert asked == {"gone.example": 1 + n_failures, "there.example": 1 + n_failures}
 
 
-def test_an_unanswered_name_is_not_gone(crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unanswered_name_is_not_gone(replay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def look_up(host: str) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN if host == "a.example" else socket.EAI_FAIL, "no answer")
 
     monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
     monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = ["http://a.example/", "http://b.example/"]
-    (tmp_path / "a.warc.gz").write_bytes(b"".join(record(url, "2001-01-01T00:00:00Z", page(b"<html>")) for url in urls))
-    given = {"sources": ("warc",), "warc": (str(tmp_path / "a.warc.gz"),), "contact": "https://example.org/"}
-    assert crawl(urls, **given, take_gone_sites=True) == {}
-    rows = crawl(urls, "more", **given)
+    records = [record(url, page()) for url in urls]
+    assert replay(urls, *records, contact="https://example.org/", take_gone_sites=True) == {}
+    rows = replay(urls, *records, out="more", contact="https://example.org/")
     assert {row["reason"] for row in rows.values()} == {"dns_unanswered"}

@@ -140,21 +140,6 @@ def test_a_files_content_must_match_its_source(tmp_path: Path) -> None:
 # --- all together ----------------------------------------------------------------------------------------------------
 
 
-def test_the_real_tables_of_top_posts_add_up(collect: Any, shared_data: Path) -> None:
-    """141 of 3,000 posts are self posts; no post occurs twice; 126 URLs were escaped as HTML."""
-    links = collect(shared_data / "crawl/reddit/top25_*.csv")
-    assert counts_of(links) == {
-        "records_in": 3000,
-        "kept": 2743,
-        "dropped": {"links_back": 22, "media": 76, "over_18": 2, "self_post": 141, "wikipedia": 16},
-        "failed": {},
-    }
-    rows = rows_of(links)
-    assert len(rows) == 2725
-    assert not [row["url"] for row in rows if "&amp;" in row["url"]]
-    assert {post["source"] for row in rows for post in row["posts"]} == {"reddit"}
-
-
 def test_votes_of_all_sources_meet_in_one_link(collect: Any, tmp_path: Path) -> None:
     (tmp_path / "RS_1.xz").write_bytes(lzma.compress(submission("s1", URL).encode()))
     body = f"[here]({URL}#top), {URL} and http://other.example.com/?a_(b)."
@@ -213,6 +198,7 @@ def test_the_funnel_counts_votes_and_comments_without_any(collect: Any, tmp_path
     }
 
 
+@pytest.mark.slow
 def test_workers_that_read_one_file_of_comments_together_change_no_byte(
     collect: Any, two_workers: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import ssl
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +17,7 @@ import pytest
 import uvloop
 from aiohttp.http_exceptions import HttpProcessingError
 from hostile_answers import answer
+from local_web import InBackground
 from test_hostile_tls import Authority
 
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
@@ -35,18 +37,20 @@ EXTRAS = {
 }
 
 
-class ChattyServer:
+EACH_MOMENT = pytest.mark.parametrize(
+    "moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"]
+)
+
+
+class ChattyServer(InBackground):
     """Answers each path with itself. On its first connection it also sends `extra`, before or after an answer."""
 
     def __init__(self, extra: bytes, moment: str, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
         self._extra, self._moment = extra, moment
         self.n_connections = 0
         self.may_send, self.has_sent = threading.Event(), threading.Event()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
-        self._server = asyncio.run_coroutine_threadsafe(start, self._loop).result()
+        self._server = self.await_there(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls))
         self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,18 +82,9 @@ class ChattyServer:
         await writer.drain()
         self.has_sent.set()
 
-    def close(self) -> None:
-        async def stop() -> None:
-            self._server.close()
-            tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-        asyncio.run_coroutine_threadsafe(stop(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
-        self._loop.close()
+    async def _cancel_all(self) -> None:
+        self._server.close()
+        await super()._cancel_all()
 
 
 @pytest.fixture
@@ -123,50 +118,40 @@ def ask_twice(server: ChattyServer, tls: ssl.SSLContext | bool, *, loop_reads: b
         return runner.run(run())
 
 
-@pytest.mark.parametrize("moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"])
+@EACH_MOMENT
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
 def test_each_page_gets_its_own_answer(extra: bytes, moment: str) -> None:
-    server = ChattyServer(extra, moment.partition(",")[0])
-    try:
+    with closing(ChattyServer(extra, moment.partition(",")[0])) as server:
         if (extra, moment) == (NO_HTTP, "at once"):  # comes in one read and is not HTTP
             with pytest.raises(HttpProcessingError):
                 ask_twice(server, True, loop_reads=False)
             return
         assert ask_twice(server, True, loop_reads="loop" in moment) == [b"<html>/1", b"<html>/2"]
         assert server.n_connections == 2
-    finally:
-        server.close()
 
 
-@pytest.mark.parametrize("moment", ["at once", "later, and the loop has read it", "later, and waits in the socket"])
+@EACH_MOMENT
 @pytest.mark.parametrize("extra", ["a whole answer", "half a status line"])
 def test_each_page_over_tls_gets_its_own_answer(extra: str, moment: str, authority: Authority) -> None:
-    server = ChattyServer(EXTRAS[extra], moment.partition(",")[0], authority.context("chatty"))
     tls = ssl.create_default_context(cafile=str(authority.file))
-    try:
+    with closing(ChattyServer(EXTRAS[extra], moment.partition(",")[0], authority.context("chatty"))) as server:
         assert ask_twice(server, tls, loop_reads="loop" in moment) == [b"<html>/1", b"<html>/2"]
         assert server.n_connections == 2
-    finally:
-        server.close()
 
 
 def test_a_quiet_connection_over_tls_is_reused(authority: Authority) -> None:
-    server = ChattyServer(b"", "never", authority.context("quiet"))
     tls = ssl.create_default_context(cafile=str(authority.file))
-    try:
+    with closing(ChattyServer(b"", "never", authority.context("quiet"))) as server:
         ask_twice(server, tls, loop_reads=True)
         assert server.n_connections == 1
-    finally:
-        server.close()
 
 
 def test_bytes_before_a_request_never_answer_it() -> None:
-    server = ChattyServer(WRONG, "before")
-    try:
-        with pytest.raises(HttpProcessingError, match="bytes came before the request"):
-            ask_new_connection_late(server)
-    finally:
-        server.close()
+    with (
+        closing(ChattyServer(WRONG, "before")) as server,
+        pytest.raises(HttpProcessingError, match="bytes came before the request"),
+    ):
+        ask_new_connection_late(server)
 
 
 def ask_new_connection_late(server: ChattyServer) -> bytes:
@@ -213,7 +198,5 @@ def test_the_session_for_apis_takes_no_unsolicited_answer_either() -> None:
                 server.has_sent.wait(60)
             return bodies
 
-    try:
+    with closing(server):
         assert asyncio.run(run()) == [b"<html>/1", b"<html>/2"]
-    finally:
-        server.close()

@@ -1,7 +1,8 @@
-"""Exchanges to write, and WARC files as warcio and FastWARC read them."""
+"""Exchanges to write, records of other crawlers, and WARC files as warcio and FastWARC read them."""
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 from fastwarc.warc import ArchiveIterator as FastIterator
@@ -45,3 +46,35 @@ def bodies_by_fastwarc(path: Path) -> list[bytes]:
     with open(path, "rb") as file:
         records = FastIterator(file, record_types=WarcRecordType.response, parse_http=True, auto_decode="all")
         return [record.reader.read() for record in records]
+
+
+def record(url: str, block: bytes, date: str = "2001-01-01T00:00:00Z", **more: str) -> bytes:
+    """Return a response record, as a gzip member. `more` are further fields."""
+    lines = {"WARC-Type": "response", "WARC-Record-ID": "<urn:x:1>", "WARC-Target-URI": url, "WARC-Date": date}
+    lines |= {"Content-Type": "application/http; msgtype=response", "Content-Length": str(len(block))} | more
+    head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n"
+    return gzip.compress(head.encode() + block + b"\r\n\r\n")
+
+
+def page(body: bytes = b"<html>", *headers: bytes, status: bytes = b"200 OK") -> bytes:
+    """Return the block of a response record."""
+    return b"\r\n".join([b"HTTP/1.1 " + status, b"Content-Type: text/html", *headers, b"", body])
+
+
+def revisit_record(url: str, date: str, of: str, original_date: str, digest: str, **headers: str) -> bytes:
+    """Return a revisit with an identical payload, as a gzip member. `headers` (`_` for `-`) replace its own."""
+    block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Seen: again\r\n\r\n"
+    lines = {
+        "WARC-Type": "revisit",
+        "WARC-Record-ID": "<urn:x:again>",
+        "WARC-Target-URI": url,
+        "WARC-Date": date,
+        "WARC-Profile": "http://netpreserve.org/warc/1.0/revisit/identical-payload-digest",
+        "WARC-Refers-To-Target-URI": of,
+        "WARC-Refers-To-Date": original_date,
+        "WARC-Payload-Digest": f"sha1:{digest}",
+        "Content-Type": "application/http; msgtype=response",
+        "Content-Length": str(len(block)),
+    } | {name.replace("_", "-"): value for name, value in headers.items()}
+    head = "WARC/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value) + "\r\n"
+    return gzip.compress(head.encode() + block + b"\r\n\r\n")
