@@ -44,8 +44,8 @@ def test_the_readmes_commands_release_a_build_and_build_it_again(
 
         def webtext(*arguments: str) -> str:
             local = ["--delay", "0.01", "--allow-address", f"127.0.0.0/28:{web.port}"]
-            more = local if arguments[:2] == ("crawl", "fetch") else []
-            assert run([*arguments, *more, "--workers", "1"]) == 0
+            more = local if arguments[:2] == ("crawl", "fetch") else ["--workers", "1"]
+            assert run([*arguments, *more]) == 0
             return capsys.readouterr().out
 
         webtext("crawl", "links", "links.csv", "--out", "build/links")
