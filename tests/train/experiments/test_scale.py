@@ -123,7 +123,7 @@ def test_each_size_takes_the_rate_that_its_short_runs_prefer(
         assert row is not None
         losses = dict(row.tried)
         assert row.learning_rate == min(RATES, key=lambda rate, losses=losses: losses[rate])
-        assert (settings_of.n_embd, settings_of.learning_rate, settings_of.steps) == (
+        assert (settings_of.shape.n_embd, settings_of.learning_rate, settings_of.steps) == (
             row.size.n_embd,
             row.learning_rate,
             8,

@@ -61,7 +61,7 @@ def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alo
     assert "1 of 3 candidates stopped early" in "".join(told["notes"])
     assert "One seed" in "".join(told["notes"])
     recipe = tmp_path / "sweep/winner.toml"
-    read = from_table(TrainSettings, section_of(load_config(str(recipe)), "train"), "train")
+    read = from_table(TrainSettings, section_of(load_config(str(recipe)), "train", TrainSettings), "train")
     assert read == found.winner.settings
     text = recipe.read_text()
     assert found.winner.name in text.partition("[train]")[0]
