@@ -22,7 +22,7 @@ class MetricsLog:
     def __init__(self, file: IO[str]) -> None:
         self._file = file
 
-    def tell(self, row: dict[str, Any]) -> None:
+    def append(self, row: dict[str, Any]) -> None:
         """Append a row."""
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -39,7 +39,7 @@ def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[Metric
         steps = [_step_of(row) for row in rows]
         if n := steps.count(None):
             console.warn(f"{n:,} of {len(rows):,} rows of '{place}' cannot be read and are dropped")
-        kept = (row for row, told in zip(rows, steps, strict=True) if told is not None and told <= step)
+        kept = (row for row, of_step in zip(rows, steps, strict=True) if of_step is not None and of_step <= step)
         folder.write_bytes(METRICS, b"".join(kept))
         with open(place, "a", encoding="utf-8") as file:
             yield MetricsLog(file)

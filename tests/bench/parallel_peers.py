@@ -24,7 +24,7 @@ from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.run.allocator import keep_freed_memory
 from webtext.train.run.engine import Engine
-from webtext.train.run.single_process import WholeModel
+from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.settings import TrainSettings
 
 CPU, DTYPE = torch.device("cpu"), torch.float32
@@ -87,7 +87,7 @@ class Trainer:
         config = MODELS[name].config(VOCAB_SIZES[name])
         self.engine: Engine | DDP
         if mesh == "alone":
-            self.engine = WholeModel(GPT2(config), WindowRules(), CPU, DTYPE)
+            self.engine = SingleProcessModel(GPT2(config), WindowRules(), CPU, DTYPE)
         elif mesh == "torch's DDP":
             self.engine = DDP(GPT2(config))
         else:
@@ -110,7 +110,7 @@ class Trainer:
         computed = time.perf_counter()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if isinstance(engine, WholeModel | ParallelModel):
+        if isinstance(engine, SingleProcessModel | ParallelModel):
             engine.parameters_changed()
         ended = time.perf_counter()
         self.step += 1

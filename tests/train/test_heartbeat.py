@@ -24,11 +24,11 @@ from webtext.train.resilience.distributed import World
 from webtext.train.resilience.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
 from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.run import trainer
-from webtext.train.run.single_process import WholeModel
+from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.run.trainer import Trainer
 
 WAITED = "the others waited for 600 s (hang_timeout)"
-GO_ON = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
+RESUME = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
 
 def beat(rank: int, **changes: object) -> Beat:
@@ -51,7 +51,7 @@ def test_a_process_that_is_behind_is_named_with_its_step_and_line() -> None:
     assert lines(beats, later(beats)) == (
         "rank 2 (process 102 on 'b') hangs in step 7 while it computes gradients, at batches.py:57 (__iter__)",
         WAITED,
-        GO_ON,
+        RESUME,
     )
 
 
@@ -111,10 +111,10 @@ def test_the_first_step_of_a_compiled_run_never_counts_as_a_hang(
     """Nor is waiting for another process that still compiles. Nothing is compiled here."""
     heart, seen = Heartbeat(0, 1, HashStore()), []
     world = World(0, 1, torch.device("cpu"), heart)
-    update = WholeModel.update
+    update = SingleProcessModel.update
     monkeypatch.setattr(distributed, "join_world", lambda *_: contextlib.nullcontext(world))
     monkeypatch.setattr(trainer, "compile_blocks", lambda blocks: None)
-    monkeypatch.setattr(WholeModel, "update", lambda *given: (seen.append(heart.counts), update(*given)))
+    monkeypatch.setattr(SingleProcessModel, "update", lambda *given: (seen.append(heart.counts), update(*given)))
     train(tokens, tmp_path / "model", small(steps=3, eval_windows=2, compile=compiles))
     assert seen == counts
 
@@ -148,7 +148,7 @@ def test_a_process_without_progress_ends_with_an_error(capfd: pytest.CaptureFixt
     assert capfd.readouterr().err.splitlines() == [
         "error: rank 1 hangs in step 1: it shows no sign of life",
         "  the others waited for 0 s (hang_timeout)",
-        f"  {GO_ON}",
+        f"  {RESUME}",
     ]
 
 
@@ -199,7 +199,7 @@ def test_a_stopped_rank_is_named_with_its_step(
         talk = ""
         for line in process.stderr:
             talk += line
-            if line == f"  {GO_ON}\n" and " hangs " in talk:
+            if line == f"  {RESUME}\n" and " hangs " in talk:
                 os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # torchrun does it after 30 s
     assert process.returncode == 1
     pid = (tmp_path / "pid").read_text()

@@ -59,7 +59,7 @@ def rows_of(folder: Path) -> list[dict[str, object]]:
 def test_a_row_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
     with metrics_log(tmp_path, 0, Console("quiet")) as log:
         for step in (1, 2):
-            log.tell({"step": step})
+            log.append({"step": step})
             assert steps_made(tmp_path) == step
             assert len(read_metrics(Folder(tmp_path), "")) == step
 

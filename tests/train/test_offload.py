@@ -261,7 +261,7 @@ def costs_of(model: GPT2, link: ModelledLink, group: int) -> Costs:
     costs = measure_costs(offloaded, batches(0)[0])
     assert (costs.forward_seconds, costs.backward_seconds) == pytest.approx(tuple(link.seconds_of.values()))
     assert (1 / costs.bandwidth, costs.latency) == pytest.approx((1 / link.bandwidth, link.latency), rel=1e-6, abs=1e-9)
-    link.begin_anew()
+    link.restart()
     return replace(costs, bandwidth=link.bandwidth, latency=link.latency)
 
 

@@ -16,7 +16,7 @@ import torch
 from small_runs import on_ranks
 
 from webtext.train.mesh import MeshShape
-from webtext.train.run.single_process import WholeModel
+from webtext.train.run.single_process import SingleProcessModel
 
 EVERY_AXIS = ["dp=2,tp=2 1f1b float64 masks selective", "pp=2,fsdp=2 1f1b float64 pads"]
 SHORT = [
@@ -49,7 +49,7 @@ def on_processes(
 def alone(dtype: str, windows: str, steps: int, n_layer: int = 8) -> list[dict[str, Any]]:
     """Return the same rows for the complete model in this process."""
     model = parallel_child.made_model(n_layer, getattr(torch, dtype))
-    engine = WholeModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
+    engine = SingleProcessModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
     rows: list[dict[str, Any]] = parallel_child.train(engine, steps)
     return rows
 

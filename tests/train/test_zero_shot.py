@@ -220,7 +220,7 @@ def test_choices_are_scored_as_transformers_does(theirs: tuple[str, Any], tokeni
 
 
 def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: Tokenizer) -> None:
-    """Each scores its own clozes, with zeros for the other's; the sum is complete. Ends of one text stay together."""
+    """Each scores its own clozes, with zeros for the other's; the sum is complete. Embeddings of one text stay together."""
 
     class Apart(World):
         def sum(self, value: torch.Tensor) -> torch.Tensor:

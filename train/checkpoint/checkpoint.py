@@ -131,13 +131,13 @@ def publish_checkpoint(
     _sync_folder(target.parent)
 
 
-def latest_checkpoint(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None. Each damaged one is reported to `say` and skipped."""
+def latest_checkpoint(model_dir: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, or None. Each damaged one is reported to `warn` and skipped."""
     for path in reversed(list_checkpoints(model_dir)):
         try:
             return open_checkpoint(path)
         except _Damaged as error:
-            say(f"skipping a checkpoint: {error.lines[0]}")
+            warn(f"skipping a checkpoint: {error.lines[0]}")
     return None
 
 

@@ -138,7 +138,7 @@ class PieceReader(StorageReader):
         """Raise InputError unless exactly `wanted` (name, shape, dtype) is stored under `prefix`, in intact files."""
         stored = self.meta_tensors(prefix)
         for name in sorted(stored.keys() | wanted.keys()):
-            theirs, ours = (f"{_said(of[name])}" if name in of else "nothing" for of in (stored, wanted))
+            theirs, ours = (f"{_described(of[name])}" if name in of else "nothing" for of in (stored, wanted))
             if theirs != ours:
                 raise InputError(
                     f"'{self.folder}' is a checkpoint of another model: its '{name}' is {theirs}, "
@@ -224,7 +224,7 @@ def _key(index: MetadataIndex) -> str:
     return f"{index.fqn}@{','.join(map(str, index.offset or ()))}"
 
 
-def _said(tensor: Tensor) -> str:
+def _described(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 

@@ -72,11 +72,11 @@ def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
     lines: list[Line] = []
     for curve, of_run in curves:
 
-        def told(n: float, loss: float, name: str = curve.name) -> str:
+        def label_of(n: float, loss: float, name: str = curve.name) -> str:
             return f"{name}, {n:,.0f} tokens: held-out loss {loss:.4f}"
 
         lines.append(Line(curve.training, "training", of_run))
-        lines.append(Line(curve.held_out, "held-out", of_run, told))
+        lines.append(Line(curve.held_out, "held-out", of_run, label_of))
     drawing = line_chart(
         lines, x_label="tokens seen", y_label="loss, nats per token", label="loss over the tokens seen", height=HEIGHT
     )

@@ -106,11 +106,11 @@ def evaluate_task(
 def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
     """Return the row of `report`, an overlap.json of `clean decontaminate`, for the file with this hash."""
     try:
-        told = json.loads(read_file(report))
-        for row in told["sets"]:
+        measured = json.loads(read_file(report))
+        for row in measured["sets"]:
             if row["sha256"] == sha256:
                 shares = {name: row[name] and float(row[name]) for name in OVERLAPS}
-                return {**row, **shares, "overlap_words": int(told["overlap_words"])}
+                return {**row, **shares, "overlap_words": int(measured["overlap_words"])}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"'{report}' is not an overlap report ({error!r})", "name an overlap.json") from None
     raise InputError(

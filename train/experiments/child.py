@@ -1,10 +1,10 @@
-"""The process of one place: it reads calls from a socket, makes them one after another, and answers each.
+"""The process of one slot: it reads calls from a socket, makes them one after another, and answers each.
 
 
     parent -> child    (function, arguments, log), pickled
     child -> parent    ("returned", value) or ("raised", WebtextError)
 
-torch is loaded once for all calls of a place. The process has its own session, so Ctrl-C reaches only the parent, which
+torch is loaded once for all calls of a slot. The process has its own session, so Ctrl-C reaches only the parent, which
 ends its children by SIGTERM. If the parent dies, a pipe from it closes, and the child sends SIGTERM to itself: so a run
 saves and ends, whatever happened to the process that started it.
 """

@@ -141,7 +141,7 @@ def compare_corpora(
         corpus.name: _trials(corpus, corpora[:i], budget.settings, compare.seeds, out)
         for i, (corpus, budget) in enumerate(zip(corpora, plan, strict=True))
     }
-    _tell(corpora, plan, frozen, compare, run.console.say)
+    _announce(corpora, plan, frozen, compare, run.console.say)
     everything = [trial for of_corpus in trials.values() for trial in of_corpus]
     run.console.say(f"compare: {cost_of(everything, run, compare)}")
     if run.dry_run:
@@ -256,7 +256,7 @@ def _check_frozen(out: str, frozen: ValidationSet) -> None:
         )
 
 
-def _tell(
+def _announce(
     corpora: Sequence[Corpus],
     plan: Sequence[Budget],
     frozen: ValidationSet,

@@ -83,10 +83,10 @@ def _curves(found: Comparison) -> str:
         lines += [Line(points, "each", colour(i)) for points in runs if len(runs) > 1]
         mean = [(column[0][0], statistics.fmean(y for _, y in column)) for column in zip(*runs, strict=False)]
 
-        def told(x: float, y: float, name: str = corpus.name) -> str:
+        def label_of(x: float, y: float, name: str = corpus.name) -> str:
             return f"{name}, {x:,.0f}: {y:.4f} bits per byte"
 
-        lines.append(Line(mean, "mean", colour(i), told))
+        lines.append(Line(mean, "mean", colour(i), label_of))
     if not lines:
         return ""
     seen = "bytes of text seen" if found.is_per_byte else "tokens seen"

@@ -10,9 +10,9 @@ from webtext.base.config import changed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.data.sources import open_sources
-from webtext.train.experiments.places import places_for
 from webtext.train.experiments.settings import ExperimentSettings
 from webtext.train.experiments.side_by_side import Call, run_side_by_side
+from webtext.train.experiments.slots import slots_for
 from webtext.train.experiments.trials import Trial, train_trial
 from webtext.train.metrics import read_metrics
 from webtext.train.model.flops import flops_per_token
@@ -54,7 +54,7 @@ def cost_of(trials: Sequence[Trial], run: Run, how: ExperimentSettings, share: f
     checkpoints and one being written.
     """
     configs = [each.settings.config(open_sources(each.tokens)[0].train.vocab_size) for each in trials]
-    places = places_for([each.settings for each in trials], [config.vocab_size for config in configs], how.side_by_side)
+    slots = slots_for([each.settings for each in trials], [config.vocab_size for config in configs], how.side_by_side)
     tokens = [total_tokens(each.settings) for each in trials]
     flops = [n * flops_per_token(config) for n, config in zip(tokens, configs, strict=True)]
     disk = sum(
@@ -63,20 +63,20 @@ def cost_of(trials: Sequence[Trial], run: Run, how: ExperimentSettings, share: f
     )
     seconds = None
     if how.estimate:
-        largest = sorted(range(len(trials)), key=lambda i: -configs[i].n_parameters)[: len(places)]
-        per_second = _flops_per_second([trials[i] for i in largest], [configs[i] for i in largest], run, len(places))
+        largest = sorted(range(len(trials)), key=lambda i: -configs[i].n_parameters)[: len(slots)]
+        per_second = _flops_per_second([trials[i] for i in largest], [configs[i] for i in largest], run, len(slots))
         seconds = sum(flops) * share / per_second
-    return Cost(len(trials), len(places), round(sum(tokens) * share), sum(flops) * share, seconds, disk)
+    return Cost(len(trials), len(slots), round(sum(tokens) * share), sum(flops) * share, seconds, disk)
 
 
-def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], run: Run, n_places: int) -> float:
-    """Return the FLOP/s of all places together while each makes some steps."""
+def _flops_per_second(trials: Sequence[Trial], configs: Sequence[GPT2Config], run: Run, n_slots: int) -> float:
+    """Return the FLOP/s of all slots together while each makes some steps."""
     run.console.say("measuring some steps to estimate the time of all")
     with tempfile.TemporaryDirectory(prefix="webtext-") as folder:
         short = [_short(trial, f"{folder}/{i}") for i, trial in enumerate(trials)]
-        places = places_for([each.settings for each in short], [config.vocab_size for config in configs], n_places)
+        slots = slots_for([each.settings for each in short], [config.vocab_size for config in configs], n_slots)
         calls = [Call(f"{each.name}, some steps", train_trial, (each,), each.log) for each in short]
-        run_side_by_side(calls, places)
+        run_side_by_side(calls, slots)
         return sum(
             _tokens_per_second(each) * flops_per_token(config) for each, config in zip(short, configs, strict=True)
         )

@@ -76,14 +76,14 @@ def _rates(row: Measured) -> str:
 
 
 def _general(found: Scale) -> list[str]:
-    said = (
+    notes = (
         []
         if found.unit != "nats per token"
         else ["Nats per token, since no --tokenizer was given: compare only with the same tokenizer."]
     )
     if found.seeds == 1:
-        said.append("One seed: the residuals contain chance, which can't be separated from what the line misses.")
-    return said
+        notes.append("One seed: the residuals contain chance, which can't be separated from what the line misses.")
+    return notes
 
 
 def _rows(table: Table) -> list[tuple[str, ...]]:
@@ -121,7 +121,7 @@ def _drawing(found: Scale, of: Table) -> str:
     xs = [low + (high - low) * i / FIT_POINTS for i in range(FIT_POINTS + 1)]
     fit = [(10**x, of.linear.at(x)) for x in xs]
 
-    def told(n: float, loss: float) -> str:
+    def label_of(n: float, loss: float) -> str:
         return f"{n:,.0f} parameters: {loss:.4f}"
 
     lines = [Line(fit, "fit", COLOURS[0])]
@@ -129,9 +129,9 @@ def _drawing(found: Scale, of: Table) -> str:
         Line([(10**x, of.linear.at(x) + sign * of.linear.margin(x)) for x in xs], "interval", COLOURS[0])
         for sign in (-1, 1)
     ]
-    lines.append(Line([(row.size.parameters, row.mean) for row in of.rows], "dots", COLOURS[0], told))
+    lines.append(Line([(row.size.parameters, row.mean) for row in of.rows], "dots", COLOURS[0], label_of))
     if of.check:
-        lines.append(Line([(of.check.size.parameters, of.check.mean)], "dots", COLOURS[1], told))
+        lines.append(Line([(of.check.size.parameters, of.check.mean)], "dots", COLOURS[1], label_of))
     drawing = line_chart(
         lines,
         x_label="parameters",

@@ -1,4 +1,4 @@
-"""Make calls in separate processes, several at a time, each with its own place: a GPU, or a share of the cores.
+"""Make calls in separate processes, several at a time, each with its own slot: a GPU, or a share of the cores.
 
 A worker of `base/workers/engine.py` has one thread, a time limit per record and a memory limit. A training run has none of
 these, needs its share of the machine, and is asked to end instead of being killed. So this module doesn't use that
@@ -39,7 +39,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Slot:
     """A share of the machine for one call at a time, as environment variables: CPU threads, or the visible GPU."""
 
     environment: Mapping[str, str]
@@ -53,16 +53,16 @@ class Failed:
 
 
 class _Child:
-    """The process of a place, and its current call."""
+    """The process of a slot, and its current call."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, slot: Slot) -> None:
+        self.slot = slot
         ours, theirs = socket.socketpair()
         theirs_alive, self._alive = os.pipe()
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", START, str(theirs.fileno()), str(theirs_alive)],
-                env=os.environ | dict(place.environment),
+                env=os.environ | dict(slot.environment),
                 pass_fds=(theirs.fileno(), theirs_alive),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -83,14 +83,14 @@ class _Child:
     def answer(self) -> tuple[str, Any]:
         """Return ("returned", value) or ("raised", error)."""
         try:
-            told: tuple[str, Any] = self.connection.recv()
+            answer: tuple[str, Any] = self.connection.recv()
         except (EOFError, ConnectionResetError):
             status = self.process.wait()
             cause = f"signal {-status}" if status < 0 else f"exit status {status}"
             lines = self.call.log.read_text(errors="replace").split("\n")
-            said = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "its log is empty")
-            return "raised", MachineError(f"its process ended by {cause}: {said}")
-        return told
+            last_line = next((line.strip()[:200] for line in reversed(lines) if line.strip()), "its log is empty")
+            return "raised", MachineError(f"its process ended by {cause}: {last_line}")
+        return answer
 
     def end(self) -> None:
         """Wait for the child's end, after `process.terminate()` or when it is idle."""
@@ -101,12 +101,12 @@ class _Child:
 
 def run_side_by_side(
     calls: Sequence[Call],
-    places: Sequence[Place],
+    slots: Sequence[Slot],
     *,
     on_tick: Callable[[], None] = lambda: None,
     is_fatal: Callable[[WebtextError], bool] = lambda error: True,
 ) -> list[Any]:
-    """Make all calls, as many at a time as there are places; return their results in order.
+    """Make all calls, as many at a time as there are slots; return their results in order.
 
     `on_tick` is called a few times per second. The first fatal error ends the others by SIGTERM and is raised with the
     call's name and log; the result of a call with another error is `Failed`. SIGTERM to this process is passed on, and
@@ -114,7 +114,7 @@ def run_side_by_side(
     """
     refuse_torchrun()
     waiting = deque(enumerate(calls))
-    free = deque(places)
+    free = deque(slots)
     idle: list[_Child] = []
     running: list[_Child] = []
     results: list[Any] = [None] * len(calls)
@@ -134,7 +134,7 @@ def run_side_by_side(
                         idle.append(child)
                     else:
                         child.end()
-                        free.append(child.place)
+                        free.append(child.slot)
                 on_tick()
         finally:
             for child in running:

@@ -80,11 +80,11 @@ def _chart(found: Sweep, place: int, name: str) -> str:
     for i, rung in enumerate(found.rungs):
         points = _lowest(found, rung, place)
 
-        def told(x: float, y: float, step: int = rung.step) -> str:
+        def label_of(x: float, y: float, step: int = rung.step) -> str:
             return f"{name} {x:g}, step {step:,}: {y:.4f}"
 
         if points:
-            lines.append(Line(points, "held-out", colour(i), told))
+            lines.append(Line(points, "held-out", colour(i), label_of))
     drawing = line_chart(
         lines,
         x_label=escape(name),

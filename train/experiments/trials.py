@@ -35,8 +35,8 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.data.sources import open_sources
 from webtext.train.evaluate.curve import Curve, read_curve
-from webtext.train.experiments.places import places_for
 from webtext.train.experiments.side_by_side import Call, Failed, run_side_by_side
+from webtext.train.experiments.slots import slots_for
 from webtext.train.metrics import METRICS, read_metrics, steps_made
 from webtext.train.run.loop import TrainResult, finished_result, train_model
 from webtext.train.settings import TrainSettings
@@ -106,7 +106,7 @@ def run_trials(
 ) -> list[TrialResult]:
     """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return results in order.
 
-    `side_by_side` overrides how many (`places.places_for`). One progress bar counts the steps of all. The first trial
+    `side_by_side` overrides how many (`slots.slots_for`). One progress bar counts the steps of all. The first trial
     that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With `allow_failed`,
     a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is a result with `failure`; errors of
     settings, input and machine are still raised. `then`, which must be picklable, is called with each finished trial in
@@ -118,23 +118,23 @@ def run_trials(
     n_done = sum(result is not None for result in done)
     left = [trial for trial, result in zip(trials, done, strict=True) if result is None or then is not None]
     vocab_sizes = [open_sources(trial.tokens)[0].train.vocab_size for trial in trials]
-    places = places_for([trial.settings for trial in trials], vocab_sizes, side_by_side) if left else []
+    slots = slots_for([trial.settings for trial in trials], vocab_sizes, side_by_side) if left else []
     total = sum(trial.settings.last_step for trial in trials)
     if left:
         skipped = f", {n_done:,} are trained" if n_done else ""
-        run.console.say(f"{label}: {len(trials):,} runs, {len(places):,} at a time{skipped}")
+        run.console.say(f"{label}: {len(trials):,} runs, {len(slots):,} at a time{skipped}")
     with run.console.progress(total, label, "steps") as progress:
 
-        def tell() -> None:
+        def show_progress() -> None:
             steps = sum(min(steps_made(Path(trial.folder)), trial.settings.last_step) for trial in trials)
             progress.advance(max(0, steps - progress.done))
 
         def is_fatal(error: WebtextError) -> bool:
             return not (allow_failed and isinstance(error, RunFailed))
 
-        tell()
+        show_progress()
         calls = [Call(trial.name, train_trial, (trial, then), trial.log) for trial in left]
-        made = iter(run_side_by_side(calls, places, on_tick=tell, is_fatal=is_fatal))
+        made = iter(run_side_by_side(calls, slots, on_tick=show_progress, is_fatal=is_fatal))
         results = [next(made) if trial in left else (result, None) for trial, result in zip(trials, done, strict=True)]
     return [_result(trial, result) for trial, result in zip(trials, results, strict=True)]
 

@@ -61,11 +61,13 @@ def order_note(last: Rung, names: Sequence[str]) -> str:
         return f"One seed: the effect of chance is not known, so the order of {two}, is not shown. Use --seeds 3."
     margin = welch(_numbers(first), _numbers(second)).margin
     spread = statistics.fmean(statistics.variance(_numbers(each)) for each in (first, second)) ** 0.5
-    said = f"seeds of one candidate spread by {spread:.4f}"
+    spread_text = f"seeds of one candidate spread by {spread:.4f}"
     if margin is None or difference <= margin:
         width = "" if margin is None else f", and so few can't distinguish less than {margin:.4f} from chance"
-        return f"The order of {two}, is not shown: {said}{width}. Use more --seeds."
-    return f"{two}: more than the {margin:.4f} that chance explains (Welch, p < {ALPHA}, two of several); {said}."
+        return f"The order of {two}, is not shown: {spread_text}{width}. Use more --seeds."
+    return (
+        f"{two}: more than the {margin:.4f} that chance explains (Welch, p < {ALPHA}, two of several); {spread_text}."
+    )
 
 
 def _further(value: float, neighbour: float) -> float | int | None:

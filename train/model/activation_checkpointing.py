@@ -29,7 +29,7 @@ _ATTENTION = {
     _ATEN._scaled_dot_product_cudnn_attention.default,
     attention.blocked_attention._opoverload,
 }
-PRODUCTS_A_BLOCK = 6
+PRODUCTS_PER_BLOCK = 6
 _contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
 
 
@@ -45,7 +45,7 @@ class _Selective:
 
     def __init__(self, dropout: float) -> None:
         # Only the dropout after the last product needs its output again. Without dropout torch stops before it.
-        self._kept_products = PRODUCTS_A_BLOCK if dropout else PRODUCTS_A_BLOCK - 1
+        self._kept_products = PRODUCTS_PER_BLOCK if dropout else PRODUCTS_PER_BLOCK - 1
         # Attention with dropout draws random numbers. If it were not recomputed, later dropouts would draw them.
         self._keeps_attention = not dropout
         self._products = 0

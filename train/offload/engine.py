@@ -100,7 +100,7 @@ class OffloadedEngine:
         with self.memory.within():
             return total_loss(judge, windows, batch_size, self.world)
 
-    def whole_model(self) -> GPT2:
+    def full_model(self) -> GPT2:
         """Return the model on the host, after all updates: the CPU draws texts."""
         self.offloaded.wait()
         return self.model

@@ -137,9 +137,9 @@ class ModelledLink:
 
     def __init__(self, bandwidth: float, latency: float, seconds: Mapping[str, float]) -> None:
         self.bandwidth, self.latency, self.seconds_of = bandwidth, latency, seconds
-        self.begin_anew()
+        self.restart()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Set the clock to zero."""
         self.now = self.stalled_seconds = self.copied_seconds = 0.0
         self._free_at = {"load": 0.0, "store": 0.0}

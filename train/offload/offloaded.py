@@ -32,7 +32,7 @@ from torch.func import functional_call
 from webtext.train.model.gpt2 import GPT2, Block, document_mask
 from webtext.train.model.loss import WindowRules
 from webtext.train.offload import ends
-from webtext.train.offload.ends import Ends
+from webtext.train.offload.embeddings import Embeddings
 from webtext.train.offload.host_layers import HostLayers
 from webtext.train.offload.host_memory import HostMemory
 from webtext.train.offload.link import Event, Link
@@ -69,7 +69,7 @@ class OffloadedModel:
             rest.add_module(name, getattr(model, name))
         self.layers = HostLayers(list(model.blocks), dtype, self._memory)
         self.ends = HostLayers([rest], dtype, self._memory)
-        self._ends = Ends(model.config)
+        self._ends = Embeddings(model.config)
         with torch.device("meta"):
             self._template = Block(model.config)
         self._replay = Replay(device, draws=model.config.dropout > 0)

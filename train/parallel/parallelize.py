@@ -272,7 +272,7 @@ class ParallelModel:
         loss, n_scored = (total / self.shape.tp).tolist()
         return loss, round(n_scored)
 
-    def whole_model(self) -> GPT2 | None:
+    def full_model(self) -> GPT2 | None:
         """Return this replica's model, on the same memory; None if no process has all of it."""
         if self.shape.size > self.shape.dp:
             return None

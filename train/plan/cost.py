@@ -28,9 +28,9 @@ from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
-COLLECTIVES_A_BLOCK = 4
+COLLECTIVES_PER_BLOCK = 4
 """All-gathers and reduce-scatters of one pass of a block, forward or backward, under tensor with sequence parallel."""
-RECOMPUTED_COLLECTIVES_A_BLOCK = 3
+RECOMPUTED_COLLECTIVES_PER_BLOCK = 3
 """Collectives that checkpointing repeats: the forward pass's but the last, whose result isn't needed to go back."""
 RECOMPUTED_WIDTHS = 15
 """Widths of a block that selective checkpointing reads and writes again: two norms 2 each, a sum 3, GELU 4 + 4."""
@@ -144,9 +144,9 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
     forward = of_blocks + of_attention + of_logits
 
     hidden_bytes = n_tokens * config.n_embd * size
-    recompute, n_collectives = 0.0, 2 * COLLECTIVES_A_BLOCK
+    recompute, n_collectives = 0.0, 2 * COLLECTIVES_PER_BLOCK
     if layout.activation_checkpointing != "none":
-        n_collectives += RECOMPUTED_COLLECTIVES_A_BLOCK
+        n_collectives += RECOMPUTED_COLLECTIVES_PER_BLOCK
         per_token = recomputed_flops_per_token(config, layout.activation_checkpointing)
         recompute = per_token * n_blocks / config.n_layer * seconds_a_flop
     if layout.activation_checkpointing == "selective":
@@ -155,7 +155,7 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
     n_gathers = n_collectives * n_blocks + 2 * is_first + 2 * is_last
     sums = all_reduce_seconds(3 * FLOAT32 * n_tokens, shape.tp, machine.link(shape, "tp")) * is_last
     tensor = gather * n_gathers + sums
-    of_forward = tensor * COLLECTIVES_A_BLOCK / n_collectives
+    of_forward = tensor * COLLECTIVES_PER_BLOCK / n_collectives
 
     busy = 3 * forward + recompute + tensor
     idle = bubble_ratio(

@@ -192,7 +192,7 @@ def _simpler(
     settings: TrainSettings, devices: int, candidates: Sequence[Candidate], usable: int, best: Candidate
 ) -> list[tuple[str, str]]:
     """Return, for each simpler kind of mesh, why it wasn't chosen: its least memory, or its time if it fits."""
-    said = []
+    reasons = []
     for axes in SIMPLER:
         ranks = sorted((SIMPLEST_FIRST.index(axis) for axis in axes), reverse=True)
         if devices == 1 or (len(axes), ranks) >= best.simplicity[:2]:
@@ -201,14 +201,14 @@ def _simpler(
         same = [c for c in candidates if c.axes == axes]
         fitting = [c for c in same if c.memory.total <= usable]
         if not same:
-            said.append((name, f"{settings.first_batch_size:,} sequences, layers or heads do not divide this way"))
+            reasons.append((name, f"{settings.first_batch_size:,} sequences, layers or heads do not divide this way"))
         elif not fitting:
             least = min(same, key=lambda c: c.memory.total)
-            said.append((name, f"{least.memory.total / GIB:,.1f} GiB at least: {least.layout.shape}"))
+            reasons.append((name, f"{least.memory.total / GIB:,.1f} GiB at least: {least.layout.shape}"))
         else:
             fastest = min(fitting, key=lambda c: c.time.total)
-            said.append((name, f"{fastest.time.total / best.time.total:.2f} times as long: {fastest.layout.shape}"))
-    return said
+            reasons.append((name, f"{fastest.time.total / best.time.total:.2f} times as long: {fastest.layout.shape}"))
+    return reasons
 
 
 def _nothing_fits(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.base.errors import ConfigError, MachineError, WebtextError
-from webtext.train.resilience.heartbeat import GO_ON, Heartbeat, watched
+from webtext.train.resilience.heartbeat import RESUME, Heartbeat, watched
 from webtext.train.resilience.rendezvous import attempt_store
 
 T = TypeVar("T")
@@ -110,11 +110,11 @@ def _lost_process_is_an_error() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        said = " ".join(str(error).split())
-        if not isinstance(error, distributed.DistError) and "/gloo/" not in said:
+        message = " ".join(str(error).split())
+        if not isinstance(error, distributed.DistError) and "/gloo/" not in message:
             raise
-        said = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", said)
-        raise WebtextError(f"lost another process of the run: {said[:150]}", _WHO_ENDED, GO_ON) from error
+        message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", message)
+        raise WebtextError(f"lost another process of the run: {message[:150]}", _WHO_ENDED, RESUME) from error
 
 
 _WHO_ENDED = "its own output or torchrun's report shows which one ended first"

@@ -28,7 +28,7 @@ ROUNDS = 20
 sleeps or swaps is slow in its rounds too."""
 PATIENCE = 3
 """Rounds in which another process must write. With fewer, a busy process would count as dead."""
-GO_ON = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
+RESUME = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Heartbeat:
 
     def is_first(self) -> bool:
         """Return whether no other process has asked, so that only one of them prints the error."""
-        return self.store.add("told", 1) == 1
+        return self.store.add("reported", 1) == 1
 
 
 def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) -> WebtextError:
@@ -108,16 +108,16 @@ def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) ->
     if silent:
         rank, beat = silent[0]
         who = f"rank {rank}" if beat is None else beat.name
-        return WebtextError(f"{who} hangs in {step}{_more(silent)}: it shows no sign of life", waited, GO_ON)
+        return WebtextError(f"{who} hangs in {step}{_more(silent)}: it shows no sign of life", waited, RESUME)
     beats = [beat for beat in after if beat is not None]
     least = min((beat.entered, beat.done) for beat in beats)
     behind = [beat for beat in beats if (beat.entered, beat.done) == least]
     first = behind[0]
     doing = f"{first.what}, at {first.where}" if first.where else first.what
     if len(behind) == len(beats):
-        said = f"all {len(beats)} processes hang in {step} while each {doing}"
-        return WebtextError(said, f"{waited}: none is behind, so check the network and the devices", GO_ON)
-    return WebtextError(f"{first.name} hangs in {step} while it {doing}{_more(behind)}", waited, GO_ON)
+        message = f"all {len(beats)} processes hang in {step} while each {doing}"
+        return WebtextError(message, f"{waited}: none is behind, so check the network and the devices", RESUME)
+    return WebtextError(f"{first.name} hangs in {step} while it {doing}{_more(behind)}", waited, RESUME)
 
 
 def _more(them: Sequence[object]) -> str:

@@ -1,6 +1,6 @@
 """Engine: the part of a run that keeps the model's parameters and computes a step's gradients.
 
-`WholeModel` is the plain model in one process, `ParallelModel` (parallel/) a model split over several processes, and
+`SingleProcessModel` is the plain model in one process, `ParallelModel` (parallel/) a model split over several processes, and
 `OffloadedEngine` (offload/) one that is kept on the host. `make_engine` chooses; the trainer knows only this interface.
 """
 
@@ -18,7 +18,7 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import initialize
 from webtext.train.model.loss import WindowRules
 from webtext.train.resilience.distributed import World
-from webtext.train.run.single_process import WholeModel
+from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.settings import TrainSettings
 
 
@@ -71,7 +71,7 @@ class Engine(Protocol):
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         """Return the sum of -log p in nats over the windows' scored tokens and their number, equal in all processes."""
 
-    def whole_model(self) -> GPT2 | None:
+    def full_model(self) -> GPT2 | None:
         """Return the model itself, to generate texts from; None if no process has all of it."""
 
 
@@ -83,7 +83,7 @@ def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world:
         return OffloadedEngine(model, settings, rules, world, dtype)
     if world.size == 1:
         initialize(model.to_empty(device=world.device), model.config, settings.seed)
-        return WholeModel(model, rules, world.device, dtype)
+        return SingleProcessModel(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
     shape, schedule = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule

@@ -144,7 +144,7 @@ def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettin
     sources = open_sources(tokens)
     source_uses(sources, settings, total_tokens(settings))
     model_dir = Folder(out).local_path()
-    checkpoint = _checkpoint_to_go_on_from(model_dir, lambda _: None)  # the run itself warns
+    checkpoint = _checkpoint_to_resume(model_dir, lambda _: None)  # the run itself warns
     if checkpoint is None:
         return None
     _check_same_run(checkpoint, make_recipe(settings, sources), model_dir)
@@ -162,7 +162,7 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
     choice: Any = None
     if world.is_main:
         try:
-            checkpoint = _checkpoint_to_go_on_from(model_dir, console.warn)
+            checkpoint = _checkpoint_to_resume(model_dir, console.warn)
             choice = checkpoint and (checkpoint.step, visible_files(checkpoint.path))
         except InputError as error:
             choice = error
@@ -183,8 +183,8 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
     return checkpoint
 
 
-def _checkpoint_to_go_on_from(model_dir: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    found = latest_checkpoint(model_dir, say)
+def _checkpoint_to_resume(model_dir: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+    found = latest_checkpoint(model_dir, warn)
     if found is None and list_checkpoints(model_dir):
         raise InputError(
             f"every checkpoint in '{model_dir}' is damaged, and a new run would replace them",

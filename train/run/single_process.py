@@ -20,7 +20,7 @@ from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 
 
-class WholeModel:
+class SingleProcessModel:
     """The Engine of a run of one process; `model` is on `device` and computes in `dtype`."""
 
     data_rank, n_data = 0, 1
@@ -71,6 +71,6 @@ class WholeModel:
         self.model.train()
         return found
 
-    def whole_model(self) -> GPT2:
+    def full_model(self) -> GPT2:
         """Return the model itself."""
         return self.model

@@ -155,7 +155,7 @@ class Trainer:
                 if not self._queued:
                     self._clock = time.perf_counter()  # time only the steps, not measurements and checkpoints
             saved = self._saved()
-            self._tell_best()
+            self._report_best()
         return saved
 
     def _do_what_is_due(self) -> None:
@@ -235,8 +235,8 @@ class Trainer:
         else:
             self.result["skipped_steps"] += 1
             row["skipped"] = fault
-            tell = self.console.warn if self.world.is_main else self.console.say
-            tell(f"step {queued.step:,} is skipped: {fault}")
+            report = self.console.warn if self.world.is_main else self.console.say
+            report(f"step {queued.step:,} is skipped: {fault}")
         speed = self.meter.measure(queued.n_tokens, seconds)
         overall = self.meter.measure(self.result["tokens"], self.result["seconds"])
         most = max(speed.memory_bytes, self.result["memory_bytes"])
@@ -252,8 +252,8 @@ class Trainer:
             products = self.world.gather(product_flops(device, self.dtype, SMALL_WIDTH[device.type]))
             row = {"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)}
             self._log(row | {"product_flops": [round(rate) for rate in products]})
-            if self.world.is_main and (said := straggler(own) or slow_device(products)):
-                self.console.warn(f"step {self.step:,}: {said}")
+            if self.world.is_main and (warning := straggler(own) or slow_device(products)):
+                self.console.warn(f"step {self.step:,}: {warning}")
 
     def _evaluate(self) -> None:
         self.world.enter("measures the held-out loss")
@@ -280,7 +280,7 @@ class Trainer:
         """Write a sample text to metrics.jsonl and stderr. It is drawn with the run's seed, the same at every step."""
         if not self.world.is_main:
             return
-        model = self.engine.whole_model()
+        model = self.engine.full_model()
         assert model is not None, "rejected before the run (parallel/refusal.py)"
         how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
         model.eval()
@@ -315,7 +315,7 @@ class Trainer:
         state = optimizer_tensors(engine.parameters, self.optimizer, engine.stored)
         return model | {OPTIMIZER + name: tensor for name, tensor in state.items()}
 
-    def _tell_best(self) -> None:
+    def _report_best(self) -> None:
         best = checkpoints.best_checkpoint(self.model_dir)
         if best is not None and best[0].name != f"step-{self.step:06d}":
             self.console.say(f"train: the lowest held-out loss of a checkpoint is {best[1]:.4f}: '{best[0]}'")
@@ -349,7 +349,7 @@ class Trainer:
 
     def _log(self, row: dict[str, Any]) -> None:
         if self._metrics is not None:
-            self._metrics.tell(row)
+            self._metrics.append(row)
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

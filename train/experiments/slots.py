@@ -8,7 +8,7 @@ from itertools import cycle, islice
 
 from webtext.base.errors import ConfigError
 from webtext.base.workers.engine import available_cores
-from webtext.train.experiments.side_by_side import Place
+from webtext.train.experiments.side_by_side import Slot
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.footprint import memory_on
 from webtext.train.settings import TrainSettings
@@ -19,12 +19,12 @@ PROCESS_BYTES = 400 << 20
 """Memory of a process that has loaded torch, before it has a model (about this with torch 2.13 on Linux)."""
 
 
-def places_for(
+def slots_for(
     settings: Sequence[TrainSettings], vocab_sizes: Sequence[int], side_by_side: int | None = None
-) -> list[Place]:
-    """Return places for runs with these settings, at most one for each run; `side_by_side` overrides their number.
+) -> list[Slot]:
+    """Return slots for runs with these settings, at most one for each run; `side_by_side` overrides their number.
 
-    If a run would use a GPU, there is one place per GPU; more than that share them. On a CPU there are as many as
+    If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as
     cores, but fewer if the largest run doesn't fit into memory that often or asks for several `threads`. Cores are
     divided evenly. Finished runs count too, so a resumed run gets the same threads as before.
     """
@@ -33,12 +33,12 @@ def places_for(
     gpus = _gpus() if any(each.device != "cpu" for each in settings) else []
     if gpus:
         n = min(side_by_side or len(gpus), len(settings))
-        return [Place({"CUDA_VISIBLE_DEVICES": gpu}) for gpu in islice(cycle(gpus), n)]
+        return [Slot({"CUDA_VISIBLE_DEVICES": gpu}) for gpu in islice(cycle(gpus), n)]
     cores = available_cores()
     n = side_by_side or min(cores // max(each.machine.threads or 1 for each in settings), _fit(settings, vocab_sizes))
     n = max(1, min(n, len(settings)))
     threads = str(max(1, cores // n))
-    return [Place({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})] * n
+    return [Slot({"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads})] * n
 
 
 def _fit(settings: Sequence[TrainSettings], vocab_sizes: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from webtext.train.shape import GPT2Config
 NAMES = ("token_embedding", "position_embedding", "final_norm")
 
 
-class Ends(nn.Module):
+class Embeddings(nn.Module):
     """A model's parts outside its layers. Methods take `parameters`: those of the modules `NAMES`, by name."""
 
     def __init__(self, config: GPT2Config) -> None:
