@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Sequence
@@ -165,9 +166,14 @@ def _serve(connection: socket.socket) -> None:
         told, tells = os.pipe()
         between = os.fork()
         if between == 0:
+            own = os.getpid()
             if child := os.fork():
                 os.write(tells, child.to_bytes(8, "little"))
                 os._exit(0)
+            while (
+                os.getppid() == own
+            ):  # a worker of the engine ends at once if another process than the engine's made it
+                time.sleep(0.0005)
             become(start, files)
         os.waitpid(between, 0)
         connection.sendall(os.read(told, 8))
