@@ -88,7 +88,7 @@ class ParallelModel:
             stage.to_empty(device=device)
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, first_values(model.config, name, shapes[name], seed))
-        self._pieces: dict[str, nn.Parameter] = {}
+        self._pieces: dict[str, nn.Parameter] = {}  # what FSDP2 and the stages have: DTensors where data ranks share
         self._copies: list[nn.Parameter] = []  # of the tied weight, if first and last stage are on one rank
         for stage in self.stages.values():
             for name, parameter in stage.model.named_parameters():
@@ -161,7 +161,7 @@ class ParallelModel:
         else:
             loss, share = self._accumulate(microbatches, n_microbatches)
         # Only the last stage of a pipeline has a loss, on all its tensor parallel ranks; all ranks have the share.
-        sums = torch.stack([loss.double(), share.double() / self.shape.pp])
+        sums = torch.stack([loss.double(), share.double() / self.shape.pp])  # one message for both
         distributed.all_reduce(sums)
         total, shares = sums / self.shape.tp
         return self.rules.mean_over_counted(total / self.n_data, shares / self.n_data, self._take_gradients())
@@ -208,7 +208,7 @@ class ParallelModel:
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
                 squares += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64) ** 2 / self._n_holders(name)
-        distributed.all_reduce(squares)
+        distributed.all_reduce(squares)  # torch's own norm of a DTensor reduces over one mesh, not over stages too
         return squares.sqrt()
 
     def _n_holders(self, name: str) -> int:
