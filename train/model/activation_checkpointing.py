@@ -18,7 +18,7 @@ from torch.utils.checkpoint import (
     noop_context_fn,
 )
 
-from webtext.train.model import attention
+import webtext.train.model.attention  # noqa: F401 - registers its operators
 
 _ATEN = torch.ops.aten
 _PRODUCTS = {_ATEN.mm.default, _ATEN.addmm.default}
@@ -27,7 +27,7 @@ _ATTENTION = {
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,
     _ATEN._scaled_dot_product_efficient_attention.default,
     _ATEN._scaled_dot_product_cudnn_attention.default,
-    attention.blocked_attention._opoverload,
+    torch.ops.webtext.blocked_attention.default,
 }
 PRODUCTS_PER_BLOCK = 6
 _contexts: Any = create_selective_checkpoint_contexts  # untyped in torch

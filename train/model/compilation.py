@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import torch
 from torch import nn
@@ -43,8 +44,8 @@ def as_it_stands() -> Iterator[None]:
 
 def _missing(device: torch.device) -> str | None:
     if device.type == "cuda":
-        from torch.utils._triton import has_triton
-
-        return None if has_triton() else "torch finds no Triton for this GPU"
+        # what torch's own compiler asks for: the package, and a GPU that it compiles for
+        has_triton = find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (7, 0)
+        return None if has_triton else "torch finds no Triton for this GPU"
     compilers = ("g++", "clang++", "c++")
     return None if any(map(shutil.which, compilers)) else f"there is no C++ compiler ({', '.join(compilers)})"

@@ -67,8 +67,11 @@ class WindowRules:
         """
         share = share.to(loss.dtype)
         if self.pads:  # a mean over the targets of the entire step, not of each microbatch
-            found = [gradient for gradient in gradients if gradient is not None]
-            torch._foreach_mul_(found, (1 / share).to(found[0].device))
+            factor = 1 / share
+            for gradient in gradients:
+                if gradient is not None:
+                    factor = factor.to(gradient.device)
+                    gradient.mul_(factor)
         return loss / share
 
 

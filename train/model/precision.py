@@ -26,7 +26,7 @@ def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtyp
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        fast = n_embd >= MIN_BFLOAT16_WIDTH_ON_CPU and torch.cpu._is_avx512_bf16_supported()
+        fast = n_embd >= MIN_BFLOAT16_WIDTH_ON_CPU and torch.cpu.get_capabilities().get("avx512_bf16", False)
     return torch.bfloat16 if fast else torch.float32
 
 

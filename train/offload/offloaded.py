@@ -31,8 +31,7 @@ from torch.func import functional_call
 
 from webtext.train.model.gpt2 import GPT2, Block, document_mask
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload import ends
-from webtext.train.offload.embeddings import Embeddings
+from webtext.train.offload.embeddings import NAMES, Embeddings
 from webtext.train.offload.host_layers import HostLayers
 from webtext.train.offload.host_memory import HostMemory
 from webtext.train.offload.link import Event, Link
@@ -65,7 +64,7 @@ class OffloadedModel:
         pin = device.type == "cuda"
         self._memory, self._passing = HostMemory(pin=pin, folder=folder), HostMemory(pin=pin)
         rest = nn.Module()  # the ends: embeddings and final norm, on the device during the complete step
-        for name in ends.NAMES:
+        for name in NAMES:
             rest.add_module(name, getattr(model, name))
         self.layers = HostLayers(list(model.blocks), dtype, self._memory)
         self.ends = HostLayers([rest], dtype, self._memory)

@@ -57,6 +57,8 @@ def update(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | Non
             part.grad_scale, part.found_inf = scale, fault
             part.step()
         elif not fault.item():
-            gradients = [p.grad for group in part.param_groups for p in group["params"] if p.grad is not None]
-            torch._foreach_div_(gradients, scale)
+            for group in part.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is not None:
+                        parameter.grad.div_(scale)
             part.step()
