@@ -1,4 +1,7 @@
-"""The verbs of `webtext crawl`: from votes to links, from links to pages."""
+"""The verbs of `webtext crawl`: from votes to links, from links to pages.
+
+`collect` and `crawl` wire the sources: APIs into the collection of links, archives into the fetching of pages.
+"""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ MONTHS_NAMED = 6
 
 
 Harvest = Callable[[Sequence[str]], Sequence[str]]
+"""Replaces the inputs that name an API by files of its answers (`crawl/apis/harvest_inputs.py`)."""
 
 
 def collect_links(

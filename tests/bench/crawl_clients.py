@@ -48,7 +48,8 @@ def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[]
     from webtext.base.archives.reader import read_responses
     from webtext.base.run import Run
     from webtext.base.storage import Folder
-    from webtext.crawl.fetch.run import FetchSettings, fetch_pages
+    from webtext.crawl.fetch.run import fetch_pages
+    from webtext.crawl.visits.settings import FetchSettings
 
     write_links(folder / "links", urls)
     settings = FetchSettings(
