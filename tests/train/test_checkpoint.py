@@ -78,30 +78,29 @@ def test_the_best_is_kept_with_the_newest(tmp_path: Path, save: Save) -> None:
     assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["4", "5", "6"]
 
 
+WEIGHTS = "model-00000.safetensors"
+
+
 @pytest.mark.parametrize(
-    "damage", ["cut", "flipped", "missing", "no layout", "no json", "nested", "no state", "other files"]
+    ("name", "damaged"),
+    [
+        (WEIGHTS, lambda raw: raw[:-1]),
+        (WEIGHTS, lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])),
+        (WEIGHTS, None),
+        ("layout.json", None),
+        ("state.json", lambda raw: b"{"),
+        ("state.json", lambda raw: b"[" * 100_000),
+        ("state.json", None),
+        ("state.json", lambda raw: json.dumps({**json.loads(raw), "files": {"../../passwd": ""}}).encode()),
+    ],
 )
-def test_a_damaged_one_is_skipped_and_named(tmp_path: Path, save: Save, damage: str) -> None:
+def test_a_damaged_one_is_skipped_and_named(
+    tmp_path: Path, save: Save, name: str, damaged: Callable[[bytes], bytes] | None
+) -> None:
     save(tmp_path, 1, weight(1.0))
     path = save(tmp_path, 2, weight(2.0)).path
-    state, weights = path / "state.json", path / "model-00000.safetensors"
-    raw = weights.read_bytes()
-    if damage == "cut":
-        weights.write_bytes(raw[:-1])
-    elif damage == "flipped":
-        weights.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    elif damage == "missing":
-        weights.unlink()
-    elif damage == "no layout":
-        (path / "layout.json").unlink()
-    elif damage == "no json":
-        state.write_text("{")
-    elif damage == "nested":
-        state.write_text("[" * 100_000)
-    elif damage == "no state":
-        state.unlink()
-    else:
-        state.write_text(json.dumps({**json.loads(state.read_text()), "files": {"../../passwd": ""}}))
+    raw = (path / name).read_bytes()
+    (path / name).write_bytes(damaged(raw)) if damaged else (path / name).unlink()
     said: list[str] = []
     latest = latest_checkpoint(tmp_path, said.append)
     assert latest is not None

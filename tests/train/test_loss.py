@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import rows, small, train
 from torch.nn import functional
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards, document_numbers
-from webtext.train import GPT2, GPT2Config, TrainSettings, load_model, train_model
+from webtext.train import GPT2, GPT2Config, load_model
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.model.cross_entropy import linear_cross_entropy
 from webtext.train.model.loss import MaskedLikelihood, TrainingLoss, WindowRules, counted_targets, documents_of
@@ -26,19 +26,7 @@ from webtext.train.settings import EvalSettings
 
 EOT = 60
 CONFIG = GPT2Config(n_layer=2, n_head=2, n_embd=16, context=24, vocab_size=61, dropout=0.0)
-SETTINGS = TrainSettings.of(
-    n_layer=1,
-    n_head=2,
-    n_embd=16,
-    context=32,
-    batch_size=8,
-    microbatch_size=4,
-    steps=5,
-    warmup_steps=1,
-    eval_interval=None,
-    threads=1,
-    dtype="float32",
-)
+SETTINGS = small(n_head=2, context=32, batch_size=8, microbatch_size=4, steps=5, eval_interval=None, dtype="float32")
 
 
 @pytest.fixture
@@ -226,7 +214,7 @@ def test_a_run_learns_how_documents_begin(
     documents = [np.insert(random.integers(8, EOT, 20), 0, 7) for _ in range(60)]
     tokens = token_set_of(tmp_path / "tokens", documents, vocab_size=61)
     settings = changed(SETTINGS, steps=60, learning_rate=2e-2, **change)  # type: ignore[arg-type]
-    train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
+    train(tokens, tmp_path / "model", settings)
     with torch.no_grad():
         probability_v = load_model(tmp_path / "model")(torch.tensor([[EOT]]))[0, 0].softmax(-1)
     assert probability_v[7] > 0.5
@@ -238,19 +226,18 @@ def test_a_run_of_such_windows_is_the_same_for_any_microbatch(
 ) -> None:
     """Documents of 81 tokens in windows of 32: every third is padded to a half. Gradients of microbatches, which have
     unequal numbers of targets, add up to the step's."""
-    rows = []
+    told = []
     for size in (1, 8):
         settings = changed(SETTINGS, microbatch_size=size, **change)  # type: ignore[arg-type]
-        train_model(tokens, str(tmp_path / str(size)), settings, Run.quiet())
-        lines = (tmp_path / str(size) / "metrics.jsonl").read_text().splitlines()
-        rows.append([(row["loss"], row["grad_norm"]) for row in map(json.loads, lines) if "loss" in row])
-    assert len(rows[0]) == 5
-    assert np.allclose(rows[0], rows[1], atol=1e-5)
+        train(tokens, tmp_path / str(size), settings)
+        told.append([(row["loss"], row["grad_norm"]) for row in rows(tmp_path / str(size)) if "loss" in row])
+    assert len(told[0]) == 5
+    assert np.allclose(told[0], told[1], atol=1e-5)
 
 
 def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) -> None:
     settings = changed(SETTINGS, document_masks=True, eval_windows=None)
-    result = train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
+    result = train(tokens, tmp_path / "model", settings)
     assert result.validation_loss is not None
     answer = evaluate_model(
         str(tmp_path / "model"), tokens, EvalSettings(baselines=False, untrained=False), Run.quiet()

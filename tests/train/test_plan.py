@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_runs import flags, rows
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
@@ -95,31 +96,16 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = str(tmp_path / "model")
-    shape = [
-        "--n-layer",
-        "1",
-        "--n-head",
-        "1",
-        "--n-embd",
-        "16",
-        "--context",
-        "16",
-        "--batch-size",
-        "4",
-        "--steps",
-        "5",
-    ]
-    flags = [*shape, "--warmup-steps", "1"]
-    assert run(["train", "run", tokens, "--out", model, *flags, "--quiet"]) == 0
-    assert run(["train", "plan", tokens, *flags, "--measured", model, "--processes", "2", "--json"]) == 0
+    how = flags(steps=5)
+    assert run(["train", "run", tokens, "--out", model, *how, "--quiet"]) == 0
+    assert run(["train", "plan", tokens, *how, "--measured", model, "--processes", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["model"]["vocab_size"] == 61
     assert answer["tokens"] == 5 * 4 * 16
     assert answer["sources"] == [
         {"name": tokens, "tokens": 9720, "held_out_tokens": 972, "share": 1, "passes": 5 * 4 * 16 / 9720}
     ]
-    rows = [json.loads(line) for line in (tmp_path / "model/metrics.jsonl").read_text().splitlines()]
-    speeds = sorted(row["tokens_per_second"] for row in rows if "loss" in row)
+    speeds = sorted(row["tokens_per_second"] for row in rows(tmp_path / "model") if "loss" in row)
     assert answer["tokens_per_second"] == pytest.approx(2 * speeds[2])
     assert answer["seconds"] == pytest.approx(5 * 4 * 16 / (2 * speeds[2]))
     assert run(["train", "plan", "--model", "1542M"]) == 0

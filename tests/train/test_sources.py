@@ -13,34 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_runs import rows, small, talking, train
 
 from webtext.app.main import run as webtext
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train import TrainSettings, train_model
+from webtext.train import train_model
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import make_sampler, open_sources, source_uses
 
-SETTINGS = TrainSettings.of(
-    n_layer=1,
-    n_head=1,
-    n_embd=16,
-    context=16,
-    batch_size=8,
-    microbatch_size=4,
-    steps=6,
-    warmup_steps=1,
-    eval_interval=3,
-    eval_windows=4,
-    threads=1,
-    weights=(3.0, 1.0),
-)
+SETTINGS = small(batch_size=8, microbatch_size=4, steps=6, eval_interval=3, eval_windows=4, weights=(3.0, 1.0))
 
 
 @pytest.fixture
@@ -49,14 +36,10 @@ def two(make_token_set: Callable[..., str]) -> list[str]:
     return [make_token_set("web"), make_token_set("books", train=20, validation=3)]
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-
-
 def test_a_mixture_trains_and_reports_the_held_out_loss_of_each_set_and_their_weighted_mean(
     two: list[str], tmp_path: Path
 ) -> None:
-    result = train_model(two, str(tmp_path / "model"), SETTINGS, Run.quiet())
+    result = train(two, tmp_path / "model", SETTINGS)
     measured = [row for row in rows(tmp_path / "model") if "validation_loss" in row]
     assert [row["step"] for row in measured] == [0, 3, 6]
     for row in measured:
@@ -73,7 +56,7 @@ def test_a_set_without_a_validation_split_counts_only_in_training(
     make_token_set: Callable[..., str], tmp_path: Path
 ) -> None:
     names = [make_token_set("web"), make_token_set("books", train=20, validation=0)]
-    train_model(names, str(tmp_path / "model"), replace(SETTINGS, steps=2), Run.quiet())
+    train(names, tmp_path / "model", replace(SETTINGS, steps=2))
     assert all("validation_losses" not in row for row in rows(tmp_path / "model"))
 
 
@@ -98,16 +81,16 @@ def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None
 
 def test_other_weights_sets_or_groups_than_the_checkpoints_are_rejected(two: list[str], tmp_path: Path) -> None:
     out = str(tmp_path / "model")
-    train_model(two, out, SETTINGS, Run.quiet())
+    train(two, out, SETTINGS)
     for change, message in (
         ({"weights": (1.0, 1.0)}, r"weights is \[1.0, 1.0\] here and \[3.0, 1.0\] in the checkpoint"),
         ({"group_blocks": None}, "group_blocks is None here and 64 in the checkpoint"),
         ({"crosses_documents": False}, "crosses_documents is False here and True in the checkpoint"),
     ):
         with pytest.raises(InputError, match=message):
-            train_model(two, out, changed(SETTINGS, **change), Run.quiet())  # type: ignore[arg-type]
+            train(two, out, changed(SETTINGS, **change))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="was trained on other tokens"):
-        train_model(two[::-1], out, SETTINGS, Run.quiet())
+        train(two[::-1], out, SETTINGS)
 
 
 def test_an_impossible_mixture_is_rejected_before_anything_is_written(
@@ -121,7 +104,7 @@ def test_an_impossible_mixture_is_rejected_before_anything_is_written(
         ([], SETTINGS, ConfigError, "no token set is named"),
     ):
         with pytest.raises(kind, match=message):
-            train_model(names, str(tmp_path / "model"), settings, Run.quiet())
+            train(names, tmp_path / "model", settings)
     with pytest.raises(ConfigError, match=r"weights is \(1.0, 0.0\)"):
         changed(SETTINGS, weights=(1.0, 0.0))
     assert not (tmp_path / "model").exists()
@@ -130,10 +113,8 @@ def test_an_impossible_mixture_is_rejected_before_anything_is_written(
 def test_a_dry_run_prints_what_is_taken_from_each(
     two: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = Run.quiet()
-    run.dry_run, run.console.mode = True, "human"
     with pytest.raises(DryRun):
-        train_model(two, str(tmp_path / "model"), SETTINGS, run)
+        train_model(two, str(tmp_path / "model"), SETTINGS, talking(dry_run=True))
     told = capsys.readouterr().err
     use = "0.06 passes over 9,720 tokens, held out: 972"
     assert f"768 tokens, 75.0% from '{two[0]}', {use}; 25.0% from '{two[1]}'" in told
@@ -160,7 +141,7 @@ def test_a_given_tokenizer_is_compared_even_without_sample_texts(tokens: str, tm
     other.save(tmp_path / "tokenizer.json")
     settings = changed(SETTINGS, weights=())
     with pytest.raises(InputError, match="was packed with tokenizer aaaaaaaaaaaa"):
-        train_model(tokens, str(tmp_path / "m"), settings, Run.quiet(), tokenizer=str(tmp_path / "tokenizer.json"))
+        train(tokens, tmp_path / "m", settings, tokenizer=str(tmp_path / "tokenizer.json"))
     assert not (tmp_path / "m").exists()
 
 

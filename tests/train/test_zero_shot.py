@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,25 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokenizer) -> tu
     return str(folder), model
 
 
+Measure = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def measure(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> Measure:
+    """measure(task, text, settings) writes the text to tmp_path / "file" and evaluates transformers' model on it."""
+
+    def measure(task: str, text: str, settings: EvalSettings | None = None, **how: Any) -> dict[str, Any]:
+        (tmp_path / "file").write_text(text)
+        how = {"tokenizer": tokenizer, **how}
+        return evaluate_task(theirs[0], task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet(), **how)
+
+    return measure
+
+
+def jsonl(texts: list[str]) -> str:
+    return "".join(json.dumps({"text": text}) + "\n" for text in texts)
+
+
 def their_loss(model: Any, tokens: list[int], n_scored: int) -> tuple[float, torch.Tensor]:
     """Return -log p of the last tokens by transformers' logits, and the likeliest token at each position."""
     with torch.no_grad():
@@ -78,12 +98,10 @@ def values(answer: dict[str, Any]) -> dict[tuple[str, str], float]:
 @pytest.mark.parametrize("stride", [None, 7])
 @pytest.mark.parametrize("task", ["wikitext-2", "text"])
 def test_running_text_is_scored_as_transformers_does(
-    task: str, stride: int | None, theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+    task: str, stride: int | None, theirs: tuple[str, Any], tokenizer: Tokenizer, measure: Measure
 ) -> None:
     """The paragraphs eight times over; the units of a de-tokenized text are those of the original."""
-    file = tmp_path / "wiki.test.tokens"
-    file.write_text(WIKITEXT)
-    answer = evaluate_task(theirs[0], task, str(file), EvalSettings(stride=stride), Run.quiet(), tokenizer=tokenizer)
+    answer = measure(task, WIKITEXT, EvalSettings(stride=stride))
     read = '\n= A Title =\n\nThe cat\'s 1,000 "two-part" <unk>, it said.\nHe was here.\n' * 8
     tokens = tokenizer.encode(WIKITEXT if task == "text" else read)
     assert len(tokens) > 2 * CONTEXT
@@ -101,17 +119,13 @@ def test_running_text_is_scored_as_transformers_does(
 
 
 def test_the_last_word_is_scored_as_transformers_does(
-    theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+    theirs: tuple[str, Any], tokenizer: Tokenizer, measure: Measure
 ) -> None:
     """Some passages end in the word that the model itself predicts: these are right, the others are not."""
     starts = [text[:n] for text in LAMBADA for n in range(8, len(text)) if text[n] == " "]
     said = [(start, their_next_token(theirs[1], tokenizer, start)) for start in starts]
     passages = LAMBADA + [start + token for start, token in said if token.startswith(" ") and token.strip()]
-    file = tmp_path / "lambada.jsonl"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in passages))
-    answer = evaluate_task(
-        theirs[0], "lambada", str(file), EvalSettings(batch_size=3), Run.quiet(), tokenizer=tokenizer
-    )
+    answer = measure("lambada", jsonl(passages), EvalSettings(batch_size=3))
     total, n_tokens, whole, last = 0.0, 0, 0, 0
     for text in passages:
         before, _, word = text.rpartition(" ")
@@ -162,19 +176,17 @@ def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
 
 
 def test_each_accuracy_of_lambada_is_compared_with_the_papers_under_the_same_filter(
-    theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
+    measure: Measure, tmp_path: Path
 ) -> None:
-    file, stops = tmp_path / "lambada.jsonl", tmp_path / "stop-words.txt"
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in LAMBADA))
+    stops = tmp_path / "stop-words.txt"
     stops.write_text("the\r\n\nof\n")
     for chosen in (None, str(stops)):
-        how = {"tokenizer": tokenizer, "stop_words": chosen}
-        answer = evaluate_task(theirs[0], "lambada", str(file), EvalSettings(), Run.quiet(), **how)
+        answer = measure("lambada", jsonl(LAMBADA), stop_words=chosen)
         lines = [line.split("  ") for line in task_text(answer).splitlines() if "accuracy" in line]
         shown = [tuple(filter(None, map(str.strip, line)))[:3] for line in lines]
-        of_paper = {(measure, value) for who, measure, value in shown if who == "paper's 1542M"}
+        of_paper = {(kind, value) for who, kind, value in shown if who == "paper's 1542M"}
         assert of_paper == {(UNFILTERED, "52.66%"), *([(FILTERED, "63.24%")] if chosen else [])}
-        assert {measure for _, measure, _ in shown} == answer["paper"].keys() - {"perplexity"}
+        assert {kind for _, kind, _ in shown} == answer["paper"].keys() - {"perplexity"}
         assert answer.get("stop_words", {}).get("file") == chosen
 
 
@@ -200,11 +212,11 @@ def their_next_token(model: Any, tokenizer: Tokenizer, before: str) -> str:
     return tokenizer.decode([token])
 
 
-def test_choices_are_scored_as_transformers_does(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
-    file = tmp_path / "cbtest_CN_test_2500ext.txt"
+def test_choices_are_scored_as_transformers_does(
+    theirs: tuple[str, Any], tokenizer: Tokenizer, measure: Measure
+) -> None:
     others = ["dog", "friend", "old"]
-    file.write_text(CBT + "".join(CBT.replace("\tcat\t", f"\t{word}\t") for word in others))
-    answer = evaluate_task(theirs[0], "cbt-cn", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    answer = measure("cbt-cn", CBT + "".join(CBT.replace("\tcat\t", f"\t{word}\t") for word in others))
     assert values(answer) == {("accuracy", "choice"): 0.25}  # the same question four times, each choice once right
     losses = []
     story = "The cat wasn't here, said he.\n" * 20
@@ -213,8 +225,7 @@ def test_choices_are_scored_as_transformers_does(theirs: tuple[str, Any], tokeni
         tokens = [EOT, *tokenizer.encode(f'{story}"It was the'), *target]
         losses.append(their_loss(theirs[1], tokens[-CONTEXT - 1 :], len(target)))
     best = ("dog", "cat", "friend", "old")[min(range(4), key=lambda i: losses[i][0])]
-    file.write_text(CBT.replace("\tcat\t", f"\t{best}\t"))
-    answer = evaluate_task(theirs[0], "cbt-ne", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    answer = measure("cbt-ne", CBT.replace("\tcat\t", f"\t{best}\t"))
     assert values(answer) == {("accuracy", "choice"): 1.0}
     assert answer["detokenizer"] == "treebank"
 
@@ -290,14 +301,10 @@ def test_a_choice_is_split_before_the_word_left_out() -> None:
     assert plain.clozes[3].target == " old , '' said he , `` was n't it ? ''"
 
 
-def test_a_part_of_a_set_is_reported_as_a_part(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_part_of_a_set_is_reported_as_a_part(tokenizer: Tokenizer, measure: Measure) -> None:
     """Two of the windows: their number of words is estimated from their share of the tokens."""
-    file = tmp_path / "wiki.test.tokens"
-    file.write_text(WIKITEXT)
     how = EvalSettings(windows=2, stride=20)
-    answer = evaluate_task(
-        theirs[0], "wikitext-103", str(file), how, Run.quiet(), tokenizer=tokenizer, detokenize=False
-    )
+    answer = measure("wikitext-103", WIKITEXT, how, detokenize=False)
     n_tokens = len(tokenizer.encode(WIKITEXT))
     units = {row["unit"]: row["units"] for row in answer["results"]}
     assert units["token"] == 20 + ((n_tokens - 1) % 20 + 1)
@@ -305,39 +312,31 @@ def test_a_part_of_a_set_is_reported_as_a_part(theirs: tuple[str, Any], tokenize
     assert units["word"] == round(8 * 24 * answer["scored_ratio"])
     assert answer["detokenizer"] is None
     assert f"{answer['scored_ratio']:.2%} of its tokens scored" in task_text(answer)
-    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in LAMBADA))
-    answer = evaluate_task(theirs[0], "lambada", str(file), how, Run.quiet(), tokenizer=tokenizer)
+    answer = measure("lambada", jsonl(LAMBADA), how)
     assert answer["part"] == "2 of 3 passages"
     assert answer["results"][0]["units"] == 2
 
 
-def test_the_overlap_of_corpus_and_set_is_in_the_answer(
-    theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    file, report = tmp_path / "wiki.test.tokens", tmp_path / "overlap.json"
-    file.write_text(WIKITEXT)
+def test_the_overlap_of_corpus_and_set_is_in_the_answer(measure: Measure, tmp_path: Path) -> None:
+    report = tmp_path / "overlap.json"
     row = {"name": "wiki", "sha256": hashlib.sha256(WIKITEXT.encode()).hexdigest(), "overlap_ratio": 0.0125}
     other = {"name": "other", "sha256": "0" * 64, "overlap_ratio": 0.5, "corpus_overlap_ratio": 0.5}
     report.write_text(json.dumps({"overlap_words": 8, "sets": [other, row | {"corpus_overlap_ratio": None}]}))
-    how = {"tokenizer": tokenizer, "overlap": str(report)}
-    answer = evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
+    answer = measure("wikitext-2", WIKITEXT, overlap=str(report))
     assert answer["overlap"]["name"] == "wiki"
     assert "8-grams that are in the documents: 1.25%, in the corpus: -" in task_text(answer)
-    file.write_text(WIKITEXT + WIKITEXT)
     with pytest.raises(InputError, match="has no set with the SHA-256 of"):
-        evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        measure("wikitext-2", WIKITEXT + WIKITEXT, overlap=str(report))
+    digest = hashlib.sha256((WIKITEXT + WIKITEXT).encode()).hexdigest()
     for damaged in ([], {"sets": [1]}, {"sets": [row | {"sha256": digest}], "overlap_words": 8}):
         report.write_text(json.dumps(damaged))
         with pytest.raises(InputError, match="is not an overlap report"):
-            evaluate_task(theirs[0], "wikitext-2", str(file), EvalSettings(), Run.quiet(), **how)
+            measure("wikitext-2", WIKITEXT + WIKITEXT, overlap=str(report))
 
 
-def test_a_perplexity_past_all_floats_is_none(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_perplexity_past_all_floats_is_none(measure: Measure) -> None:
     """One word of 2,000 letters: e to its loss is past the largest float, which JSON has no number for either."""
-    file = tmp_path / "text.txt"
-    file.write_text("zq" * 1000)
-    answer = evaluate_task(theirs[0], "text", str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+    answer = measure("text", "zq" * 1000)
     assert values(answer)["perplexity", "word"] is None
     assert "inf" in task_text(answer)
     json.dumps(answer, allow_nan=False)
@@ -369,13 +368,9 @@ def test_table_3_has_every_task_of_the_paper() -> None:
         ("cbt-ne", "", "has no questions"),
     ],
 )
-def test_a_file_that_is_not_such_a_set_is_refused(
-    task: str, text: str, message: str, theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    file = tmp_path / "file"
-    file.write_text(text)
+def test_a_file_that_is_not_such_a_set_is_refused(task: str, text: str, message: str, measure: Measure) -> None:
     with pytest.raises(InputError) as caught:
-        evaluate_task(theirs[0], task, str(file), EvalSettings(), Run.quiet(), tokenizer=tokenizer)
+        measure(task, text)
     assert message in str(caught.value)
 
 
