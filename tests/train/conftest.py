@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -169,6 +171,16 @@ def make_token_set(tmp_path: Path) -> Callable[..., str]:
 def tokens(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A token set of 120 training and 12 held-out documents of 80 words. Nobody writes into it."""
     return write_token_set(tmp_path_factory.mktemp("tokens") / "tokens")
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Limit files to 8,000 bytes: to a writer that looks like a full disk, and it needs no root."""
+    signal_before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, signal_before)
 
 
 @pytest.fixture

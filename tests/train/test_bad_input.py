@@ -7,10 +7,8 @@ test_zero_shot.py.
 from __future__ import annotations
 
 import json
-import resource
 import shutil
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -86,12 +84,8 @@ def test_shards_that_are_missing_foreign_or_damaged(
     command = ["train", "run", tokens, "--out", str(out), *FLAGS]
     shard = Path(tokens) / "train-00000.tok"
     whole = shard.read_bytes()
-    fails(
-        ["train", "run", str(tmp_path / "no"), *command[3:]],
-        3,
-        f"the part set '{tmp_path / 'no'}' doesn't exist",
-        "check the",
-    )
+    nowhere = str(tmp_path / "no")
+    fails(["train", "run", nowhere, *command[3:]], 3, f"the part set '{nowhere}' doesn't exist", "check the")
     shard.write_bytes(b"PK\3\4" + whole[4:])
     fails(command, 3, f"'{shard}': magic is b'PK", "this is not a token file", "make the token set again")
     shard.write_bytes(whole[: len(whole) // 2])
@@ -131,12 +125,8 @@ def test_an_id_past_the_vocabulary_is_named_by_file_and_place(
 
 def test_a_corpus_shorter_than_the_context(tokens: str, tmp_path: Path, fails: Fails) -> None:
     arguments = ["train", "run", tokens, "--out", str(tmp_path / "model"), *FLAGS, "--context", "100000"]
-    fails(
-        arguments,
-        3,
-        f"the train split of '{tokens}' has 9,720 tokens",
-        "choose a shorter context, or pack more documents",
-    )
+    remedy = "choose a shorter context, or pack more documents"
+    fails(arguments, 3, f"the train split of '{tokens}' has 9,720 tokens", remedy)
     assert not (tmp_path / "model").exists()
 
 
@@ -217,31 +207,16 @@ def test_rows_of_metrics_that_cannot_be_read_are_counted(
         shutil.rmtree(list_checkpoints(model)[-1])
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """Limit files to 8,000 bytes: to a writer that looks like a full disk, and it needs no root."""
-    signal_before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, signal_before)
-
-
 def test_no_space_for_a_checkpoint_or_an_export(
     model: Path, tokens: str, tmp_path: Path, fails: Fails, small_files: None
 ) -> None:
     out = tmp_path / "large"
     command = ["train", "run", tokens, "--out", str(out), *FLAGS, "--n-embd", "64", "--quiet"]
-    fails(command, 1, f"'{out}/checkpoints/", "raise the limit (ulimit -f), or choose another --out")
-    assert list_checkpoints(out) == []
-    export = tmp_path / "export"
     remedy = "raise the limit (ulimit -f), or choose another --out"
-    fails(
-        ["train", "export", str(model), "--out", str(export)],
-        1,
-        f"'{export}/model.safetensors' exceeds the limit on file sizes",
-        remedy,
-    )
+    fails(command, 1, f"'{out}/checkpoints/", remedy)
+    assert list_checkpoints(out) == []
+    export, command = tmp_path / "export", ["train", "export", str(model), "--out"]
+    fails([*command, str(export)], 1, f"'{export}/model.safetensors' exceeds the limit on file sizes", remedy)
     assert list(export.iterdir()) == []
 
 
@@ -255,24 +230,14 @@ def test_a_config_or_a_tokenizer_for_another_model(
     other_shape = ["train", "run", tokens, "--out", str(model), "--config", str(config), *flags]
     fails(other_shape, 3, f"'{model}' was trained with other settings: n_embd is 32 here and 16", "use the same, or ")
     other = make_token_set("other", tokenizer_hash="b" * 64)
-    fails(
-        ["train", "run", other, "--out", str(model), *FLAGS], 3, f"'{model}' was trained with another tokenizer", remedy
-    )
-    fails(
-        ["train", "eval", str(model), other],
-        3,
-        f"'{model}' was trained with another tokenizer than the one of '{other}'",
-        "",
-    )
+    another = f"'{model}' was trained with another tokenizer"
+    fails(["train", "run", other, "--out", str(model), *FLAGS], 3, another, remedy)
+    fails(["train", "eval", str(model), other], 3, f"{another} than the one of '{other}'", "")
     file = tmp_path / "tokenizer.json"
     Tokenizer.train(["a b"], vocab_size=258).save(file)
     for arguments in (["sample", str(model)], ["export", str(model), "--out", str(tmp_path / "export")]):
-        fails(
-            ["train", *arguments, "--tokenizer", str(file)],
-            3,
-            f"'{model}' has a vocabulary of 61, '{file}' one of 25",
-            "",
-        )
+        command = ["train", *arguments, "--tokenizer", str(file)]
+        fails(command, 3, f"'{model}' has a vocabulary of 61, '{file}' one of 25", "")
     assert not (tmp_path / "export").exists()
     assert contents(model) == before
 
@@ -344,9 +309,5 @@ def test_a_run_that_does_not_fit_its_machine_gets_a_warning_first(
 @pytest.mark.parametrize("data", [{}, {"config": {"n_layer": 10**9}}])
 def test_a_folder_whose_config_is_not_of_a_model(data: dict[str, object], tmp_path: Path, fails: Fails) -> None:
     (tmp_path / "config.json").write_text(json.dumps(data))
-    fails(
-        ["train", "export", str(tmp_path), "--out", str(tmp_path / "x")],
-        3,
-        f"'{tmp_path}/config.json' has no 'n_layer'",
-        "",
-    )
+    command = ["train", "export", str(tmp_path), "--out", str(tmp_path / "x")]
+    fails(command, 3, f"'{tmp_path}/config.json' has no 'n_layer'", "")

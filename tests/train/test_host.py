@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import signal
 from pathlib import Path
 
 import pytest
@@ -40,15 +38,9 @@ def test_an_arena_does_not_count_it(tmp_path: Path) -> None:
     assert arena.peak_bytes == 0
 
 
-def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path: Path) -> None:
-    signal_before, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, limits[1]))
-    try:
-        with pytest.raises(MachineError, match=r"has no room for 40,000 bytes .*\nfree some space, or name"):
-            HostMemory(folder=tmp_path).zeros((10_000,), torch.float32)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, signal_before)
+def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path: Path, small_files: None) -> None:
+    with pytest.raises(MachineError, match=r"has no room for 40,000 bytes .*\nfree some space, or name"):
+        HostMemory(folder=tmp_path).zeros((10_000,), torch.float32)
 
 
 def test_a_folder_that_cannot_store_files_is_named(tmp_path: Path) -> None:
