@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from webtext.base.config import changed
 from webtext.base.errors import ConfigError
 from webtext.train.mesh import SCHEDULES, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.parallel.refusal import check_trainable
@@ -86,9 +85,12 @@ def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> It
     for microbatch in divisors(settings.first_batch_size // shape.n_data):
         for schedule in SCHEDULES if shape.pp > 1 else SCHEDULES[:1]:
             for checkpointing in kinds:
-                chosen = changed(settings, mesh=mesh, microbatch_size=microbatch, pipeline_schedule=schedule)
+                # not by `changed`, which checks every setting's type: a plan tries thousands of layouts
+                machine = replace(settings.machine, mesh=mesh, pipeline_schedule=schedule)
+                chosen = replace(settings, microbatch_size=microbatch, machine=machine)
                 try:
-                    check_trainable(config, changed(chosen, activation_checkpointing=checkpointing), shape.size)
+                    kept = replace(machine, activation_checkpointing=checkpointing)
+                    check_trainable(config, replace(chosen, machine=kept), shape.size)
                 except ConfigError:
                     continue
                 yield Layout(
