@@ -244,18 +244,18 @@ class Tokenizer:
         always to `max_length`. `add_eot` ends each text with <|endoftext|>, which counts towards the length and is
         never cut off.
         """
-        from webtext.tokenizer.encode.padding import Shape, rectangle
+        from webtext.tokenizer.encode.padding import rectangle
 
-        shape = Shape(
+        return rectangle(
+            *self.encode_flat(texts, threads, allowed_special),
+            self._special.id(EOT if pad_token is None else pad_token),
+            self._special.id(EOT) if add_eot else None,
             max_length=max_length,
             padding=padding,
             multiple_of=pad_to_multiple_of,
             side=side,
             truncation_side=truncation_side,
         )
-        pad_id = self._special.id(EOT if pad_token is None else pad_token)
-        last_id = self._special.id(EOT) if add_eot else None
-        return rectangle(*self.encode_flat(texts, threads, allowed_special), shape, pad_id, last_id)
 
     def encode_with_offsets(
         self, text: AnyText, allowed_special: AllowedSpecial = (), unit: Literal["characters", "bytes"] = "characters"

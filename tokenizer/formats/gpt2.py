@@ -1,21 +1,25 @@
 """GPT-2's two files: a JSON object from token to id, and a list of merges, one per line.
 
 Tokens are written in visible characters, one per byte (`byte_characters`). tokenizer.json writes them the same way and
-uses the functions here.
+uses the functions here, also those that read untrusted JSON within bounds.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.tokenizer.findings import unmerged
-from webtext.tokenizer.formats.bounded_json import dump_json, parse_json
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION
 from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
+
+MAX_VALUES = 1 << 23
+"""Values per file; the largest tokenizer.json in use have two million. Bounds memory: a value takes about 64 bytes."""
+
 
 _SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that need no merge
 _HEADER = "#version:"
@@ -69,6 +73,24 @@ def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
         raise InputError(f"'{place}': other libraries skip merges that begin with '{_SKIPPED}'", _SAVE_AS_JSON)
     text = "".join(f"{left} {right}\n" for left, right in merges)
     return dump_json(ids), f"{_HEADER} 0.2\n{text}".encode()
+
+
+def parse_json(data: bytes, place: str) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises InputError if there is none, or for repeated keys, NaN and infinity."""
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_VALUES:
+        raise InputError(f"'{place}' has more than {MAX_VALUES:,} JSON values", "expected a tokenizer file")
+    try:
+        found = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, an int of more than 4,300 digits
+        raise InputError(f"'{place}' is not valid JSON: {str(error)[:200]}", "write or download it again") from None
+    if not isinstance(found, dict):
+        raise InputError(f"'{place}' is a JSON {type(found).__name__}, not an object", "expected a tokenizer file")
+    return found
+
+
+def dump_json(value: Any) -> bytes:
+    """Return JSON as bytes, with one value per line."""
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
 
 
 def checked_ids(ids: Any, place: str) -> dict[str, int]:
@@ -182,3 +204,16 @@ def _pair(line: str, place: str) -> Pair:
     if not left or not right or " " in right:
         raise InputError(f"'{place}' has the line {line[:60]!r}", "expected two tokens separated by a space")
     return left, right
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:60]!r} occurs twice in one object")
+    return found
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a JSON number")

@@ -14,8 +14,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, WebtextError
-from webtext.tokenizer.formats.bounded_json import dump_json, parse_json
-from webtext.tokenizer.formats.gpt2 import Pair, checked_ids, make_vocabulary, named_specials, written
+from webtext.tokenizer.formats.gpt2 import (
+    Pair,
+    checked_ids,
+    dump_json,
+    make_vocabulary,
+    named_specials,
+    parse_json,
+    written,
+)
 from webtext.tokenizer.formats.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.vocabulary import Vocabulary
