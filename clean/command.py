@@ -9,14 +9,14 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError
-from webtext.clean.card.settings import CardSettings
-from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.settings import CardSettings
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.removal.settings import RemovalSettings
+from webtext.clean.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.rules.vote_settings import VoteSettings
+from webtext.clean.settings import VoteSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
@@ -245,7 +245,7 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 @click.option("--check", metavar="RELEASE", help="Print how many texts of this release BUILD also has; write nothing.")
 def release(run: Run, build: str, out: str | None, check: str | None) -> None:
     """Write a corpus without its texts (ids, links, URLs, capture locations, text digests, recipe), or check one."""
-    from webtext.clean.release.release import compare_release, write_release
+    from webtext.clean.release import compare_release, write_release
 
     if check is not None:
         if out is not None:

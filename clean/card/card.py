@@ -19,7 +19,7 @@ from webtext.base.web.opt_outs import OPT_OUTS
 from webtext.clean.card.facts import Facts
 from webtext.clean.card.markdown import code, days, escaped, table
 from webtext.clean.card.recipe import link_lines, recipe_lines
-from webtext.clean.card.settings import CardSettings
+from webtext.clean.settings import CardSettings
 
 CARD = "README.md"
 SPLIT = "corpus"

@@ -12,7 +12,7 @@ from webtext.clean.card.markdown import code, escaped
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import ALL
 from webtext.clean.rules.thresholds import RULES, RuleSettings
-from webtext.clean.rules.vote_settings import VoteSettings
+from webtext.clean.settings import VoteSettings
 
 
 def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:

@@ -31,7 +31,7 @@ from webtext.base.storage import Folder
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.decontaminate.overlap import overlap_rows, shared_examples
-from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.text.arrays import START_CHARACTERS, texts_of
 
 STAGE = "decontaminate"

@@ -30,7 +30,7 @@ from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.clean.removal.requests import Line, Requests
-from webtext.clean.removal.settings import RemovalSettings
+from webtext.clean.settings import RemovalSettings
 from webtext.clean.text.arrays import link_keys
 
 STAGE = "remove"

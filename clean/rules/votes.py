@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from webtext.base.parts.partset import PartSet
 from webtext.clean.rules.decide import Verdict
-from webtext.clean.rules.vote_settings import VoteSettings, community
+from webtext.clean.settings import VoteSettings, community
 
 VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA = "voted_too_late", "no_wanted_community", "too_little_karma"
 REASONS = (VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA)

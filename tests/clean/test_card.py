@@ -32,7 +32,7 @@ from webtext.clean.card import facts as card_facts
 from webtext.clean.card.card import card_text, records_digest
 from webtext.clean.card.facts import Facts, gather_facts
 from webtext.clean.card.markdown import escaped
-from webtext.clean.card.settings import CardSettings
+from webtext.clean.settings import CardSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings

@@ -26,7 +26,7 @@ from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.comparison import SHARES_NGRAM
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
 from webtext.clean.decontaminate.overlap import overlap_rows
-from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.key import UNICODE_VERSION, ngrams_of
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents

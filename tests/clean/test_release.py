@@ -22,7 +22,7 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents
-from webtext.clean.release.release import compare_release, write_release
+from webtext.clean.release import compare_release, write_release
 from webtext.clean.rules.thresholds import RuleSettings
 
 LENIENT = CleanSettings(rules=RuleSettings(rule=("too_few_words=5",)))

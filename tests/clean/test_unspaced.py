@@ -20,7 +20,7 @@ from webtext.base.parts.schemas import SIGNALS
 from webtext.base.run import Run
 from webtext.clean import _minhash, _ngrams, _signals
 from webtext.clean.decontaminate.reference import Table
-from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.key import dedup_key, ngrams_of
 from webtext.clean.dedup.reference import shingle_set
 from webtext.clean.dedup.settings import DedupSettings

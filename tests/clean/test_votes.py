@@ -30,7 +30,7 @@ from webtext.clean.inputs.unique import unique_posts
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.rules.vote_settings import VoteSettings
+from webtext.clean.settings import VoteSettings
 from webtext.clean.rules.votes import REASONS, vote_verdicts
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import LinkSettings

@@ -18,7 +18,7 @@ from warc_files import article, page, write_pages  # noqa: E402
 from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.clean.pipeline import CleanSettings, clean_pages  # noqa: E402
-from webtext.clean.removal.settings import RemovalSettings  # noqa: E402
+from webtext.clean.settings import RemovalSettings  # noqa: E402
 from webtext.crawl.apis.refresh import refresh_links  # noqa: E402
 from webtext.crawl.apis.settings import RefreshSettings  # noqa: E402
 from webtext.crawl.links.collect import collect_links  # noqa: E402

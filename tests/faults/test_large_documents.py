@@ -23,7 +23,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.command import group
-from webtext.clean.decontaminate.settings import DecontaminationSettings
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings

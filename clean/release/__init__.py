@@ -1,1 +1,0 @@
-"""Release a corpus without its texts."""

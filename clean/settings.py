@@ -1,0 +1,124 @@
+"""Settings of the steps that are more than options of one module, apart from those, so that `--help` loads no reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from webtext.base.config import setting, timestamp
+from webtext.base.errors import ConfigError
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovalSettings:
+    """Which removal lists apply: the section [clean.remove]."""
+
+    remove: tuple[str, ...] = setting(
+        (),
+        "removal list: a text file of URLs, domains and ids, the folder 'removals' of crawl refresh, or the folder "
+        "'dropped' of an earlier build; repeatable",
+        in_recipe=False,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteSettings:
+    """Which documents have enough votes, by their column `posts` (`clean/rules/votes.py`)."""
+
+    min_karma: int | None = setting(None, "minimum score: drop documents without a counted post of at least this score")
+    sum_karma: bool = setting(False, "compare min_karma with the sum of the scores instead of the highest")
+    before: str | None = setting(None, "count only posts made before this date or time")
+    communities: tuple[str, ...] = setting(
+        (), "count only posts in this subreddit, or with a leading '-' only posts outside it; repeatable"
+    )
+
+    def __post_init__(self) -> None:
+        _ = self.end
+        for name in self.communities:
+            known_as = community(name.removeprefix("-"))
+            if not known_as or known_as[0] == "-" or known_as in self.wanted & self.unwanted:
+                raise ConfigError(
+                    f"[clean.votes] communities = {name!r}: expected a community, either with or without '-'",
+                    "write 'science' to count only its posts, '-science' to ignore them",
+                )
+
+    @property
+    def end(self) -> int | None:
+        """`before` in UTC seconds; posts made then or later don't count."""
+        return None if self.before is None else timestamp(self.before, "[clean.votes] before")
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The communities whose posts count; empty if those of all communities count."""
+        return frozenset(community(name) for name in self.communities if not name.startswith("-"))
+
+    @property
+    def unwanted(self) -> frozenset[str]:
+        """The communities whose posts don't count."""
+        return frozenset(community(name[1:]) for name in self.communities if name.startswith("-"))
+
+    @property
+    def judges(self) -> bool:
+        """Whether any document can be dropped."""
+        return self.min_karma is not None or self.before is not None or bool(self.communities)
+
+
+def community(name: str) -> str:
+    """Return a community's name in the form used for comparisons.
+
+    >>> community("/r/AskScience"), community("hackernews")
+    ('askscience', 'hackernews')
+    """
+    return name.strip().lower().removeprefix("/").removeprefix("r/")
+
+
+MAX_NGRAM_WORDS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecontaminationSettings:
+    """Which evaluation sets to compare the corpus with, and how (section [clean.decontaminate])."""
+
+    against: tuple[str, ...] = setting(
+        (), "evaluation set: text, JSONL or Parquet, as FILE or FILE#FIELD (text); repeatable", in_recipe=False
+    )
+    overlap_words: int = setting(8, "length in words of the n-grams whose overlap is reported; GPT-2 used 8")
+    shared_words: int = setting(13, "length in words of the n-grams that mark a copy of an example; GPT-3 used 13")
+    drop: bool = setting(False, "drop documents that share an n-gram with an example, instead of only listing them")
+    min_shared: int = setting(1, "minimum number of such n-grams, counted with repeats, for a document to be dropped")
+
+    def __post_init__(self) -> None:
+        for name in ("overlap_words", "shared_words"):
+            value = getattr(self, name)
+            if not 1 <= value <= MAX_NGRAM_WORDS:
+                raise ConfigError(
+                    f"clean.decontaminate.{name} is {value}", f"it must be between 1 and {MAX_NGRAM_WORDS:,}"
+                )
+        if self.min_shared < 1:
+            raise ConfigError(f"clean.decontaminate.min_shared is {self.min_shared}", "it must be at least 1")
+
+
+MAX_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardSettings:
+    """The publisher's entries on the dataset card, corpus/README.md: the section [clean.card]."""
+
+    name: str = setting("webtext corpus", "name on the dataset card", in_recipe=False, flag="--card-name")
+    license: str | None = setting(
+        None,
+        "licence on the dataset card, a Hugging Face identifier such as odc-by or other",
+        in_recipe=False,
+        flag="--card-license",
+    )
+    contact: str | None = setting(
+        None, "address on the dataset card for removal requests", in_recipe=False, flag="--card-contact"
+    )
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not (value.isprintable() and 0 < len(value) <= MAX_CHARACTERS):
+                raise ConfigError(
+                    f"clean.card.{field.name} is {value[:40]!r}",
+                    f"expected one line of 1 to {MAX_CHARACTERS} printable characters",
+                )
