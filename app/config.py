@@ -60,14 +60,11 @@ class PriceSettings:
 
 def settings_classes() -> dict[str, type]:
     """Return section -> settings class for every component that `build` and `pretrain` run."""
-    from webtext.clean.settings import CardSettings
-    from webtext.clean.settings import DecontaminationSettings
     from webtext.clean.dedup.settings import DedupSettings
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.language import LanguageSettings
-    from webtext.clean.settings import RemovalSettings
     from webtext.clean.rules.thresholds import RuleSettings
-    from webtext.clean.settings import VoteSettings
+    from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
     from webtext.crawl.apis.settings import ApiSettings
     from webtext.crawl.links.settings import LinkSettings
     from webtext.crawl.visits.settings import FetchSettings

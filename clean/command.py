@@ -9,14 +9,11 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError
-from webtext.clean.settings import CardSettings
-from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.settings import VoteSettings
+from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
@@ -267,7 +264,7 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     from webtext.base.console import funnel_text
     from webtext.base.parts.lineage import stale_neighbours
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
-    from webtext.clean.decontaminate.overlap import overlap_table
+    from webtext.clean.decontaminate.comparison import overlap_table
 
     counts = result.counts.to_json()
     stale = [str(each) for each in stale_neighbours(result.corpus)]

@@ -35,30 +35,26 @@ from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed
 from webtext.clean.card.card import write_card
 from webtext.clean.card.facts import gather_facts
-from webtext.clean.settings import CardSettings
 from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing, write_report
 from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
-from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
 from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
-from webtext.clean.inputs.find import find_inputs
+from webtext.clean.inputs.files import SUFFIXES, find_inputs
 from webtext.clean.inputs.importing import find_documents, import_documents
-from webtext.clean.inputs.record_files import SUFFIXES
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.removal.clusters import Comparison
 from webtext.clean.removal.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
-from webtext.clean.settings import RemovalSettings
 from webtext.clean.rules.decide import UNMEASURED, Decisions, columns_of, decide
 from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.settings import VoteSettings
 from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.rules.yields import Yields, count_yields
+from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
 from webtext.clean.text.arrays import START_CHARACTERS, max_text_bytes, without_too_long
 
 CODE_VERSION = 3  # 3: too_many_bytes, failed documents; words of scripts without spaces

@@ -13,8 +13,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,23 +30,8 @@ from webtext.base.parts.schemas import RELEASE
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Failed
-
-import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
-
-from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.partset import MANIFEST, PartSet, SetName
-from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
-from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
+from webtext.base.workers.journal import Failed
 from webtext.clean.text.arrays import Keys, link_key, link_keys
 
 CODE_VERSION = 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from webtext.base.config import setting, timestamp
 from webtext.base.errors import ConfigError
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemovalSettings:
     """Which removal lists apply: the section [clean.remove]."""

@@ -20,8 +20,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
-from webtext.clean.inputs.find import InputFile, find_inputs
-from webtext.clean.inputs.record_files import json_lines, parquet_rows, read_text
+from webtext.clean.inputs.files import InputFile, find_inputs, json_lines, parquet_rows, read_text
 from webtext.clean.reasons import Refused
 
 FIELD = "text"

@@ -30,8 +30,8 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
+from webtext.clean.decontaminate.comparison import aligned, overlap_rows, percent
 from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
-from webtext.clean.decontaminate.overlap import aligned, overlap_rows, percent
 from webtext.clean.text.arrays import texts_of
 
 MAX_FALSE_POSITIVE = 1e-8

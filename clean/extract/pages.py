@@ -32,7 +32,7 @@ from webtext.base.web.urls import canonical_url, library_versions, registrable_d
 from webtext.base.workers.journal import Failed
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.cache import ResultCache
-from webtext.clean.inputs.find import InputFile, find_inputs
+from webtext.clean.inputs.files import InputFile, find_inputs
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused

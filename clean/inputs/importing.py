@@ -28,8 +28,7 @@ from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed
-from webtext.clean.inputs.find import InputFile, find_inputs
-from webtext.clean.inputs.record_files import SUFFIXES, json_lines, parquet_rows, rows_or_refused
+from webtext.clean.inputs.files import SUFFIXES, InputFile, find_inputs, json_lines, parquet_rows, rows_or_refused
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused

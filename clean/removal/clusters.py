@@ -16,7 +16,7 @@ after one step: if A ~ B ~ C but A is unlike C, a request for A removes B, its d
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.errors import DryRun
-from webtext.base.parts.partset import PartSet
+from webtext.base.errors import DryRun, InputError
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
@@ -33,22 +34,18 @@ from webtext.clean.dedup.candidates import band_keys, min_agreement
 from webtext.clean.dedup.find import Duplicates
 from webtext.clean.dedup.reference import jaccard
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.base.errors import InputError
-from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import SetName
-from webtext.clean.removal.requests import Line
-from collections.abc import Iterable
 from webtext.clean.dedup.sign import (
     SIGNED,
-    sign_batch,
     TEXTS_PER_BATCH,
     SignTask,
     is_signed,
     read_facts,
     read_signatures,
+    sign_batch,
     sign_documents,
 )
 from webtext.clean.removal.removals import Removed, Request
+from webtext.clean.removal.requests import Line
 from webtext.clean.text.arrays import texts_of
 
 REQUESTS_AT_A_TIME = 1 << 14

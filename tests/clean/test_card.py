@@ -32,12 +32,12 @@ from webtext.clean.card import facts as card_facts
 from webtext.clean.card.card import card_text, records_digest
 from webtext.clean.card.facts import Facts, gather_facts
 from webtext.clean.card.markdown import escaped
-from webtext.clean.settings import CardSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.settings import CardSettings
 
 Build = tuple[PartSet, CleanResult]
 NEVER_FETCHED = {"url": "http://gone.example.org/", "outcome": "failed"}

@@ -23,14 +23,13 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate import reference
-from webtext.clean.decontaminate.comparison import SHARES_NGRAM
+from webtext.clean.decontaminate.comparison import SHARES_NGRAM, overlap_rows
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
-from webtext.clean.decontaminate.overlap import overlap_rows
-from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.key import UNICODE_VERSION, ngrams_of
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.settings import DecontaminationSettings
 
 Planted = tuple[list[str], list[str]]  # files of documents, evaluation sets
 same_unicode = pytest.mark.skipif(

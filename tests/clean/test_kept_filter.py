@@ -20,9 +20,9 @@ from webtext.base.run import Run
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, open_filter, query_filter, sizes, write_filter
-from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.key import ngrams_of
 from webtext.clean.pipeline import decontaminate_documents, read_documents
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.text.arrays import texts_of
 
 

@@ -21,8 +21,8 @@ from webtext.base.run import Run
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
 from webtext.clean.removal.requests import Requests
-from webtext.clean.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.settings import RemovalSettings
 
 
 def removal_list(folder: Path, left: dict[str, int]) -> str:

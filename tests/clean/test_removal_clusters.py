@@ -24,8 +24,8 @@ from webtext.clean.dedup.reference import jaccard, shingle_set
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages, dedup_documents, filter_documents
-from webtext.clean.settings import RemovalSettings
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.settings import RemovalSettings
 
 WORDS = [
     f"{first}{second}" for first in ("ba", "ko", "mi", "ru", "te", "za") for second in ("lo", "na", "pi", "su", "ve")

@@ -20,7 +20,6 @@ from webtext.base.parts.schemas import SIGNALS
 from webtext.base.run import Run
 from webtext.clean import _minhash, _ngrams, _signals
 from webtext.clean.decontaminate.reference import Table
-from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.key import dedup_key, ngrams_of
 from webtext.clean.dedup.reference import shingle_set
 from webtext.clean.dedup.settings import DedupSettings
@@ -29,6 +28,7 @@ from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_doc
 from webtext.clean.rules.decide import decide
 from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
+from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.unspaced import SCRIPTS, WORD, ngrams, script_of
 

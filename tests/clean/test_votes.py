@@ -30,8 +30,8 @@ from webtext.clean.inputs.unique import unique_posts
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.settings import VoteSettings
 from webtext.clean.rules.votes import REASONS, vote_verdicts
+from webtext.clean.settings import VoteSettings
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import LinkSettings
 

@@ -23,11 +23,11 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.command import group
-from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents, dedup_documents
+from webtext.clean.settings import DecontaminationSettings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "clean"))
 

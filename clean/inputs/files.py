@@ -1,13 +1,18 @@
-"""Reads untrusted Parquet, JSONL and compressed files within bounds, and reports damage."""
+"""Input files of clean: found by name, folder or pattern, on disk or at any fsspec URL, and read within bounds.
+
+Parquet, JSONL and compressed files are untrusted: damage is reported, and no file can exhaust memory.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import gzip
 import io
 import json
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
@@ -15,14 +20,81 @@ import pyarrow.parquet as pq
 import zstandard
 
 from webtext.base.errors import InputError
+from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet
 from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
-from webtext.clean.inputs.find import InputFile
+from webtext.base.storage import Folder
 from webtext.clean.reasons import Refused
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 1 << 30
 MAX_ZSTD_WINDOW = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One input file, by folder and name."""
+
+    folder: Folder
+    name: str
+
+    @property
+    def location(self) -> str:
+        """Path or URL, for messages."""
+        return self.folder.location(self.name)
+
+    def sha256(self) -> str:
+        """SHA-256 of the file's bytes, in hex."""
+        with self.folder.open(self.name) as file:
+            return file_sha256(file)
+
+
+def find_inputs(
+    names: Iterable[str], kind: str | tuple[str, ...], suffixes: Sequence[str]
+) -> tuple[list[PartSet], list[InputFile]]:
+    """Return the part sets of `kind` and the files with one of `suffixes` that `names` refer to, in the order given.
+
+    Raises InputError for a name without a match and for an empty file.
+    """
+    what = kind if isinstance(kind, str) else " or ".join(kind)
+    sets: list[PartSet] = []
+    files: list[InputFile] = []
+    for name in names:
+        folder = Folder(name)
+        if folder.exists(MANIFEST) or folder.exists(ENTRIES):
+            sets.append(PartSet.open(name, kind))
+        else:
+            files += _files_of(name, what, suffixes)
+    if not sets and not files:
+        raise InputError(f"no {what} given", "name a part set or files")
+    for file in files:
+        if file.folder.size(file.name) == 0:
+            raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
+    return sets, files
+
+
+def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
+    parent, _, last = name.rstrip("/").rpartition("/")
+    folder = Folder(parent or ("/" if name.startswith("/") else "."))
+    known = folder.names()
+    if last in known:
+        return [InputFile(folder, last)]
+    if any(character in last for character in "*?["):
+        found = [InputFile(folder, each) for each in known if fnmatch.fnmatchcase(each, last)]
+        if not found:
+            raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
+        return found
+    folder = Folder(name)
+    if not folder.exists(""):
+        raise InputError(f"'{name}' does not exist", "check the path")
+    found = [InputFile(folder, each) for each in folder.names() if each.endswith(tuple(suffixes))]
+    if not found:
+        raise InputError(
+            f"'{name}' is not a part set of {what} and contains no {', '.join(suffixes)} file",
+            "name a folder that a webtext verb wrote, or files",
+        )
+    return found
 
 
 def parquet_rows(file: InputFile, known: Sequence[str], required: str = "text") -> Iterator[dict[str, Any] | Refused]:
