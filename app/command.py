@@ -102,20 +102,18 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     check_failures(layout, f"webtext pretrain {config_path}")
 
 
-REPORT_EXAMPLES = """\b
-Examples:
-  webtext report build
-
-\b
-Reads:  the folder of a build
-Writes: FOLDER/report.html and FOLDER/report.json
-"""
-
-
-@verb(_commands, "report", epilog=REPORT_EXAMPLES)
+@verb(_commands, "report")
 @click.argument("folder")
 def report(run: Run, folder: str) -> None:
-    """Write report.html and report.json for the build in FOLDER: funnel, samples and curves on one self-contained page."""
+    """Write report.html and report.json for the build in FOLDER: funnel, samples and curves on one self-contained page.
+
+    \b
+      webtext report build
+
+    \b
+    Reads:  the folder of a build
+    Writes: FOLDER/report.html and FOLDER/report.json
+    """
     from webtext.app.reports.report import make_report, write_report
 
     if run.dry_run:
@@ -125,24 +123,21 @@ def report(run: Run, folder: str) -> None:
     run.console.result({"report": path}, path)
 
 
-DEMO_EXAMPLES = """\b
-Examples:
-  webtext demo
-  webtext demo --out /tmp/demo
-
-\b
-Reads:  Python's own documentation
-Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in DIR/build
-"""
-
-
-@verb(_commands, "demo", workers=True, epilog=DEMO_EXAMPLES)
+@verb(_commands, "demo", workers=True)
 @click.option("--out", default=DEMO_FOLDER, show_default=True, help="Folder for everything the demo writes.")
 def demo(run: Run, out: str) -> None:
     """Run the whole pipeline on a small web served by this machine: links, pages, corpus, tokens, a trained GPT-2, a report.
 
     A few hundred pages made from Python's own documentation are served on 127.0.0.1 to 127.0.0.8. Mirrors, near-duplicates,
     redirects, forbidden and hostile pages are planted among them, and the demo checks the outcome of each.
+
+    \b
+      webtext demo
+      webtext demo --out /tmp/demo
+
+    \b
+    Reads:  Python's own documentation
+    Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in DIR/build
     """
     from webtext.app.demo.run import run_demo
 
@@ -155,20 +150,18 @@ def inspect() -> None:
     """Show why a record is kept or dropped."""
 
 
-SET_EXAMPLES = """\b
-Examples:
-  webtext inspect set build/corpus
-
-\b
-Reads:  a part set of any kind: every byte
-Writes: nothing
-"""
-
-
-@verb(inspect, "set", epilog=SET_EXAMPLES)
+@verb(inspect, "set")
 @click.argument("folder")
 def inspect_set(run: Run, folder: str) -> None:
-    """Print the funnel, recipe and size of the part set in FOLDER; verify every byte and check that its inputs are unchanged."""
+    """Print the funnel, recipe and size of the part set in FOLDER; verify every byte and check that its inputs are unchanged.
+
+    \b
+      webtext inspect set build/corpus
+
+    \b
+    Reads:  a part set of any kind: every byte
+    Writes: nothing
+    """
     from webtext.base.console import counted, funnel_text
     from webtext.base.parts.lineage import stale
     from webtext.base.parts.partset import PartSet
@@ -252,24 +245,21 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
     run.console.result({"origin": asdict(origin), "trace": found.to_json() if found else None}, text)
 
 
-CLUSTER_EXAMPLES = """\b
-Examples:
-  webtext inspect cluster build 0f115db062b7c0dd030b16878c99dea5
-  webtext inspect cluster build http://example.com/
-
-\b
-Reads:  the folder of a build
-Writes: nothing
-"""
-
-
-@verb(inspect, "cluster", epilog=CLUSTER_EXAMPLES)
+@verb(inspect, "cluster")
 @click.argument("build_folder", metavar="BUILD")
 @click.argument("url_or_id", metavar="URL|ID")
 def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
     """Show a document of BUILD beside all that were dropped as its duplicates, each with its Jaccard similarity.
 
     URL or ID may name any document of the cluster.
+
+    \b
+      webtext inspect cluster build 0f115db062b7c0dd030b16878c99dea5
+      webtext inspect cluster build http://example.com/
+
+    \b
+    Reads:  the folder of a build
+    Writes: nothing
     """
     from webtext.app.inspect.trace import Tracer, find_cluster
     from webtext.app.inspect.trace_text import cluster_text
@@ -285,23 +275,21 @@ def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
     run.console.result(value, cluster_text(found))
 
 
-DROP_EXAMPLES = """\b
-Examples:
-  webtext inspect drop build
-  webtext inspect drop build --reason too_few_words -n 20
-
-\b
-Reads:  the folder of a build
-Writes: nothing
-"""
-
-
-@verb(inspect, "drop", epilog=DROP_EXAMPLES)
+@verb(inspect, "drop")
 @click.argument("build_folder", metavar="BUILD")
 @click.option("--reason", default=None, help="Show only documents dropped for this reason.")
 @click.option("-n", "limit", type=click.IntRange(1), default=5, show_default=True, help="Number of documents to show.")
 def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) -> None:
-    """Print dropped documents of BUILD with reason, value and threshold."""
+    """Print dropped documents of BUILD with reason, value and threshold.
+
+    \b
+      webtext inspect drop build
+      webtext inspect drop build --reason too_few_words -n 20
+
+    \b
+    Reads:  the folder of a build
+    Writes: nothing
+    """
     from webtext.app.chain import Layout
     from webtext.app.inspect.trace_text import dropped_text
     from webtext.base.parts.partset import PartSet
@@ -321,21 +309,19 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
     run.console.result({"dropped": shown[:limit]}, dropped_text(shown[:limit]))
 
 
-DIFF_EXAMPLES = """\b
-Examples:
-  webtext inspect diff build-old build
-
-\b
-Reads:  the folders of two builds
-Writes: nothing
-"""
-
-
-@verb(inspect, "diff", epilog=DIFF_EXAMPLES)
+@verb(inspect, "diff")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 def inspect_diff(run: Run, a: str, b: str) -> None:
-    """Print what changed from build A to build B: settings, counts by reason, and documents lost and gained."""
+    """Print what changed from build A to build B: settings, counts by reason, and documents lost and gained.
+
+    \b
+      webtext inspect diff build-old build
+
+    \b
+    Reads:  the folders of two builds
+    Writes: nothing
+    """
     from webtext.app.inspect.diff import make_diff
     from webtext.app.inspect.diff_text import diff_text
 

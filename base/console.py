@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from webtext.base.errors import WebtextError
-from webtext.base.progress import Bar, Lines, Progress, Silent
+from webtext.base.progress import Bar, Lines, Progress
 
 Mode = Literal["human", "json", "quiet"]
 
@@ -60,7 +60,7 @@ class Console:
     def progress(self, total: int | None, label: str, unit: str) -> Iterator[Progress]:
         """Show progress over `total` units in human mode: a bar on a terminal, otherwise a plain line every 30 s."""
         if self.mode != "human":
-            progress: Progress = Silent(total)
+            progress = Progress(total)
         elif sys.stderr.isatty():
             progress = Bar(total, label, unit)
         else:

@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
-class Progress(Protocol):
-    """Counter of finished units; `note` is a short text shown after the count."""
-
-    done: int
-
-    def advance(self, n: int = 1, note: str = "") -> None:
-        """Count n more finished units."""
-
-    def close(self) -> None:
-        """End the display."""
-
-
-class Silent:
-    """Progress that counts but shows nothing."""
+class Progress:
+    """Counter of finished units that shows nothing."""
 
     def __init__(self, total: int | None) -> None:
         self.total = total
         self.done = 0
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """Count n more finished units."""
+        """Count n more finished units; `note` is a short text to show after the count."""
         self.done += n
 
     def close(self) -> None:
-        """Do nothing: nothing is displayed."""
+        """End the display."""
 
 
-class Lines(Silent):
+class Lines(Progress):
     """Progress as one plain line every 30 seconds, so that a log stays readable but can still be watched."""
 
     def __init__(self, total: int | None, label: str, unit: str) -> None:
@@ -46,7 +34,6 @@ class Lines(Silent):
         self._start = self._last = time.monotonic()
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """Count n more finished units; print a line if 30 seconds have passed since the last one."""
         self.done += n
         now = time.monotonic()
         if now - self._last >= SECONDS_BETWEEN_LINES:
@@ -62,7 +49,7 @@ class Lines(Silent):
         return f"{self._label}: {self.done:,}{of_total} {self._unit} after {_duration(seconds)}{left}{behind}"
 
 
-class Bar(Silent):
+class Bar(Progress):
     """Progress as a live bar. rich is imported only here."""
 
     def __init__(self, total: int | None, label: str, unit: str) -> None:
@@ -78,12 +65,10 @@ class Bar(Silent):
         self._task = self._bar.add_task(label, total=total, note="")
 
     def advance(self, n: int = 1, note: str = "") -> None:
-        """Count n more finished units."""
         self.done += n
         self._bar.update(self._task, advance=n, note=note)
 
     def close(self) -> None:
-        """Stop updating; the finished bar stays on the screen."""
         self._bar.stop()
 
 

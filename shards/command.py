@@ -16,17 +16,7 @@ def group() -> None:
     """Pack a corpus into token shards; inspect and convert them."""
 
 
-PACK_EXAMPLES = """\b
-Examples:
-  webtext shards pack build/corpus --tokenizer build/tokenizer/tokenizer.json --out build/tokens
-
-\b
-Reads:  a part set of corpus or documents, and a tokenizer
-Writes: DIR, a part set of tokens: .tok files, and a row for every document
-"""
-
-
-@verb(group, "pack", workers=True, settings=PackSettings, section="shards", epilog=PACK_EXAMPLES)
+@verb(group, "pack", workers=True, settings=PackSettings, section="shards")
 @click.argument("documents", metavar="DOCUMENTS")
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer: tokenizer.json, or another known format.")
 @click.option("--out", metavar="DIR", help="Folder for the token set.")
@@ -34,6 +24,13 @@ def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: 
     """Write documents as token shards.
 
     DOCUMENTS is a corpus or documents set; `<|endoftext|>` opens each document.
+
+    \b
+      webtext shards pack build/corpus --tokenizer build/tokenizer/tokenizer.json --out build/tokens
+
+    \b
+    Reads:  a part set of corpus or documents, and a tokenizer
+    Writes: DIR, a part set of tokens: .tok files, and a row for every document
     """
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.shards.info import describe, describe_text
@@ -46,42 +43,37 @@ def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: 
     check_settled(tokens)
 
 
-INFO_EXAMPLES = """\b
-Examples:
-  webtext shards info build/tokens
-
-\b
-Reads:  a part set of tokens: manifests only
-Writes: nothing
-"""
-
-
-@verb(group, "info", epilog=INFO_EXAMPLES)
+@verb(group, "info")
 @click.argument("folder", metavar="DIR")
 def info(run: Run, folder: str) -> None:
-    """Print what a token set contains, and whether its corpus has changed since it was packed."""
+    """Print what a token set contains, and whether its corpus has changed since it was packed.
+
+    \b
+      webtext shards info build/tokens
+
+    \b
+    Reads:  a part set of tokens: manifests only
+    Writes: nothing
+    """
     from webtext.shards.info import describe, describe_text
 
     found = describe(folder)
     run.console.result(found, describe_text(folder, found))
 
 
-VERIFY_EXAMPLES = """\b
-Examples:
-  webtext shards verify build/tokens
-
-\b
-Reads:  a part set of tokens: every byte
-Writes: nothing
-"""
-
-
-@verb(group, "verify", epilog=VERIFY_EXAMPLES)
+@verb(group, "verify")
 @click.argument("folder", metavar="DIR")
 def verify(run: Run, folder: str) -> None:
     """Check every byte of a token set.
 
     Checks the checksums, the ids, the counts, the document index, and the hashes in the manifest.
+
+    \b
+      webtext shards verify build/tokens
+
+    \b
+    Reads:  a part set of tokens: every byte
+    Writes: nothing
     """
     from webtext.base.console import counted
     from webtext.shards.info import verify_set
@@ -93,18 +85,7 @@ def verify(run: Run, folder: str) -> None:
     run.console.result(found | {"verified": True}, "\n".join([text, *found["stale"]]))
 
 
-SAMPLE_EXAMPLES = """\b
-Examples:
-  webtext shards sample build/tokens --tokenizer build/tokenizer/tokenizer.json -n 3
-  webtext shards sample build/tokens --tokenizer tokenizer.json --at train-00000.tok:4096
-
-\b
-Reads:  a part set of tokens, and the tokenizer that packed it
-Writes: nothing
-"""
-
-
-@verb(group, "sample", epilog=SAMPLE_EXAMPLES)
+@verb(group, "sample")
 @click.argument("folder", metavar="DIR")
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer that DIR was packed with.")
 @_SPLIT
@@ -116,6 +97,14 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
     """Decode windows of a token set, in the order in which training sees them.
 
     Prints the document and the corpus row in which each window starts.
+
+    \b
+      webtext shards sample build/tokens --tokenizer build/tokenizer/tokenizer.json -n 3
+      webtext shards sample build/tokens --tokenizer tokenizer.json --at train-00000.tok:4096
+
+    \b
+    Reads:  a part set of tokens, and the tokenizer that packed it
+    Writes: nothing
     """
     from webtext.base.errors import ConfigError
     from webtext.shards.format import shard_place
@@ -139,19 +128,10 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
     run.console.result({"windows": windows}, "\n".join(texts))
 
 
-CONVERT_EXAMPLES = """\b
-Examples:
-  webtext shards convert data/openwebtext --from nanogpt --tokenizer gpt2 --out tokens
-  webtext shards convert build/tokens --to megatron --out megatron
-
-\b
-Reads:  files of another trainer and the tokenizer that made them; or a part set of tokens
-Writes: DIR, a part set of tokens; or files of another trainer
-"""
 _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove", "parquet"])
 
 
-@verb(group, "convert", workers=True, settings=PackSettings, section="shards", epilog=CONVERT_EXAMPLES)
+@verb(group, "convert", workers=True, settings=PackSettings, section="shards")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--from", "source_format", type=_FORMAT, help="Make a token set from files in this format.")
 @click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")
@@ -173,6 +153,14 @@ def convert(
     """Convert token shards from or to the file formats of nanoGPT, llm.c, Megatron, datatrove, or Parquet.
 
     With --from, SOURCE is files, folders or globs; with --to, it is a part set of tokens.
+
+    \b
+      webtext shards convert data/openwebtext --from nanogpt --tokenizer gpt2 --out tokens
+      webtext shards convert build/tokens --to megatron --out megatron
+
+    \b
+    Reads:  files of another trainer and the tokenizer that made them; or a part set of tokens
+    Writes: DIR, a part set of tokens; or files of another trainer
     """
     from webtext.base.errors import ConfigError
     from webtext.shards.converting.convert import convert_from, convert_to

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from webtext.base import progress as progress_module
-from webtext.base.progress import Lines, Silent, _duration
+from webtext.base.progress import Lines, Progress, _duration
 
 SHOW_A_BAR = """
 from webtext.base.console import Console
@@ -100,7 +100,7 @@ def test_a_short_run_in_a_log_is_silent(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_silence_counts_all_the_same() -> None:
-    silent = Silent(5)
+    silent = Progress(5)
     silent.advance()
     silent.advance(3, "note")
     assert silent.done == 4

@@ -24,7 +24,7 @@ from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.progress import Silent
+from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.files import corpus
@@ -397,8 +397,8 @@ def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytes
     shown = []
 
     @contextlib.contextmanager
-    def progress(total: int | None, label: str, unit: str) -> Iterator[Silent]:
-        silent = Silent(total)
+    def progress(total: int | None, label: str, unit: str) -> Iterator[Progress]:
+        silent = Progress(total)
         yield silent
         shown.append((silent.total, label, unit))
         assert silent.done <= (silent.total or 1_000_000)
