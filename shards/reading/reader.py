@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +20,8 @@ from webtext.shards.reading.remote import RemoteShards
 from webtext.shards.reading.shard_tokens import Read, ShardTokens, keeping_blocks
 from webtext.shards.shardfile import ShardFile, verify_shard
 
-
-class KnowsItsHash(Protocol):
-    """A tokenizer that can be identified by its hash."""
-
-    @property
-    def hash(self) -> str: ...
+if TYPE_CHECKING:
+    from webtext.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +194,7 @@ class TokenShards:
         """Return the ids of a shard's documents, in order (strings)."""
         return self._index_rows(shard).column("id").combine_chunks()
 
-    def check_tokenizer(self, tokenizer: KnowsItsHash) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raise InputError unless the set was packed with this tokenizer."""
         if tokenizer.hash != self.tokenizer_hash:
             raise InputError(

@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
@@ -25,20 +25,11 @@ from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
 from webtext.shards.writing.token_part import BATCH_ROWS, NO_TOKENS, TokenPartWriter, Vocabulary
 
+if TYPE_CHECKING:
+    from webtext.tokenizer import Tokenizer
+
 CODE_VERSION = 3
 END_OF_TEXT = "<|endoftext|>"
-
-
-class Encoder(Protocol):
-    """The interface of a tokenizer that packing needs; `webtext.tokenizer.Tokenizer` implements it."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def eot_id(self) -> int | None: ...
-    @property
-    def hash(self) -> str: ...
-    def encode_numpy(self, text: str) -> Tokens: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +61,19 @@ def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings
     return made["tokens"]
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> Any:
+def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     """Load the tokenizer at `path`; imported here so that reading shards doesn't load native code."""
     from webtext.tokenizer import Tokenizer
 
     return Tokenizer.load(path)
 
 
-def vocabulary_of(encoder: Encoder, path: str) -> Vocabulary:
+def vocabulary_of(encoder: Tokenizer, path: str) -> Vocabulary:
     """Return what token files store about the tokenizer at `path`; InputError if it has no end-of-text."""
     return Vocabulary(encoder.vocab_size, need_eot_id(encoder, path), encoder.hash)
 
 
-def need_eot_id(encoder: Encoder, path: str) -> int:
+def need_eot_id(encoder: Tokenizer, path: str) -> int:
     """Return the id of end-of-text; raises InputError if the tokenizer at `path` has none."""
     if encoder.eot_id is None:
         raise InputError(
@@ -93,14 +84,14 @@ def need_eot_id(encoder: Encoder, path: str) -> int:
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(path: str) -> Any:
+def _loaded(path: str) -> Tokenizer:
     """Load the tokenizer once per process and run, not once per part."""
     return load_tokenizer(path)
 
 
 def _pack_part(context: PartContext, task: PartTask) -> None:
     payload: _Payload = task.payload
-    encoder: Encoder = _loaded(payload.tokenizer)
+    encoder = _loaded(payload.tokenizer)
     if encoder.hash != payload.vocabulary.tokenizer_hash:
         raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "rerun the same command")
     writer = context.output("tokens")
