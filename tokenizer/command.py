@@ -85,7 +85,7 @@ Writes: FILE, and its manifest next to it
 """
 
 
-@verb(group, "count", settings=CountSettings, section="tokenizer.count", epilog=COUNT_EXAMPLES)
+@verb(group, "count", workers=True, settings=CountSettings, section="tokenizer.count", epilog=COUNT_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
 @click.option("--out", metavar="FILE", help="File to write; its name ends in .counts.")
 def count(run: Run, settings: CountSettings, inputs: tuple[str, ...], out: str | None) -> None:
