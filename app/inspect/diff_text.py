@@ -43,8 +43,9 @@ def _counts(counts: Sequence[Row]) -> Iterator[str]:
     """Yield what each set kept, and the reasons whose counts differ."""
     shown = [row for row in counts if row["reason"] == "kept" or row["a"] != row["b"]]
     names = [visible(f"{row['set']}: {row['reason']}") for row in shown]
-    width = max(map(len, names))
-    yield f"{'Records, and reasons that differ':<{width + 2}}{'A':>14}{'B':>14}"
+    title = "Records, and reasons whose counts differ"
+    width = max(map(len, [title[2:], *names]))
+    yield f"{title:<{width + 2}}{'A':>14}{'B':>14}"
     for name, row in zip(names, shown, strict=True):
         a, b = ("-" if row[side] is None else f"{row[side]:,}" for side in "ab")
         yield f"  {name:<{width}}{a:>14}{b:>14}"
