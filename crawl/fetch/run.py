@@ -33,12 +33,11 @@ from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
 from webtext.base.web.urls import is_fetchable
-from webtext.crawl.blocklists import DomainBlocklists
+from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.exchange.client import Client, host_and_port
 from webtext.crawl.exchange.clock_journal import ClockJournal
 from webtext.crawl.exchange.hosts import Hosts, Pace
-from webtext.crawl.excluded_sites import Exclusions, unnamed_lists
 from webtext.crawl.fetch.frontier import Frontier, in_share
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
@@ -47,8 +46,7 @@ from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
 from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.pages.link_hosts import over_host_cap
-from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.pages.link_table import LinkTable, over_host_cap
 from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent

@@ -28,8 +28,14 @@ import re
 from typing import Any
 
 from webtext.base.web.urls import canonical_url, host_of, path_of, registrable_domain
-from webtext.crawl.blocklists import DomainBlocklists, SubredditBlocklists
-from webtext.crawl.excluded_sites import REDDIT_DOMAINS, WIKIMEDIA_DOMAIN, WIKIPEDIA_DOMAINS, is_wikipedia
+from webtext.crawl.blocklists import (
+    REDDIT_DOMAINS,
+    WIKIMEDIA_DOMAIN,
+    WIKIPEDIA_DOMAINS,
+    DomainBlocklists,
+    SubredditBlocklists,
+    is_wikipedia,
+)
 from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
 from webtext.crawl.links.submission import Submission
 from webtext.crawl.tracking import without_tracking

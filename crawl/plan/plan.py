@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
-from webtext.crawl.pages.link_hosts import count_hosts
+from webtext.crawl.pages.link_table import count_hosts
 from webtext.crawl.plan.settings import PlanSettings
 from webtext.crawl.visits.settings import FetchSettings
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.blocklists import DomainBlocklists
-from webtext.crawl.excluded_sites import Exclusions, unnamed_lists
+from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 
 
 @pytest.mark.parametrize(

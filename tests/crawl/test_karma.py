@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from webtext.base.config import recipe_settings, timestamp
 from webtext.base.errors import ConfigError
 from webtext.base.parts.identifiers import VALIDATION_RATIO
-from webtext.crawl.excluded_sites import is_wikipedia
+from webtext.crawl.blocklists import is_wikipedia
 from webtext.crawl.links.karma import Judge, is_media, link_url
 from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings
 

@@ -16,8 +16,8 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.crawl.fetch.frontier import in_share
-from webtext.crawl.pages import link_hosts
-from webtext.crawl.pages.link_hosts import count_hosts, over_host_cap
+from webtext.crawl.pages import link_table
+from webtext.crawl.pages.link_table import count_hosts, over_host_cap
 from webtext.crawl.visits.settings import FetchSettings
 
 MakeLinks = Callable[..., str]
@@ -41,8 +41,8 @@ def test_links_are_counted_by_host(make_links: MakeLinks) -> None:
 def test_counting_in_batches_gives_the_same_counts(make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch) -> None:
     links = PartSet.open(make_links([f"http://h{i % 7}.example/{i}" for i in range(100)]), "links")
     whole = count_hosts(links)
-    monkeypatch.setattr(link_hosts, "_ROWS_AT_A_TIME", 3)
-    monkeypatch.setattr(link_hosts, "_FOLD_AT", 5)
+    monkeypatch.setattr(link_table, "_ROWS_AT_A_TIME", 3)
+    monkeypatch.setattr(link_table, "_FOLD_AT", 5)
     assert count_hosts(links).equals(whole)
     assert whole["n"].to_pylist() == [15, 15, *[14] * 5]
 
