@@ -28,10 +28,10 @@ import torch
 from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
-from webtext.train.offload.arena import Arena
+from webtext.train.offload.device_memory import Arena
+from webtext.train.offload.engine import HostOptimizers
 from webtext.train.offload.fit import fit, measure_costs
 from webtext.train.offload.host_memory import HostMemory
-from webtext.train.offload.host_optimizer import HostOptimizers
 from webtext.train.offload.link import Link, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.offload.window import covering_bandwidth, predict_step

@@ -51,7 +51,7 @@ def webtext(
     from webtext.train.model.loss import documents_of
     from webtext.train.optimizer.optimizer import make_optimizer
     from webtext.train.optimizer.update import Reading, gradient_norm, is_fault, update
-    from webtext.train.run.allocator import keep_freed_memory
+    from webtext.train.run.memory import keep_freed_memory
     from webtext.train.settings import TrainSettings
 
     if DEVICE.type == "cpu":

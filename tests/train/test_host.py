@@ -9,9 +9,9 @@ import torch
 
 from webtext.base.errors import MachineError
 from webtext.train import GPT2, GPT2Config, TrainSettings
-from webtext.train.offload.arena import Arena
+from webtext.train.offload.device_memory import Arena
+from webtext.train.offload.engine import HostOptimizers
 from webtext.train.offload.host_memory import HostMemory
-from webtext.train.offload.host_optimizer import HostOptimizers
 from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.update import gradient_norm, update
 

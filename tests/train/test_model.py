@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.train.model import cross_entropy
-from webtext.train.model.cache import empty_caches
-from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.gpt2 import GPT2, empty_caches
 from webtext.train.model.precision import cast_parameters
 from webtext.train.shape import GPT2Config
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from webtext.base.errors import ConfigError
 from webtext.train import GPT2, GPT2Config
 from webtext.train.model.loss import TrainingLoss, WindowRules, documents_of
-from webtext.train.offload.arena import Arena
+from webtext.train.offload.device_memory import Arena
 from webtext.train.offload.fit import fit, measure_costs
 from webtext.train.offload.link import Link, ModelledLink, ThreadLink
 from webtext.train.offload.offloaded import ENDS, OffloadedModel

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
-from webtext.train.model.cache import empty_caches
-from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.gpt2 import GPT2, empty_caches
 from webtext.train.model.sample import (
     _draw,
     _nucleus,

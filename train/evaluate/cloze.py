@@ -27,9 +27,8 @@ from webtext.base.errors import InputError
 from webtext.base.progress import Progress
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
-from webtext.train.model.cache import empty_caches
 from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
-from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.gpt2 import GPT2, empty_caches
 from webtext.train.resilience.distributed import World
 
 BLANK = "XXXXX"

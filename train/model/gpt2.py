@@ -22,7 +22,6 @@ from torch.nn import functional
 from webtext.base.errors import InputError
 from webtext.train.model.activation_checkpointing import checkpointed
 from webtext.train.model.attention import causal_attention
-from webtext.train.model.cache import LayerCache
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import SHARD_BYTES, read_huggingface, write_huggingface
 from webtext.train.model.initialization import initialize
@@ -243,3 +242,27 @@ def _continued_mask(start: int, tokens_bt: Tensor) -> Tensor:
     """Return a mask: True where a token may attend, to cached ones and those up to itself, [1, 1, t, start + t]."""
     t = tokens_bt.shape[1]
     return torch.ones(1, 1, t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)
+
+
+class LayerCache:
+    """One layer's keys and values, [b, h, n, d], with room for a full context; the first `length` are filled."""
+
+    def __init__(self, config: GPT2Config, n_texts: int, like: Tensor) -> None:
+        """Allocate the cache with the dtype and device of `like`."""
+        shape = (n_texts, config.n_head, config.context, config.n_embd // config.n_head)
+        self._keys_bhnd = like.new_empty(shape)
+        self._values_bhnd = like.new_empty(shape)
+        self.length = 0
+
+    def append(self, k_bhtd: Tensor, v_bhtd: Tensor) -> tuple[Tensor, Tensor]:
+        """Add t positions and return the keys and values of all positions so far."""
+        start, self.length = self.length, self.length + k_bhtd.shape[2]
+        self._keys_bhnd[:, :, start : self.length] = k_bhtd
+        self._values_bhnd[:, :, start : self.length] = v_bhtd
+        return self._keys_bhnd[:, :, : self.length], self._values_bhnd[:, :, : self.length]
+
+
+def empty_caches(config: GPT2Config, n_texts: int, like: Tensor) -> list[LayerCache]:
+    """Return a cache for each layer: 2 x n_layer x n_texts x context x n_embd numbers in total."""
+    with torch.no_grad():
+        return [LayerCache(config, n_texts, like) for _ in range(config.n_layer)]

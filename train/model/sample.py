@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from webtext.train.model.cache import empty_caches
-from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.gpt2 import GPT2, empty_caches
 from webtext.train.settings import SampleSettings
 
 

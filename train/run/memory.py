@@ -1,8 +1,13 @@
-"""Errors for a device without enough memory, which say what would fit, and a warning before the run."""
+"""Memory of a run: errors that name what would fit, a warning before it, and reuse of what a CPU run frees.
+
+By default glibc returns each large block to the system and fetches it again, page by page, zeroed. That took a quarter
+of the time of a 124M model's output layer, so `keep_freed_memory` keeps them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 from collections.abc import Iterator
 
@@ -93,3 +98,17 @@ def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int
         how = checkpointing_that_fits(config, settings, shape, microbatch, memory_bytes(world))
         choices += [f"activation_checkpointing = '{how}'"] if how else []
     return " or ".join(choices)
+
+
+# <malloc.h>
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_NEVER_TRIM, _LARGEST_KEPT = 2**31 - 1, 2**30
+
+
+def keep_freed_memory() -> bool:
+    """Keep freed blocks of up to 1 GiB in this process. Return False if the C library has no such setting."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT) and mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
