@@ -48,12 +48,11 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.removal.clusters import Comparison
 from webtext.clean.removal.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
-from webtext.clean.rules.decide import UNMEASURED, Decisions, columns_of, decide
+from webtext.clean.rules.decide import UNMEASURED, Decisions, Yields, columns_of, count_yields, decide
 from webtext.clean.rules.measure import measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
-from webtext.clean.rules.yields import Yields, count_yields
 from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
 from webtext.clean.text.arrays import START_CHARACTERS, max_text_bytes, without_too_long
 

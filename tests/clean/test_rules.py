@@ -17,10 +17,9 @@ from webtext.clean.decontaminate.comparison import SHARES_NGRAM
 from webtext.clean.dedup.publish import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
-from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, decide
+from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields, decide
 from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
-from webtext.clean.rules.yields import count_yields
 
 PROSE = (
     "It was late when the boat came in, and the men on the quay had been waiting for the light to change. "
