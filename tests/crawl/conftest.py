@@ -247,9 +247,14 @@ def collect(run: Run, tmp_path: Path) -> Callable[..., PartSet]:
 
 
 @pytest.fixture
-def links_verb(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Run `webtext crawl links` into `links` of `tmp_path` with the worker of all tests. Returns the exit code."""
+def verbs_take_this_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let verbs that are called in this process use the worker of all tests."""
     monkeypatch.setattr("webtext.base.workers.engine.LocalEngine", lambda **_: nullcontext(run.engine))
+
+
+@pytest.fixture
+def links_verb(verbs_take_this_run: None, tmp_path: Path) -> Callable[..., int]:
+    """Run `webtext crawl links` into `links` of `tmp_path`. Returns the exit code."""
 
     def verb(*arguments: str | Path) -> int:
         return webtext(["crawl", "links", *map(str, arguments), "--out", str(tmp_path / "links")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
 from webtext.crawl.archives import common_crawl
 
-MakeLinks = Callable[..., str]
 JUDGED = ("outcome", "reason", "final_url", "redirects", "status", "opt_outs")  # the columns with the result of a link
 
 
@@ -31,7 +29,7 @@ def test_a_captured_redirect_is_followed_inside_the_index(crawl_archive: LocalCo
 
 
 def test_archived_redirects_give_the_same_rows_as_live_ones(
-    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: MakeLinks
+    crawl: Any, crawl_archive: LocalCommonCrawl, make_links: Any
 ) -> None:
     """The same pages, live and archived: every kind of redirect has the same result."""
     web = crawl_archive.web

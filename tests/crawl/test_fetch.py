@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from webtext.base.storage import Folder
 from webtext.crawl.command import group
 from webtext.crawl.reasons import REASONS
 from webtext.crawl.visits.settings import FetchSettings
-
-MakeLinks = Callable[..., str]
 
 
 def test_a_page_is_stored_and_its_row_says_where(crawl: Any, bodies: Any, web: Any, tmp_path: Path) -> None:
@@ -150,7 +147,7 @@ def test_a_link_to_an_ipv6_address_is_fetched(crawl: Any) -> None:
 
 
 def test_without_a_contact_nothing_is_sent_when_any_link_leaves_this_machine(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     links = make_links([web.page("/a"), "http://example.com/"])
     with pytest.raises(ConfigError, match=r"example\.com.*not on this machine") as raised:
@@ -185,7 +182,7 @@ def test_every_reason_is_documented_as_it_is_counted() -> None:
 
 
 def test_machines_fetch_their_shares_of_the_links_and_together_all_of_them(
-    crawl: Any, web: Any, make_links: MakeLinks
+    crawl: Any, web: Any, make_links: Any
 ) -> None:
     urls = [web.page("/page", host=host) for host in range(1, 9)]
     links = make_links(urls)
@@ -194,7 +191,7 @@ def test_machines_fetch_their_shares_of_the_links_and_together_all_of_them(
     assert sum(bool(share) for share in shares) > 1
 
 
-def test_a_folder_holds_one_share(crawl: Any, web: Any, make_links: MakeLinks) -> None:
+def test_a_folder_holds_one_share(crawl: Any, web: Any, make_links: Any) -> None:
     links = make_links([web.page("/page", host=host) for host in range(1, 9)])
     crawl(links, share="1/2")
     with pytest.raises(InputError, match="started with other settings: share"):

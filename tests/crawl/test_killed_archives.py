@@ -6,7 +6,6 @@ import random
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.crawl.exchange.clock_journal import NAME
 
-MakeLinks = Callable[..., str]
+pytestmark = pytest.mark.slow  # test_pages_set.py has a quick kill, test_retries.py recalls pauses in this process
 N_PAGES, N_KILLS = 48, 5
 RUN_SECONDS = 600.0  # only a guard against hanging runs
 
@@ -69,14 +68,13 @@ class Archived:
         return [request.time for request in self.web.requests if request.host == f"127.0.0.{ARCHIVE}"]
 
 
-@pytest.fixture(params=["wayback", pytest.param("common-crawl", marks=pytest.mark.slow)])
+@pytest.fixture(params=["wayback", "common-crawl"])
 def archived(request: pytest.FixtureRequest, web: Any, tmp_path: Path) -> Archived:
     return Archived(request.param, web, tmp_path)
 
 
-@pytest.mark.slow
 def test_a_crawl_from_an_archive_is_complete_after_many_kills(
-    archived: Archived, make_links: MakeLinks, bodies: Any, tmp_path: Path
+    archived: Archived, make_links: Any, bodies: Any, tmp_path: Path
 ) -> None:
     links, out = make_links(list(archived.links)), tmp_path / "pages"
     chance = random.Random(N_PAGES)
@@ -107,11 +105,9 @@ def test_a_crawl_from_an_archive_is_complete_after_many_kills(
     assert not [path for path in out.iterdir() if path.name.startswith((".", "_open"))], "scratch is left"
 
 
-@pytest.mark.parametrize(
-    "is_busy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["Retry-After", "archive_delay"]
-)
+@pytest.mark.parametrize("is_busy", [True, False], ids=["Retry-After", "archive_delay"])
 def test_a_restarted_run_keeps_the_archive_s_pause(
-    is_busy: bool, archived: Archived, make_links: MakeLinks, tmp_path: Path
+    is_busy: bool, archived: Archived, make_links: Any, tmp_path: Path
 ) -> None:
     links, out, seconds = make_links([next(iter(archived.links))]), tmp_path / "pages", 3
     answer = archived.web.answer

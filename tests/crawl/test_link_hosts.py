@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from webtext.crawl.pages import link_table
 from webtext.crawl.pages.link_table import count_hosts, over_host_cap
 from webtext.crawl.visits.settings import FetchSettings
 
-MakeLinks = Callable[..., str]
-
 
 def kept(links: PartSet, cap: int | None) -> set[str]:
     over = over_host_cap(links, cap)
@@ -29,7 +26,7 @@ def kept(links: PartSet, cap: int | None) -> set[str]:
     return {url for url in urls if link_id(url) not in over}
 
 
-def test_links_are_counted_by_host(make_links: MakeLinks) -> None:
+def test_links_are_counted_by_host(make_links: Any) -> None:
     urls = ["http://a.example.com/1", "https://a.example.com:8443/2", "http://b.example.com/", "http://[::1]:80/c"]
     assert count_hosts(PartSet.open(make_links(urls), "links")).to_pylist() == [
         {"host": "a.example.com", "domain": "example.com", "n": 2},
@@ -38,7 +35,7 @@ def test_links_are_counted_by_host(make_links: MakeLinks) -> None:
     ]
 
 
-def test_counting_in_batches_gives_the_same_counts(make_links: MakeLinks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counting_in_batches_gives_the_same_counts(make_links: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     links = PartSet.open(make_links([f"http://h{i % 7}.example/{i}" for i in range(100)]), "links")
     whole = count_hosts(links)
     monkeypatch.setattr(link_table, "_ROWS_AT_A_TIME", 3)
@@ -54,7 +51,7 @@ def test_a_set_without_links_has_no_hosts(tmp_path: Path) -> None:
     assert len(over_host_cap(links, 1)) == 0
 
 
-def test_the_cap_keeps_the_links_of_highest_karma(make_links: MakeLinks) -> None:
+def test_the_cap_keeps_the_links_of_highest_karma(make_links: Any) -> None:
     karma = {f"http://big.example/{i}": i for i in range(10)} | {"http://small.example/": -(2**63)}
     links = PartSet.open(make_links(list(karma), karma=karma), "links")
     assert kept(links, 3) == {*(f"http://big.example/{i}" for i in (7, 8, 9)), "http://small.example/"}
@@ -94,7 +91,7 @@ class _InMemory:
 
 
 def test_only_the_best_links_of_a_host_are_fetched_and_all_have_rows(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     urls = [web.page(f"/{i}") for i in range(6)]
     other = web.page("/only", host=2)
@@ -119,7 +116,7 @@ BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http
 
 @pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}, {"share": "1/1"}])
 def test_a_link_with_a_bad_url_is_counted_and_the_others_are_fetched(
-    changes: dict[str, Any], crawl: Any, web: Any, make_links: MakeLinks
+    changes: dict[str, Any], crawl: Any, web: Any, make_links: Any
 ) -> None:
     good = [web.page("/1"), web.page("/2")]
     links = make_links([*BAD_URLS, *good])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,9 @@ from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.visits.settings import FetchSettings
 
-MakeLinks = Callable[..., str]
-
 
 def test_parts_are_published_one_by_one_and_a_rerun_does_nothing(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(7)])
     rows = crawl(links, part_pages=3)
@@ -59,7 +56,7 @@ def test_when_the_links_grow_only_the_new_ones_are_fetched(crawl: Any, web: Any,
 
 
 def test_rows_of_removed_links_are_kept_and_counted(
-    crawl: Any, web: Any, make_links: MakeLinks, settings_for: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    crawl: Any, web: Any, make_links: Any, settings_for: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two links, then one of them and a new one, then all three: each is fetched once."""
     a, b, c = (web.page(path) for path in ("/a", "/b", "/c"))
@@ -74,7 +71,7 @@ def test_rows_of_removed_links_are_kept_and_counted(
 
 
 def test_other_settings_in_an_old_folder_are_an_error_that_names_them(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     links = make_links([web.page("/a")])
     crawl(links)
@@ -100,7 +97,7 @@ def test_no_links_make_an_empty_sealed_set(crawl: Any) -> None:
 
 
 def test_an_altered_part_is_rejected_by_readers_and_fetched_again(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(6)])
     rows = crawl(links, part_pages=2)
@@ -117,7 +114,7 @@ def test_an_altered_part_is_rejected_by_readers_and_fetched_again(
     PartSet.open(str(tmp_path / "pages"), "pages").verify()
 
 
-def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
     run = Run.quiet()
     run.dry_run = True
     assert fetch_pages(make_links([web.page("/a")]), str(tmp_path / "pages"), settings_for(), run) is None
@@ -126,7 +123,7 @@ def test_a_dry_run_sends_and_writes_nothing(settings_for: Any, web: Any, make_li
 
 
 def test_a_full_disk_ends_the_run_with_a_short_error(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     links = make_links([web.page(f"/{i}") for i in range(4)])
 
@@ -145,7 +142,7 @@ PATIENCE = 300.0  # seconds: only a guard against hanging runs
 SLOWLY = ("--delay", "0.02", "--part-pages", "4")
 
 
-def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_path: Path) -> None:
+def test_two_runs_cannot_write_one_folder(web: Any, make_links: Any, tmp_path: Path) -> None:
     links = make_links([web.page(f"/{i}") for i in range(30)])
     web.hold_after = 6
     child = web.start_crawl(links, tmp_path / "pages", *SLOWLY)
@@ -160,7 +157,7 @@ def test_two_runs_cannot_write_one_folder(web: Any, make_links: MakeLinks, tmp_p
 
 @pytest.mark.parametrize("n_kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_kills_lose_and_repeat_nothing(
-    n_kills: int, rows_of: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    n_kills: int, rows_of: Any, bodies: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
     urls = [web.page(f"/{i}", f"<html>{i}", host=host) for host in (1, 2, 3) for i in range(12)]
@@ -182,9 +179,7 @@ def test_kills_lose_and_repeat_nothing(
 
 
 @pytest.mark.slow
-def test_an_interrupted_crawl_publishes_complete_rows_and_resumes(
-    web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_an_interrupted_crawl_publishes_complete_rows_and_resumes(web: Any, make_links: Any, tmp_path: Path) -> None:
     links = make_links([web.page(f"/{i}") for i in range(30)])
     web.hold_after = 12
     child = web.start_crawl(links, tmp_path / "pages", *SLOWLY)

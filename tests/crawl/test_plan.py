@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from webtext.crawl.plan.plan import DAY, Pace, make_plan, measured, plan_text
 from webtext.crawl.plan.settings import PlanSettings
 from webtext.crawl.visits.settings import FetchSettings
 
-MakeLinks = Callable[..., str]
 HOSTS = {"a.example.com": 20, "b.example.com": 5, "c.example.org": 12}
 BY_HAND = PlanSettings(
     delay=1.0,
@@ -34,7 +32,7 @@ FETCH = FetchSettings(delay=30.0)
 
 
 @pytest.fixture
-def links(make_links: MakeLinks) -> PartSet:
+def links(make_links: Any) -> PartSet:
     return PartSet.open(make_links([f"http://{host}/{i}" for host, n in HOSTS.items() for i in range(n)]), "links")
 
 
@@ -77,9 +75,7 @@ def test_further_requests_per_link_take_time(links: PartSet) -> None:
     assert twice.caps[0].days_by_host * DAY == pytest.approx((2 * 20 + 1) * 2)
 
 
-def test_a_plan_measured_in_a_crawl_predicts_that_crawl(
-    crawl: Any, web: Any, make_links: MakeLinks, tmp_path: Path
-) -> None:
+def test_a_plan_measured_in_a_crawl_predicts_that_crawl(crawl: Any, web: Any, make_links: Any, tmp_path: Path) -> None:
     urls = [web.page(f"/{i}", "<html>" + "x" * 1000 * i) for i in range(3)]
     urls += [web.redirect("/moved", "/else"), web.url("/missing")]
     web.page("/else")

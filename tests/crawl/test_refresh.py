@@ -27,11 +27,10 @@ from webtext.crawl.apis.settings import ApiSettings, RefreshSettings
 from webtext.crawl.command import group
 
 DUMPED = 1_450_000_100
-MakeLinks = Callable[..., str]
 
 
 @pytest.fixture
-def collected(collect: Any, tmp_path: Path) -> MakeLinks:
+def collected(collect: Any, tmp_path: Path) -> Callable[..., str]:
     """A links set of these posts, as `crawl links` collects them from a dump."""
 
     def make(posts: list[dict[str, Any]], **settings: Any) -> str:
@@ -62,7 +61,7 @@ def answer_for(apis: LocalApis, *posts: dict[str, Any]) -> None:
     apis.posts = {post["name"]: post for post in posts}
 
 
-def test_each_post_is_kept_or_dropped_by_its_answer(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_each_post_is_kept_or_dropped_by_its_answer(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     """One rose, one fell below 3, one was marked over 18, three are gone in different ways, and one is unchanged."""
     links = collected([post(number) for number in range(1, 8)])
     answer_for(
@@ -96,7 +95,7 @@ def test_each_post_is_kept_or_dropped_by_its_answer(refreshed: Any, apis: LocalA
     assert all(row["posts_left"] == 0 and row["link_id"] == link_id(place) for place, row in lost.items())
 
 
-def test_a_link_is_kept_as_long_as_one_of_its_posts(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_a_link_is_kept_as_long_as_one_of_its_posts(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     links = collected([post(1), post(2, url=url(1), score=90), post(3), post(4, url=url(3))])
     answer_for(apis, post(1, score=11), post(3, score=1))
     result = refreshed(links)
@@ -109,7 +108,7 @@ def test_a_link_is_kept_as_long_as_one_of_its_posts(refreshed: Any, apis: LocalA
     ]
 
 
-def test_each_post_is_requested_once_in_hundreds(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_each_post_is_requested_once_in_hundreds(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     posts = [post(number) for number in range(250)]
     links = collected(posts)
     answer_for(apis, *posts)
@@ -138,7 +137,7 @@ def test_a_comment_that_votes_for_two_links_is_requested_once(
 
 
 def test_the_rule_comes_from_the_links_unless_a_threshold_is_set(
-    refreshed: Any, apis: LocalApis, collected: MakeLinks
+    refreshed: Any, apis: LocalApis, collected: Any
 ) -> None:
     """Posts of a month that was dumped too soon are collected without a threshold, and judged by today's scores."""
     posts = [post(number, score=1) for number in range(4)]
@@ -152,7 +151,7 @@ def test_the_rule_comes_from_the_links_unless_a_threshold_is_set(
     assert again.links.counts.kept == 1
 
 
-def test_scores_are_added_up_if_the_rule_does(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_scores_are_added_up_if_the_rule_does(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     posts = [post(1, score=2), post(2, score=1, url=url(1)), post(3, score=3)]
     links = collected(posts, profile="openwebtext2")
     answer_for(apis, post(1, score=1), post(2, score=1, url=url(1)), post(3, score=4))
@@ -187,7 +186,7 @@ def test_links_without_posts_of_reddit_need_no_request(refreshed: Any, collect: 
 
 
 def test_a_dry_run_prints_an_estimate_and_sends_nothing(
-    apis: LocalApis, collected: MakeLinks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    apis: LocalApis, collected: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     links = collected([post(number) for number in range(1050)])
     settings = apis.settings(requests_per_minute=5.0)
@@ -231,7 +230,7 @@ def test_recorded_answers_of_reddit(
 
 
 @pytest.mark.slow
-def test_killed_on_the_way_it_resumes(refreshed: Any, apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_killed_on_the_way_it_resumes(refreshed: Any, apis: LocalApis, collected: Any, tmp_path: Path) -> None:
     posts = [post(number) for number in range(900)]
     links = collected(posts)
     answer_for(apis, *posts)
@@ -248,7 +247,7 @@ def test_killed_on_the_way_it_resumes(refreshed: Any, apis: LocalApis, collected
     assert PartSet.open(str(out / "links"), "links").records == undisturbed.links.records == 900
 
 
-def test_a_broken_answer_is_not_a_removal(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_a_broken_answer_is_not_a_removal(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     links = collected([post(1)])
     answer_for(apis, post(1))
     apis.posts["t3_p1"]["name"] = None
@@ -256,14 +255,14 @@ def test_a_broken_answer_is_not_a_removal(refreshed: Any, apis: LocalApis, colle
         refreshed(links)
 
 
-def test_odd_values_do_not_change_the_score(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_odd_values_do_not_change_the_score(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     links = collected([post(1), post(2), post(3)])
     answer_for(apis, post(1, score=None, author=7), post(2, score=10**30, over_18="no"), post(3, score=True))
     after = by_url(refreshed(links).links)
     assert [(row["karma"], row["posts"][0]["retrieved"]) for row in after.values()] == [(10, DUMPED)] * 3
 
 
-def test_answers_for_other_links_are_not_used(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_answers_for_other_links_are_not_used(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     answer_for(apis, post(1), post(2))
     refreshed(collected([post(1)]))
     links = collected([post(1), post(2)])
@@ -272,7 +271,7 @@ def test_answers_for_other_links_are_not_used(refreshed: Any, apis: LocalApis, c
         refreshed(links)
 
 
-def test_damaged_answers_are_named(refreshed: Any, apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+def test_damaged_answers_are_named(refreshed: Any, apis: LocalApis, collected: Any, tmp_path: Path) -> None:
     links = collected([post(1)])
     answer_for(apis, post(1))
     refreshed(links)
@@ -288,14 +287,15 @@ def test_a_set_without_a_rule_is_rejected(refreshed: Any, make_links: Callable[.
         refreshed(make_links([url(1)]), api=ApiSettings())
 
 
-def test_without_a_name_nothing_is_sent(refreshed: Any, apis: LocalApis, collected: MakeLinks) -> None:
+def test_without_a_name_nothing_is_sent(refreshed: Any, apis: LocalApis, collected: Any) -> None:
     links = collected([post(1)])
     with pytest.raises(ConfigError, match="no name for Reddit's User-Agent"):
         refreshed(links, api=apis.settings(reddit_user=None))
     assert not apis.tokens
 
 
-def test_the_verb_answers_with_the_funnel_as_json(apis: LocalApis, collected: MakeLinks, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("verbs_take_this_run")
+def test_the_verb_answers_with_the_funnel_as_json(apis: LocalApis, collected: Any, tmp_path: Path) -> None:
     links = collected([post(1), post(2)])
     answer_for(apis, post(1))
     arguments = ["refresh", links, "--out", str(tmp_path / "out"), "--json", *apis.options()]

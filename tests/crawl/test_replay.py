@@ -6,7 +6,6 @@ import base64
 import gzip
 import hashlib
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 
-MakeLinks = Callable[..., str]
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
 
@@ -156,7 +154,7 @@ def test_opt_outs_in_archived_pages_are_obeyed(replay: Any, web: Any) -> None:
 
 
 def test_a_set_of_ours_can_be_replayed_with_all_its_pages(
-    replay: Any, crawl: Any, bodies: Any, web: Any, make_links: MakeLinks, tmp_path: Path
+    replay: Any, crawl: Any, bodies: Any, web: Any, make_links: Any, tmp_path: Path
 ) -> None:
     """Two pages of one body: the second is a revisit record."""
     links = make_links([web.page("/a", "<html>same</html>"), web.page("/b", "<html>same</html>")])

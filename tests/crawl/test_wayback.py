@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from webtext.base.errors import ConfigError, NetworkError
 from webtext.crawl.archives import server as archive_server
 from webtext.crawl.archives.wayback import original_headers
 
-MakeLinks = Callable[..., str]
 VOTED = "19700101000001"  # as in `make_links`
 
 
@@ -229,7 +227,7 @@ def test_a_busy_archive_is_retried_more_slowly_and_then_left_alone(
     assert reasons.count("archive_unavailable") + reasons.count("not_archived") == 10
 
 
-def test_sources_are_tried_in_order_and_the_row_names_the_last(wayback: LocalWayback, make_links: MakeLinks) -> None:
+def test_sources_are_tried_in_order_and_the_row_names_the_last(wayback: LocalWayback, make_links: Any) -> None:
     web = wayback.web
     archived, living, both, neither = (web.url(path) for path in ("/archived", "/living", "/both", "/neither"))
     for url in (archived, both):
