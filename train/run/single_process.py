@@ -43,15 +43,12 @@ class SingleProcessModel:
         return self.rules.mean_over_counted(loss, share / n_microbatches, (p.grad for p in self.parameters.values()))
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """Return one optimizer for all parameters."""
         return make_optimizer(self.parameters, settings)
 
     def gradient_norm(self) -> Tensor:
-        """Return the norm as `nn.utils.clip_grad_norm_` computes it."""
         return gradient_norm(self.model)
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """Queue the update on the device."""
         update(optimizer, norm, max_norm, fault)
         optimizer.zero_grad(set_to_none=True)
 
@@ -72,5 +69,4 @@ class SingleProcessModel:
         return found
 
     def full_model(self) -> GPT2:
-        """Return the model itself."""
         return self.model

@@ -39,9 +39,8 @@ from webtext.train.optimizer.update import Reading, is_fault
 from webtext.train.resilience.distributed import World
 from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.resilience.termination import Termination
-from webtext.train.run.engine import make_engine
+from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
-from webtext.train.run.held_out import HeldOut
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
 from webtext.train.run.meter import SMALL_WIDTH, Meter, product_flops
 from webtext.train.settings import SampleSettings, TrainSettings
