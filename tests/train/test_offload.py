@@ -338,6 +338,7 @@ def test_the_window_is_the_smallest_that_is_as_fast_as_any() -> None:
         choose_window(slow, 2 * slow.layer_bytes - 1)
 
 
+@pytest.mark.slow
 def test_group_and_window_are_fitted_to_the_device() -> None:
     """As many more microbatches as fit use the memory that one leaves free, and the window uses the rest."""
     found = []

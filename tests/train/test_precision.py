@@ -74,6 +74,7 @@ def test_loss_and_gradients_stay_close_to_those_of_float32() -> None:
     assert apart.norm() < 0.02 * total.norm()
 
 
+@pytest.mark.slow
 def test_a_hundred_updates_learn_the_same_in_both() -> None:
     """Both learn one batch by heart from the same parameters; every ten updates losses agree to 3 % of the first."""
     curves = []
