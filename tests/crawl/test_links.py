@@ -236,7 +236,7 @@ def test_workers_that_read_one_file_together_change_no_byte(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Twenty MB if plain, so that both workers have stretches of their own; more failures than are listed.
+    """Twenty MB, but for Zstandard, so that both workers have stretches of their own; more failures than are listed.
 
     `ways` are the tasks of two workers: in how many shares, and whether another process decompresses.
     """
@@ -250,7 +250,7 @@ def test_workers_that_read_one_file_together_change_no_byte(
         return tasks
 
     monkeypatch.setattr(votes, "_tasks", spied)
-    filler = "x" * (2_000 if compress is bytes else 100)
+    filler = "x" * (100 if compress is zstandard.compress else 2_000)
     lines = [
         json.dumps(post(f"{i:x}", f"http://s{i % 50}.com/{i % 4_000}", score=i % 7, selftext=filler)).encode()
         if i % 20
