@@ -6,19 +6,15 @@ Parquet, JSONL and compressed files are untrusted: damage is reported, and no fi
 from __future__ import annotations
 
 import fnmatch
-import gzip
-import io
 import json
-import lzma
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import zstandard
 
+from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet
@@ -29,7 +25,6 @@ from webtext.clean.reasons import Refused
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 1 << 30
-MAX_ZSTD_WINDOW = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +168,5 @@ def _read_line(lines: BinaryIO, file: InputFile) -> bytes:
     """Return the next line, or its first MAX_LINE_BYTES + 1 bytes."""
     try:
         return lines.readline(MAX_LINE_BYTES + 1)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError) as error:
+    except StreamBroken as error:
         raise InputError(f"'{file.location}' cannot be decompressed: {error}", "download or create it again") from None
-
-
-def decompressed(opened: BinaryIO, name: str) -> BinaryIO:
-    """Return a reader of the file's decompressed bytes; the name's suffix decides: .gz, .xz, .zst or none."""
-    if name.endswith(".gz"):
-        return cast(BinaryIO, gzip.open(opened))
-    if name.endswith(".xz"):
-        return cast(BinaryIO, lzma.open(opened))
-    if name.endswith(".zst"):
-        reader = zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW).stream_reader(opened)
-        return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, reader)))
-    return opened

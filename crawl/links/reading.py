@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
+from webtext.base.decompress import MAGIC_BYTES, codec_of, decompress
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.recipe import Recipe, sha256_json
@@ -26,7 +27,6 @@ from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
 from webtext.crawl.streams.decoders import Ring, decompressed_ahead
-from webtext.crawl.streams.decompress import MAGIC_BYTES, codec_of, decompress
 from webtext.crawl.streams.lines import Share, batches_of, read_batches
 
 if TYPE_CHECKING:

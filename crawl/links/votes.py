@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from webtext.base.decompress import BZIP2, XZ, ZSTANDARD
 from webtext.base.errors import InputError, RunFailed
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Run
@@ -34,7 +35,6 @@ from webtext.crawl.links.reading import (
 )
 from webtext.crawl.links.submission import SiftingSource
 from webtext.crawl.streams.decoders import started_decoder
-from webtext.crawl.streams.decompress import BZIP2, XZ, ZSTANDARD
 
 T = TypeVar("T")
 

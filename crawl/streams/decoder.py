@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from webtext.crawl.streams.decompress import StreamBroken, pieces_of
+from webtext.base.decompress import StreamBroken, pieces_of
 from webtext.crawl.streams.ring import FIRST_SIGNAL, RingWriter
 
 START = "from webtext.crawl.streams.decoder import main; main()"

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from webtext.base.decompress import StreamBroken
 from webtext.crawl.streams.decoder import BROKEN, START
-from webtext.crawl.streams.decompress import StreamBroken
 from webtext.crawl.streams.ring import RingReader, shared_memory
 
 

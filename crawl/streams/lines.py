@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
+from webtext.base.decompress import CHUNK_BYTES, StreamBroken, decompress
 
 MAX_LINE_BYTES = 16 << 20
 STRETCH_BYTES = 8 << 20

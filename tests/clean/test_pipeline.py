@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from dedup_sets import document, write_set
 from set_contents import contents, rows
 from warc_files import article, page, site, write_pages
@@ -224,11 +225,14 @@ def test_a_corpus_that_another_stage_wrote_is_not_replaced(built: CleanResult, t
 def test_files_without_texts_are_rejected_with_their_names(tmp_path: Path, run: Run) -> None:
     pq.write_table(pa.table({"words": ["x"]}), tmp_path / "a.parquet")
     (tmp_path / "b.parquet").write_bytes(b"not Parquet")
-    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(b'{"text": "cut short"}\n' * 1000)[:-20])
+    lines = b"".join(b'{"text": "cut %d short"}\n' % number for number in range(100_000))
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
+    (tmp_path / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-20])
     for name, message in (
         ("a.parquet", "no column 'text'"),
         ("b.parquet", "is not a Parquet file"),
         ("c.jsonl.gz", "c.jsonl.gz' cannot be decompressed"),
+        ("d.jsonl.zst", "d.jsonl.zst' cannot be decompressed"),
     ):
         with pytest.raises(InputError, match=message):
             dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from webtext.base.decompress import CHUNK_BYTES, StreamBroken, decompress
 from webtext.crawl.streams.decoders import decompressed_ahead
-from webtext.crawl.streams.decompress import CHUNK_BYTES, StreamBroken, decompress
 
 Compress = Callable[[bytes], bytes]
 

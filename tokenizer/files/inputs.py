@@ -13,19 +13,20 @@ failed record.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from webtext.base.decompress import SUFFIXES, StreamBroken, decompressed
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.parts.counts import Counts
 from webtext.base.storage import Folder
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.compressed import SUFFIXES, damaged, opened
 from webtext.tokenizer.text import utf8
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def count_input(
         parent, name = split_path(source.url)
         into.add_file(parent.local_path(name), weight)
     elif source.kind == "text":
-        with opened(source.url) as file:
+        with _opened(source.url) as file:
             source.bytes = into.add_stream(file, weight, on_bytes)
         if source.bytes:
             source.counts.keep()
@@ -108,7 +109,7 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
     if source.kind != "text":
         yield from _kept(source, text_field, lambda n_bytes: None)
         return
-    with opened(source.url) as file:
+    with _opened(source.url) as file:
         rest = bytearray()
         while block := file.read(_BLOCK_BYTES):
             rest += block
@@ -120,6 +121,21 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
                 del rest[:end]
         if rest:
             yield bytes(rest)
+
+
+@contextlib.contextmanager
+def _opened(url: str) -> Iterator[BinaryIO]:
+    """Open a file and decompress it while reading. Raises InputError if it is damaged or cut short."""
+    parent, name = split_path(url)
+    with parent.open(name) as file:
+        try:
+            yield decompressed(file, name)
+        except StreamBroken as error:
+            raise _damaged(url, error) from None
+
+
+def _damaged(url: str, error: Exception) -> InputError:
+    return InputError(f"'{url}' is damaged: {' '.join(str(error).split())[:200]}", "fetch or write it again")
 
 
 def _kind(name: str) -> str:
@@ -189,12 +205,12 @@ def _rows(source: Input, text_field: str) -> Iterator[bytes]:
                     source.counts.fail(NO_TEXT, texts.null_count)
                 yield from texts.drop_null().to_pylist()
         except (pa.ArrowException, OSError) as error:
-            raise damaged(source.url, error) from None
+            raise _damaged(source.url, error) from None
 
 
 def _lines(source: Input, text_field: str) -> Iterator[bytes]:
     """Yield the texts of JSON lines; a line without a text is a failed record."""
-    with opened(source.url) as file:
+    with _opened(source.url) as file:
         while line := file.readline(MAX_LINE_BYTES):
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 source.counts.fail(LINE_TOO_LONG)

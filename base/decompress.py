@@ -1,21 +1,24 @@
-"""Decompress xz, bzip2, Zstandard and gzip files; the format is detected from the first bytes, never from the name.
+"""Decompress xz, bzip2, Zstandard and gzip files, whose frames may be concatenated.
 
-Everything streams: at most 64 KiB of compressed input are in memory, and the bytes that they inflate to (128 MB at
-worst, for a Zstandard bomb). Zstandard windows of up to 2^31 bytes are accepted, since Reddit's dumps use them.
+`decompress` detects the format from the first bytes, `decompressed` from the name's suffix. Everything streams: at most
+64 KiB of compressed input are in memory, and the bytes that they inflate to (128 MB at worst, for a Zstandard bomb).
+Zstandard windows of up to 2^31 bytes are accepted, since Reddit's dumps use them.
 """
 
 from __future__ import annotations
 
 import bz2
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
-import zstandard
+from webtext.base.errors import missing_extra
 
 MAX_ZSTD_WINDOW_BYTES = 1 << 31
 CHUNK_BYTES = 1 << 20
+BUFFER_BYTES = 128 << 10
 PIECE_BYTES = 32 << 10
 """The most that is decoded at a time, if the decoder supports a limit. The standard library's decoders begin with an
 output block of 32 KiB. Longer output is gathered and copied, in memory that is allocated and freed each time."""
@@ -31,32 +34,81 @@ class StreamBroken(Exception):
 
 
 class Codec(NamedTuple):
-    """One format: its magic bytes and its decoder."""
+    """One format: its suffix, its magic bytes and its decoder."""
 
     name: str
+    suffix: str
     magics: tuple[bytes, ...]
     decoder: Callable[[], Any]
     feed_bytes: int
     padding: bytes = b""  # allowed between two frames
 
 
-XZ = Codec("xz", (b"\xfd7zXZ\x00",), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 64 << 10, padding=b"\x00")
-BZIP2 = Codec("bzip2", (b"BZh",), bz2.BZ2Decompressor, 64 << 10)
-GZIP = Codec("gzip", (b"\x1f\x8b\x08",), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), 16 << 10, padding=b"\x00")
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ModuleNotFoundError:
+        raise missing_extra("zstandard", "build") from None
+    return zstandard
+
+
+XZ = Codec("xz", ".xz", (b"\xfd7zXZ\x00",), lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ), 64 << 10, padding=b"\x00")
+BZIP2 = Codec("bzip2", ".bz2", (b"BZh",), bz2.BZ2Decompressor, 64 << 10)
+GZIP = Codec(
+    "gzip", ".gz", (b"\x1f\x8b\x08",), lambda: zlib.decompressobj(zlib.MAX_WBITS | 16), 16 << 10, padding=b"\x00"
+)
 ZSTANDARD = Codec(
     "Zstandard",
+    ".zst",
     (b"\x28\xb5\x2f\xfd", *(bytes([first]) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))),
-    lambda: zstandard.ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES).decompressobj(),
+    lambda: _zstandard().ZstdDecompressor(max_window_size=MAX_ZSTD_WINDOW_BYTES).decompressobj(),
     # Small, since this decoder can't limit its output, and 4 bytes of input may inflate to 128 KiB; larger feeds are
     # hardly faster. `stream_reader` ends silently where a file is cut; `decompressobj` knows that a frame isn't done.
     4 << 10,
 )
+CODECS = (XZ, BZIP2, ZSTANDARD, GZIP)
+SUFFIXES = tuple(codec.suffix for codec in CODECS)
 MAGIC_BYTES = 6
 
 
 def codec_of(head: bytes) -> Codec | None:
     """Return the format of a file that begins with `head`; None for plain bytes."""
-    return next((codec for codec in (XZ, BZIP2, ZSTANDARD, GZIP) if head.startswith(codec.magics)), None)
+    return next((codec for codec in CODECS if head.startswith(codec.magics)), None)
+
+
+def decompressed(file: BinaryIO, name: str) -> BinaryIO:
+    """Return a reader of the decompressed bytes of a file with this name; the file itself if no suffix names a format.
+
+    Reading raises StreamBroken where the stream breaks.
+    """
+    codec = next((codec for codec in CODECS if name.endswith(codec.suffix)), None)
+    if codec is None:
+        return file
+    return io.BufferedReader(_Reader(_decoded(codec, file, file.read(codec.feed_bytes))), BUFFER_BYTES)
+
+
+class _Reader(io.RawIOBase):
+    """A file of pieces."""
+
+    def __init__(self, pieces: Iterator[tuple[bytes, bool]]) -> None:
+        self._pieces = pieces
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read the next bytes into `buffer`; return 0 at the end."""
+        while not self._ready:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._ready = memoryview(piece[0])
+        n_bytes = min(len(buffer), len(self._ready))
+        buffer[:n_bytes] = self._ready[:n_bytes]
+        self._ready = self._ready[n_bytes:]
+        return n_bytes
 
 
 def decompress(file: BinaryIO) -> Iterator[bytes]:
@@ -100,6 +152,9 @@ def _plain(file: BinaryIO, head: bytes) -> Iterator[tuple[bytes, bool]]:
 
 def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[tuple[bytes, bool]]:
     decoder, begun, n_read = codec.decoder(), False, 0
+    failures: tuple[type[Exception], ...] = (lzma.LZMAError, OSError, EOFError, zlib.error)
+    if codec is ZSTANDARD:
+        failures += (_zstandard().ZstdError,)
     data = head
     while data:
         n_read += len(data)
@@ -109,7 +164,7 @@ def _decoded(codec: Codec, file: BinaryIO, head: bytes) -> Iterator[tuple[bytes,
                 begun = bool(data)
             try:
                 yield from _inflate(decoder, data)
-            except (lzma.LZMAError, OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+            except failures as error:
                 raise StreamBroken("damaged_stream", f"{codec.name}, near byte {n_read:,}: {error}") from None
             data = b""
             if decoder.eof:
