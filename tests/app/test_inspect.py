@@ -159,6 +159,7 @@ def test_drops_are_shown_with_value_and_threshold(written_build: Path, capsys: p
     assert len(json.loads(capsys.readouterr().out)["dropped"]) == 1
 
 
+@pytest.mark.slow
 def test_without_links_a_url_is_a_documents_a_pages_or_a_failed_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

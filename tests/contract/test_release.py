@@ -28,6 +28,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line)[1:] for line in re.findall(r"^    (webtext .*)$", section, re.M)]
 
 
+@pytest.mark.slow
 def test_the_readmes_commands_release_a_build_and_build_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

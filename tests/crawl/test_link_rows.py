@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.parts.identifiers import link_id
@@ -27,6 +27,7 @@ posts = st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(links=st.lists(st.lists(posts, min_size=1, max_size=5), max_size=5), ratio=st.floats(0, 1))
 def test_rows_built_by_column_equal_rows_built_one_by_one(links: list[list[Submission]], ratio: float) -> None:
     columns, rows = LinkColumns(ratio), []

@@ -175,6 +175,7 @@ def test_the_hosts_answer_as_the_web_does(tmp_path: Path) -> None:
     assert {row[2] for row in rows} == {"3"}  # log2(1 + 7), and no page links to another
 
 
+@pytest.mark.slow
 def test_an_environment_that_pip_cannot_fill_is_an_error_and_not_taken_for_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

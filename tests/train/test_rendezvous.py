@@ -78,7 +78,7 @@ def test_gloo_keeps_its_choice_without_another_host() -> None:
     assert interface_towards("no.such.host.invalid") is None
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.dist)])
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.dist)])
 def test_a_run_whose_ranks_are_killed_equals_an_undisturbed_one(
     kills: int, tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from webtext.train.settings import TrainSettings
 def learning_rate(settings: TrainSettings, step: int) -> float:
     """Return the rate of update `step`, counted from 0. The last one has `min_learning_rate_ratio` of the full rate.
 
-    >>> settings = TrainSettings(learning_rate=1.0, warmup_steps=4, steps=105, min_learning_rate_ratio=0.1)
+    >>> settings = TrainSettings.of(learning_rate=1.0, warmup_steps=4, steps=105, min_learning_rate_ratio=0.1)
     >>> [round(learning_rate(settings, step), 3) for step in (0, 1, 3, 4, 54, 104)]
     [0.25, 0.5, 1.0, 1.0, 0.55, 0.1]
     """
@@ -36,7 +36,7 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
 def batch_size(settings: TrainSettings, step: int) -> int:
     """Return the number of sequences of update `step`, counted from 0, over all processes together.
 
-    >>> settings = TrainSettings(batch_size=512, batch_ramp_start=64, batch_ramp_steps=3000)
+    >>> settings = TrainSettings.of(batch_size=512, batch_ramp_start=64, batch_ramp_steps=3000)
     >>> [batch_size(settings, step) for step in (0, 999, 1000, 2000, 3000, 19_999)]
     [64, 64, 128, 256, 512, 512]
     """
