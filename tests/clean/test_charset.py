@@ -35,6 +35,27 @@ def test_the_byte_order_mark_goes_before_the_header_and_the_header_before_the_me
     assert decode(page.encode("koi8-r"), "text/html") == page
 
 
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ("Rano w porcie było cicho, odpłynęła tylko jedna łódź.", "windows-1250 iso-8859-2"),
+        (RUSSIAN, "windows-1251 koi8-r iso-8859-5 ibm866 x-mac-cyrillic"),
+        ("Το πρωί το λιμάνι ήταν ήσυχο.", "windows-1253 iso-8859-7"),
+        ("בבוקר היה הנמל שקט ורק סירה אחת יצאה.", "windows-1255 iso-8859-8"),
+        ("كان الميناء هادئا في الصباح وغادر قارب واحد.", "windows-1256 iso-8859-6"),
+        ("ตอนเช้าท่าเรือเงียบ มีเรือออกไปเพียงลำเดียว", "windows-874 tis-620"),
+        ("朝の港は静かで、船が一隻だけ出ていった。", "shift_jis euc-jp iso-2022-jp"),
+        ("아침 항구는 조용했고 배 한 척만 떠났다.", "euc-kr"),
+        ("清晨，港口只有一条船。", "gb2312 gb18030"),
+        ("清晨，港口只有一條船。", "big5"),
+    ],
+)
+def test_pages_are_decoded_by_what_they_declare(text: str, labels: str) -> None:
+    for label in labels.split():
+        for page in (f'<meta charset="{label}"><p>{text}', f'<?xml version="1.0" encoding="{label}"?><p>{text}</p>'):
+            assert decode(page.encode(str(codec_of(label)))) == page
+
+
 def test_the_charset_of_a_page_without_a_declaration_is_detected() -> None:
     assert decode(RUSSIAN.encode("windows-1251")) == RUSSIAN
 

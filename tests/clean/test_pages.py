@@ -187,6 +187,14 @@ def test_the_cache_of_bodies_is_bounded_and_does_not_change_results(monkeypatch:
     assert once(b"first one", "y") == Body("y first on")
 
 
+def test_a_warc_file_that_is_cut_short_is_read_up_to_there(tmp_path: Path, run: Run) -> None:
+    write_warc(tmp_path / "a.warc.gz", [(f"http://{i}.example/", page(article(i, 30**i))) for i in (1, 2, 3)])
+    (tmp_path / "cut.warc.gz").write_bytes((tmp_path / "a.warc.gz").read_bytes()[:-2000])
+    documents = extract_documents([str(tmp_path / "cut.warc.gz")], str(tmp_path / "out"), SETTINGS, run)
+    assert {row["text"] for row in rows(documents)} == {article(1), article(2, 900)}
+    assert documents.counts.failed == {"record_cut_short": 1}
+
+
 def test_real_warc_files_of_other_tools_are_read_to_the_end(shared_data: Path, tmp_path: Path, run: Run) -> None:
     names = [
         "warcio_example.warc.gz",

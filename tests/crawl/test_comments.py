@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import Any
 
 import pytest
 from dump_files import submission
@@ -118,8 +118,14 @@ def test_many_lines_are_read_at_once_and_bad_ones_are_left() -> None:
 VALUES = {"string": "12", "int": 12, "float": 12.5, "bool": True, "null": None, "object": {}, "array": []}
 
 
-def test_every_type_in_the_schema_of_december_2017_is_read(shared_data: Path) -> None:
-    schema = json.loads((shared_data / "crawl/reddit/arctic_schema_RC_2017-12.json").read_text())[0]["schema"]
+@pytest.mark.parametrize("of", ["own", "2017-12"])
+def test_every_type_in_a_schema_is_read(of: str, request: pytest.FixtureRequest) -> None:
+    schema: dict[str, Any] = {name: [{"type": "string"}] for name in ("id", "body", "subreddit")}
+    schema |= dict.fromkeys(("score", "created_utc", "retrieved_on"), [{"type": t} for t in ("int", "string", "null")])
+    schema["edited"] = schema["of_tomorrow"] = [{"type": each} for each in VALUES]
+    if of != "own":
+        path = request.getfixturevalue("shared_data") / f"crawl/reddit/arctic_schema_RC_{of}.json"
+        schema = json.loads(path.read_text())[0]["schema"]
     usual = {name: VALUES[types[0]["type"]] for name, types in schema.items()} | {"body": "http://a.com/"}
     assert {"id", "body", "score", "created_utc", "retrieved_on", "subreddit"} <= set(schema)
     for name, types in schema.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,18 +64,26 @@ def test_stories_without_a_url_or_with_one_of_hacker_news_are_self_posts(collect
     assert (counts.kept, counts.dropped) == (1, {"self_post": 3})
 
 
-def test_the_documented_items_give_their_one_link(collect: Any, apis: LocalApis, shared_data: Path) -> None:
-    """One of Hacker News' own examples is a story with a URL; the others are comments, a question, a job and a poll."""
-    files = sorted((shared_data / "crawl" / "hn").glob("item_*.json"))
-    items = [item for file in files if "type" in (item := json.loads(file.read_text()))]
+@pytest.mark.parametrize("of", ["own", "documented"])
+def test_items_of_each_type_give_their_one_link(
+    collect: Any, apis: LocalApis, of: str, request: pytest.FixtureRequest
+) -> None:
+    """The first is a story with a URL; the others are a comment, a question, a job and a poll."""
+    kinds = ("story", "comment", "story", "job", "poll", "pollopt")
+    items = [{"id": i, "type": kind, "time": START + i, "score": i, "text": "a"} for i, kind in enumerate(kinds, 8)]
+    items[0]["url"] = items[3]["url"] = "https://site8.example.org/"
+    if of == "documented":
+        files = sorted((request.getfixturevalue("shared_data") / "crawl" / "hn").glob("item_*.json"))
+        items = [item for file in files if "type" in (item := json.loads(file.read_text()))]
     assert len(items) == 6
     apis.items = {1 + place: item for place, item in enumerate(items)} | {7: None}
     links = collect("hackernews:1..", api=apis.settings())
     assert [asked.path for asked in apis.requests][0] == "/v0/maxitem.json"
     assert sorted(apis.paths()[1:]) == [f"/v0/item/{number}.json" for number in range(1, 8)]
     (row,) = by_url(links).values()
-    assert row["url"] == "http://www.getdropbox.com/u/2/screencast.html"
-    assert (row["karma"], row["first_created"], row["posts"][0]["post_id"]) == (111, 1175714200, "8863")
+    story = items[0]
+    assert (row["url"], row["posts"][0]["post_id"]) == (story["url"], str(story["id"]))
+    assert (row["karma"], row["first_created"]) == (story["score"], story["time"])
     assert links.counts.dropped == {"self_post": 1, "no_link": 5}
     assert links.counts.failed == {}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,9 +37,12 @@ def posts_in(answer: Any) -> Iterator[dict[str, Any]]:
         yield from posts_in(child)
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_every_recorded_post_is_read(name: str, shared_data: Path) -> None:
-    posts = list(posts_in(recorded(shared_data, name)))
+OWN = [post(1), post(2, is_self=True), post(3, author="[deleted]"), post(4, removed_by_category="moderator")]
+
+
+@pytest.mark.parametrize("name", ["own", *RECORDINGS])
+def test_every_recorded_post_is_read(name: str, request: pytest.FixtureRequest) -> None:
+    posts = OWN if name == "own" else list(posts_in(recorded(request.getfixturevalue("shared_data"), name)))
     assert posts
     for data in posts:
         votes = Harvested().parse(line(data))

@@ -200,6 +200,12 @@ def test_real_archives_are_replayed(
         assert {url: r.body(10**7) for url, r in kept.items()} == {url: r.body(10**7) for url, r in found.items()}
 
 
+def test_records_that_share_a_gzip_member_are_an_error_that_says_how_to_convert_them(replay: Any, web: Any) -> None:
+    one, other = web.url("/one"), web.url("/other")
+    with pytest.raises(InputError, match="warcio recompress"):
+        replay([one], gzip.compress(b"".join(gzip.decompress(record(url, page())) for url in (one, other))))
+
+
 def test_errors_name_files_that_cannot_be_replayed(replay: Any, shared_data: Path, web: Any) -> None:
     for inputs, message in {
         "nothing.warc.gz": "no WARC file is called",
