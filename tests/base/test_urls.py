@@ -38,7 +38,6 @@ OWN_VECTORS: list[dict[str, Any]] = [
     {"input": "HTTP://EXAMPLE.org:80/a/./b/../c", "href": "http://example.org/a/c", "port": ""},
     {"input": " ht\ntps:\\\\a.example\\b\t ", "href": "https://a.example/b", "pathname": "/b"},
     {"input": "../x?q#f", "base": "http://a.example/b/c/d", "href": "http://a.example/b/x?q#f", "hash": "#f"},
-    {"input": "//b.example", "base": "https://a.example/x", "href": "https://b.example/", "protocol": "https:"},
     {"input": "https://me:word@a.example:8443/?q", "host": "a.example:8443", "username": "me", "password": "word"},
     {"input": "http://Straße.example/ä?ö", "href": "http://xn--strae-oqa.example/%C3%A4?%C3%B6"},
     {"input": "http://0x7F.0.1:0080/", "href": "http://127.0.0.1/", "hostname": "127.0.0.1"},

@@ -395,15 +395,6 @@ def bodies_by_warcio(path: Path) -> list[tuple[str, bytes]]:
         ]
 
 
-@pytest.mark.parametrize("packing", ["plain", "gzip per record"])
-def test_a_file_of_ours_is_read_as_warcio_reads_it(packing: str, tmp_path: Path) -> None:
-    chunked = response(3, b"6\r\n<html>\r\n0\r\n\r\n", "Transfer-Encoding: chunked\r\n")
-    zipped = response(4, gzip.compress(b"<p>zipped"), "Content-Encoding: gzip\r\n")
-    found = read(tmp_path, PACKINGS[packing]([*THREE, chunked, zipped]))
-    assert len(found) == 5
-    assert [(one.url, one.body(MIB)) for one in found] == bodies_by_warcio(tmp_path / "a.warc.gz")
-
-
 def test_every_sample_file_has_a_verdict(shared_data: Path) -> None:
     assert Folder(shared_data / "crawl" / "warc").names() == sorted(VERDICTS)
 
