@@ -91,12 +91,7 @@ def test_all_248_months_give_their_links_without_losing_a_line(collect: Any, tmp
 
 
 OWN = {"id": "string", "domain": "string null", "url": "string null", "score": "int null", "created_utc": "int string"}
-OWN |= {
-    "retrieved_on": "int null",
-    "subreddit": "string null",
-    "edited": "bool int float",
-    "media": "null object array",
-}
+OWN |= {"retrieved_on": "int null", "subreddit": "null string", "edited": "bool int float", "media": "null object"}
 
 
 @pytest.mark.parametrize("month", ["own", *CARRIED])
