@@ -18,10 +18,11 @@ from webtext.tokenizer.formats import piece_files
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
 from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, train_vocabulary
-from webtext.tokenizer.vocabulary import EOT, Vocabulary
+from webtext.tokenizer.vocabulary import EOT, Vocabulary, byte_characters
 
 if TYPE_CHECKING:  # numpy takes longer to import than everything else here, so it is loaded with the first array
     import numpy as np
+    import tiktoken
     from numpy.typing import NDArray
 
     from webtext.tokenizer.arguments import Ids
@@ -336,9 +337,44 @@ class Tokenizer:
         except (LookupError, TypeError):
             raise unknown_handler(errors) from None
 
+    def decode_batch(self, batch: Iterable[Ids], errors: str = "replace") -> list[str]:
+        """Return the text of each sequence of ids."""
+        return [self.decode(ids, errors) for ids in batch]
+
     def decode_stream(self, errors: str = "replace") -> DecodeStream:
         """Return a decoder for ids that arrive one by one."""
         return DecodeStream(self.decode_bytes, errors)
+
+    # Single tokens, as names or bytes
+
+    def vocab(self) -> dict[str, int]:
+        """Return all tokens and their ids, special ones last, in the names of vocab.json: a character for each byte."""
+        return dict(self._ids)
+
+    def token_to_id(self, token: str | bytes) -> int | None:
+        """Return the id of a token, by its bytes or by its name as in `vocab`; None if there is no such token."""
+        if isinstance(token, bytes):
+            characters = byte_characters()[1]
+            token = "".join(characters[byte] for byte in token)
+        return self._ids.get(token)
+
+    def id_to_token(self, id_: int) -> str | None:
+        """Return the name of an id as in `vocab`; None if no token has it."""
+        return self._names.get(id_)
+
+    # Other libraries
+
+    def to_huggingface(self) -> Any:
+        """Return a transformers.PreTrainedTokenizerFast, which recognises special tokens in every text."""
+        from webtext.tokenizer.formats.libraries import huggingface_tokenizer
+
+        return huggingface_tokenizer(self._vocabulary)
+
+    def to_tiktoken(self) -> tiktoken.Encoding:
+        """Return this tokenizer as an encoding of tiktoken. Raises InputError if its rules would give other ids."""
+        from webtext.tokenizer.formats.libraries import tiktoken_encoding
+
+        return tiktoken_encoding(self._vocabulary)
 
     # Properties and display
 
@@ -379,6 +415,13 @@ class Tokenizer:
 
         return tuple(remarks(self._vocabulary))
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same tokens, pattern and special tokens, so that they return the same ids."""
+        return self.hash == other.hash if isinstance(other, Tokenizer) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.hash)
+
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary, str]]:
         return type(self), (self._vocabulary, self._piece_file)
 
@@ -399,6 +442,16 @@ class Tokenizer:
         from webtext.tokenizer.show.view import card
 
         return card(facts(self._vocabulary, self.hash))
+
+    @functools.cached_property
+    def _ids(self) -> dict[str, int]:
+        from webtext.tokenizer.formats.gpt2 import written_ids
+
+        return written_ids(self._vocabulary)
+
+    @functools.cached_property
+    def _names(self) -> dict[int, str]:
+        return {id_: name for name, id_ in self._ids.items()}
 
     @functools.cached_property
     def _n_bytes(self) -> NDArray[np.int64]:

@@ -164,14 +164,23 @@ def make_vocabulary(
 
 def written(vocabulary: Vocabulary) -> tuple[dict[str, int], list[Pair]]:
     """Return tokens (special ones last) and merges as they are written in a file."""
-    characters = byte_characters()[1]
-    names = ["".join(characters[byte] for byte in token) for token in vocabulary.tokens]
-    ids = {name: id_ for id_, name in enumerate(names) if name}
+    names = _names(vocabulary)
+    merges = vocabulary.merges if vocabulary.merges is not None else vocabulary.merges_by_rank()
+    return written_ids(vocabulary), [(names[left], names[right]) for left, right in merges]
+
+
+def written_ids(vocabulary: Vocabulary) -> dict[str, int]:
+    """Return the ids of tokens (special ones last) by their names in a file. InputError if two have one name."""
+    ids = {name: id_ for id_, name in enumerate(_names(vocabulary)) if name}
     for name, id_ in vocabulary.special_tokens.items():
         if ids.setdefault(name, id_) != id_:
             raise InputError(f"the special token {name!r} is also a token of text", "give it another name")
-    merges = vocabulary.merges if vocabulary.merges is not None else vocabulary.merges_by_rank()
-    return ids, [(names[left], names[right]) for left, right in merges]
+    return ids
+
+
+def _names(vocabulary: Vocabulary) -> list[str]:
+    characters = byte_characters()[1]
+    return ["".join(characters[byte] for byte in token) for token in vocabulary.tokens]
 
 
 def _bytes(token: str, place: str) -> bytes:

@@ -72,21 +72,25 @@ def parse(
 
 def dump(vocabulary: Vocabulary, place: str) -> bytes:
     """Return the file's bytes. Raises InputError if merging by rank or the default Unicode version would change ids."""
+    check(vocabulary, f"'{place}': a rank file")
+    return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
+
+
+def check(vocabulary: Vocabulary, what: str) -> None:
+    """Raise InputError if `what`, which merges by rank and knows no Unicode versions, would give other ids."""
     if not vocabulary.has_default_version:
         raise InputError(
-            f"'{place}': a rank file can't name the Unicode version, which is {vocabulary.unicode_version}",
-            "save as tokenizer.json",
+            f"{what} can't name the Unicode version, which is {vocabulary.unicode_version}", "save as tokenizer.json"
         )
     if vocabulary.merges is not None:
         if list(vocabulary.merges) != vocabulary.merges_by_rank():
-            raise InputError(f"'{place}': a rank file can't represent these merges", "save as tokenizer.json")
+            raise InputError(f"{what} can't represent these merges", "save as tokenizer.json")
         alone = larger_first(vocabulary) or ([] if vocabulary.whole_pieces else unmerged(vocabulary))
         if alone:
             token = vocabulary.tokens[alone[0]]
             raise InputError(
-                f"'{place}': merging by rank would produce {token!r}, which no merge produces", "save as tokenizer.json"
+                f"{what}: merging by rank would produce {token!r}, which no merge produces", "save as tokenizer.json"
             )
-    return b"".join(b"%b %d\n" % (base64.b64encode(token), id_) for id_, token in enumerate(vocabulary.tokens) if token)
 
 
 def _special_tokens(
