@@ -30,11 +30,11 @@ HOST = "host"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeSettings:
-    """[train.shape]: A shape other than the named size's."""
+    """[train.shape]: The model's shape, where it differs from its named size."""
 
-    n_layer: int | None = setting(None, "layers, instead of the named size's")
-    n_head: int | None = setting(None, "attention heads, instead of the named size's")
-    n_embd: int | None = setting(None, "width, instead of the named size's")
+    n_layer: int | None = setting(None, "layers  [default: the model size's]")
+    n_head: int | None = setting(None, "attention heads  [default: the model size's]")
+    n_embd: int | None = setting(None, "width  [default: the model size's]")
     dropout: float = setting(0.0, "dropout ratio")
 
     def __post_init__(self) -> None:
