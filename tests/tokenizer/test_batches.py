@@ -30,11 +30,11 @@ def test_flat_batch_and_single_encoding_agree(small: Tokenizer) -> None:
     assert small.encode_batch(many, threads=2) == single
 
 
-def test_a_large_batch_keeps_its_order_over_threads(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
+def test_a_large_batch_keeps_its_order_over_threads(trained: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
     lines = corpus_slice("en").splitlines(keepends=True) * 2
-    one, two = gpt2.encode_flat(lines, threads=1), gpt2.encode_flat(lines, threads=4)
+    one, two = trained.encode_flat(lines, threads=1), trained.encode_flat(lines, threads=4)
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    assert gpt2.decode(one[0]) == "".join(lines)
+    assert trained.decode(one[0]) == "".join(lines)
 
 
 def test_counts_are_lengths(small: Tokenizer) -> None:
@@ -138,23 +138,24 @@ def test_threads_are_one_or_more(small: Tokenizer, threads: Any) -> None:
 # Padding and truncation
 
 
-def test_a_batch_is_padded_to_its_longest_text(gpt2: Tokenizer) -> None:
-    """'Hello' is one token, 'Hello big world' three; GPT-2 pads with <|endoftext|>, 50256."""
-    ids, mask = gpt2.encode_padded(["Hello", "Hello big world"])
+def test_a_batch_is_padded_to_its_longest_text(trained: Tokenizer) -> None:
+    """'Hello' is one token, 'Hello big world' three; <|endoftext|> pads."""
+    hello, big, world, eot = *trained.encode("Hello big world"), trained.eot_id
+    ids, mask = trained.encode_padded(["Hello", "Hello big world"])
     assert (ids.dtype, mask.dtype) == (np.uint16, np.uint8)
-    assert ids.tolist() == [[15496, 50256, 50256], [15496, 1263, 995]]
+    assert ids.tolist() == [[hello, eot, eot], [hello, big, world]]
     assert mask.tolist() == [[1, 0, 0], [1, 1, 1]]
-    ids, mask = gpt2.encode_padded(["Hello", "Hello big world"], max_length=2, side="left", truncation_side="left")
-    assert (ids.tolist(), mask.tolist()) == ([[50256, 15496], [1263, 995]], [[0, 1], [1, 1]])
-    ids, mask = gpt2.encode_padded(["Hello", "Hello big world"], max_length=3, add_eot=True)
-    assert (ids.tolist(), mask.tolist()) == ([[15496, 50256, 50256], [15496, 1263, 50256]], [[1, 1, 0], [1, 1, 1]])
-    assert [array.shape for array in gpt2.encode_padded([])] == [(0, 0), (0, 0)]
-    assert [array.shape for array in gpt2.encode_padded(["", ""])] == [(2, 0), (2, 0)]
+    ids, mask = trained.encode_padded(["Hello", "Hello big world"], max_length=2, side="left", truncation_side="left")
+    assert (ids.tolist(), mask.tolist()) == ([[eot, hello], [big, world]], [[0, 1], [1, 1]])
+    ids, mask = trained.encode_padded(["Hello", "Hello big world"], max_length=3, add_eot=True)
+    assert (ids.tolist(), mask.tolist()) == ([[hello, eot, eot], [hello, big, eot]], [[1, 1, 0], [1, 1, 1]])
+    assert [array.shape for array in trained.encode_padded([])] == [(0, 0), (0, 0)]
+    assert [array.shape for array in trained.encode_padded(["", ""])] == [(2, 0), (2, 0)]
 
 
 @pytest.fixture(scope="module")
-def hf(hf_gpt2: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    found = tokenizers.Tokenizer.from_str(hf_gpt2.to_str())
+def hf(hf_trained: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    found = tokenizers.Tokenizer.from_str(hf_trained.to_str())
     found.add_special_tokens([EOT])
     return found
 
@@ -165,7 +166,7 @@ _sides = st.sampled_from(["right", "left"])
 
 @given(_texts, st.none() | st.integers(1, 12), st.booleans(), st.sampled_from([1, 8]), _sides, _sides, st.booleans())
 def test_padding_and_truncation_equal_those_of_hf_tokenizers(
-    gpt2: Tokenizer,
+    trained: Tokenizer,
     hf: tokenizers.Tokenizer,
     texts: Sequence[str],
     max_length: int | None,
@@ -178,13 +179,13 @@ def test_padding_and_truncation_equal_those_of_hf_tokenizers(
     fixed = None if to_longest else max_length
     hf.no_truncation()
     hf.post_processor = processors.TemplateProcessing(
-        single=f"$A {EOT}" if add_eot else "$A", special_tokens=[(EOT, 50256)]
+        single=f"$A {EOT}" if add_eot else "$A", special_tokens=[(EOT, trained.eot_id)]
     )
     if max_length is not None:
         hf.enable_truncation(max_length, direction=truncation_side)
-    hf.enable_padding(direction=side, pad_id=50256, pad_token=EOT, length=fixed, pad_to_multiple_of=multiple)
+    hf.enable_padding(direction=side, pad_id=trained.eot_id, pad_token=EOT, length=fixed, pad_to_multiple_of=multiple)
     expected = hf.encode_batch(texts)
-    ids, mask = gpt2.encode_padded(
+    ids, mask = trained.encode_padded(
         texts,
         max_length=max_length,
         padding="longest" if fixed is None else "max_length",
@@ -220,6 +221,6 @@ def test_any_special_token_may_pad() -> None:
         ({"pad_token": "<pad>"}, "there is no special token '<pad>'"),
     ],
 )
-def test_bad_padding_options_are_errors(gpt2: Tokenizer, options: dict[str, Any], message: str) -> None:
+def test_bad_padding_options_are_errors(trained: Tokenizer, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        gpt2.encode_padded(["a"], **options)
+        trained.encode_padded(["a"], **options)

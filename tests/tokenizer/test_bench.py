@@ -100,11 +100,11 @@ def test_the_table_is_aligned_and_the_json_holds_every_run(bench: dict[str, Any]
     assert sum(len(job["runs"]) for job in stored["jobs"]) == len(runs)
 
 
-def test_names_of_rows_are_unique_and_every_call_they_need_exists(bench: dict[str, Any], shared_data: Path) -> None:
+def test_names_of_rows_are_unique_and_every_call_they_need_exists(bench: dict[str, Any], data: Path) -> None:
     rows, peers = bench["tokenizer_rows"].rows(), bench["tokenizer_peers"]
     assert len({row.name for row in rows}) == len(rows)
     for engine in ("webtext", "tiktoken", "tokenizers"):
-        calls = peers.ENCODERS[engine](shared_data / "gpt2", "gpt2", 1)
+        calls = peers.ENCODERS[engine](data / "gpt2", "gpt2", 1)
         jobs = [job for row in rows for job in (row.ours, *row.peers) if job.engine == engine]
         assert {job.task for job in jobs} - {"train", "ugly"} <= calls.keys()
 

@@ -22,7 +22,7 @@ from webtext.tokenizer import Tokenizer, Vocabulary
 from webtext.tokenizer.patterns.named import cut
 from webtext.tokenizer.text import bytes_of_piece, readable
 
-from .conftest import CORPORA, native_pieces
+from .conftest import CORPORA, native_pieces, published, real_is_slow
 from .fuzz import random_bytes, random_texts, texts_at_batch_edges
 from .peers import (
     GPT2_RULE,
@@ -48,10 +48,12 @@ gpt2_rule_first = pytest.mark.parametrize("rule", [GPT2_RULE, *LATER], ids=NAMES
 
 
 @pytest.fixture(scope="module")
-def vocabulary(request: pytest.FixtureRequest, gpt2: Tokenizer) -> Vocabulary:
-    """GPT-2's vocabulary, or all bytes and pairs of bytes."""
-    if request.param == "gpt2":
-        return gpt2._vocabulary
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    """GPT-2's vocabulary, our own, or all bytes and pairs of bytes."""
+    folders = {"gpt2": "shared_data", "own": "own_data"}
+    if request.param in folders:
+        found: Vocabulary = Tokenizer.load(request.getfixturevalue(folders[request.param]) / "gpt2")._vocabulary
+        return found
     return pairs_vocabulary(reverse=request.param == "pairs_reversed")
 
 
@@ -123,7 +125,7 @@ def test_many_random_texts_equal_tiktoken_with_every_rule(rule: Rule) -> None:
 
 
 @every_rule
-@pytest.mark.parametrize("vocabulary", [pytest.param("gpt2", marks=pytest.mark.slow), "pairs"], indirect=True)
+@pytest.mark.parametrize("vocabulary", [pytest.param("gpt2", marks=pytest.mark.slow), "own", "pairs"], indirect=True)
 def test_random_texts_equal_hf_tokenizers(vocabulary: Vocabulary, rule: Rule) -> None:
     assert_ids_equal_hf(ours(vocabulary, rule), hf_of(vocabulary, rule), random_texts(600, seed=100))
 
@@ -136,9 +138,9 @@ def test_runs_that_end_at_the_edge_of_a_batch_equal_tiktoken(vocabulary: Vocabul
 
 
 @every_rule
-def test_invalid_utf8_is_cut_as_the_regular_expression_says(gpt2: Tokenizer, rule: Rule) -> None:
+def test_invalid_utf8_is_cut_as_the_regular_expression_says(trained: Tokenizer, rule: Rule) -> None:
     """An invalid byte is one character, neither letter nor number nor blank; the ids equal the ids of the pieces."""
-    native = ours(gpt2._vocabulary, rule)._native
+    native = ours(trained._vocabulary, rule)._native
     for data in random_bytes(800 if rule is GPT2_RULE else 300, seed=1):
         pieces = [bytes_of_piece(piece) for piece in cut(rule.name, readable(data))]
         assert native_pieces(data, rule.name) == pieces
@@ -148,19 +150,19 @@ def test_invalid_utf8_is_cut_as_the_regular_expression_says(gpt2: Tokenizer, rul
 # Real text
 
 
-@pytest.mark.slow
+@real_is_slow
 @pytest.mark.parametrize("name", CORPORA)
-def test_whole_corpora_equal_tiktoken_with_gpt2_vocabulary(gpt2: Tokenizer, shared_data: Path, name: str) -> None:
-    texts = documents(lzma.decompress((shared_data / "corpora" / f"{name}.txt.xz").read_bytes()).decode())
-    assert_ids_equal_tiktoken(gpt2, tiktoken_of(gpt2._vocabulary, GPT2_RULE), texts)
+def test_whole_corpora_equal_tiktoken(trained: Tokenizer, data: Path, name: str) -> None:
+    texts = documents(lzma.decompress((data / "corpora" / f"{name}.txt.xz").read_bytes()).decode())
+    assert_ids_equal_tiktoken(trained, tiktoken_of(trained._vocabulary, GPT2_RULE), texts)
 
 
 @pytest.mark.parametrize("rule", [RULES[1], pytest.param(RULES[2], marks=pytest.mark.slow)], ids=["cl100k", "o200k"])
 def test_slices_of_corpora_equal_tiktoken_with_published_ranks(
-    shared_data: Path, corpus_slice: Callable[[str], str], rule: Rule
+    data: Path, corpus_slice: Callable[[str], str], rule: Rule
 ) -> None:
-    """Only the path is given: the published files and their patterns are known."""
-    tokenizer = Tokenizer.load(shared_data / "gpt2" / f"{rule.name}_base.tiktoken")
+    """Of the published files, only the path is given: their patterns are known."""
+    tokenizer = published(data, rule.name)
     peer = tiktoken_of(tokenizer._vocabulary, rule)
     assert tokenizer.pattern == rule.name
     for name in CORPORA:
@@ -175,8 +177,8 @@ def documents(text: str) -> list[str]:
 
 
 @every_rule
-def test_lone_surrogates_empty_texts_and_nul_equal_tiktoken(gpt2: Tokenizer, rule: Rule) -> None:
-    tokenizer, peer = ours(gpt2._vocabulary, rule), tiktoken_of(gpt2._vocabulary, rule)
+def test_lone_surrogates_empty_texts_and_nul_equal_tiktoken(trained: Tokenizer, rule: Rule) -> None:
+    tokenizer, peer = ours(trained._vocabulary, rule), tiktoken_of(trained._vocabulary, rule)
     for text in (
         "",
         "\0",
@@ -213,10 +215,10 @@ for text in texts:
 """
 
 
-def test_nothing_outside_a_text_is_read_with_gpt2_vocabulary(shared_data: Path) -> None:
+def test_nothing_outside_a_text_is_read(data: Path) -> None:
     """Texts next to an unreadable page: reading one byte too many kills the process."""
     done = subprocess.run(
-        [sys.executable, "-c", READ_AT_THE_END_OF_A_PAGE, str(shared_data / "gpt2")], capture_output=True, text=True
+        [sys.executable, "-c", READ_AT_THE_END_OF_A_PAGE, str(data / "gpt2")], capture_output=True, text=True
     )
     assert done.returncode == 0, (done.returncode, done.stderr)
 
@@ -231,12 +233,12 @@ print(hashlib.sha256(tokens.tobytes() + offsets.tobytes()).hexdigest())
 """
 
 
-def test_all_instruction_sets_give_equal_ids_with_gpt2_vocabulary(shared_data: Path) -> None:
+def test_all_instruction_sets_give_equal_ids(data: Path) -> None:
     """WEBTEXT_SIMD names the best allowed instruction set; a machine without it uses the next one."""
     texts = pickle.dumps([*random_texts(5000, seed=3), *random_bytes(5000, seed=4), *texts_at_batch_edges()])
     digests = {
         simd: subprocess.run(
-            [sys.executable, "-c", DIGEST_OF_IDS, str(shared_data / "gpt2")],
+            [sys.executable, "-c", DIGEST_OF_IDS, str(data / "gpt2")],
             input=texts,
             capture_output=True,
             check=True,

@@ -66,8 +66,8 @@ def test_unused_ids_and_duplicate_merges_are_reported() -> None:
     ]
 
 
-def test_a_sound_vocabulary_has_no_remarks(gpt2: Tokenizer, small: Tokenizer) -> None:
-    assert gpt2.remarks == small.remarks == ()
+def test_a_sound_vocabulary_has_no_remarks(trained: Tokenizer, small: Tokenizer) -> None:
+    assert trained.remarks == small.remarks == ()
 
 
 @pytest.mark.slow

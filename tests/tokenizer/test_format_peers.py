@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer
 
-from .conftest import CORPORA, SAMPLES, tiktoken_of
+from .conftest import CORPORA, SAMPLES, published, tiktoken_of
 
 UGLY = [
     "",
@@ -28,12 +28,7 @@ UGLY = [
     "\u00a0\u00a0y \u3000\u2003z",
     "x" * 1000 + " " * 1000 + "=" * 1000,
 ]
-PUBLISHED = ["r50k_base", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cl100k_base", "o200k_base"))]
-
-
-@pytest.fixture(scope="module", params=PUBLISHED)
-def published(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
-    return Tokenizer.load(shared_data / "gpt2" / f"{request.param}.tiktoken")
+PATTERNS_OF_OPENAI = ["gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cl100k", "o200k"))]
 
 
 def texts_of(corpus_slice: Callable[[str], str]) -> list[str]:
@@ -45,38 +40,42 @@ def texts_of(corpus_slice: Callable[[str], str]) -> list[str]:
     return found + UGLY
 
 
+@pytest.mark.parametrize("pattern", PATTERNS_OF_OPENAI)
 def test_tokenizers_reads_openais_vocabularies_as_we_write_them(
-    published: Tokenizer, tmp_path: Path, corpus_slice: Callable[[str], str]
+    data: Path, pattern: str, tmp_path: Path, corpus_slice: Callable[[str], str]
 ) -> None:
     """Including cl100k and o200k: Oniguruma would read their possessive interval as a repeated one."""
-    published.save(tmp_path / "tokenizer.json")
+    tokenizer = published(data, pattern)
+    tokenizer.save(tmp_path / "tokenizer.json")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     texts = texts_of(corpus_slice)
     assert [encoding.ids for encoding in theirs.encode_batch(texts)] == [
-        published.encode(text, allowed_special="all") for text in texts
+        tokenizer.encode(text, allowed_special="all") for text in texts
     ]
-    ids = published.encode("a <|endoftext|> b", allowed_special="all")
+    ids = tokenizer.encode("a <|endoftext|> b", allowed_special="all")
     assert theirs.decode(ids, skip_special_tokens=False) == "a <|endoftext|> b"
 
 
 @pytest.mark.slow
-def test_transformers_reads_what_we_write(gpt2: Tokenizer, tmp_path: Path, corpus_slice: Callable[[str], str]) -> None:
+def test_transformers_reads_what_we_write(
+    trained: Tokenizer, tmp_path: Path, corpus_slice: Callable[[str], str]
+) -> None:
     transformers: Any = pytest.importorskip("transformers")
-    gpt2.save(tmp_path / "tokenizer.json")
-    gpt2.save(tmp_path / "folder")
+    trained.save(tmp_path / "tokenizer.json")
+    trained.save(tmp_path / "folder")
     peers = [
         transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json")),
         transformers.GPT2Tokenizer.from_pretrained(tmp_path / "folder"),
     ]
     texts = [text for text in texts_of(corpus_slice) if text]
-    wanted = [gpt2.encode(text, allowed_special="all") for text in texts]
+    wanted = [trained.encode(text, allowed_special="all") for text in texts]
     for theirs in peers:
         assert theirs(texts)["input_ids"] == wanted
         assert theirs.decode(wanted[0], clean_up_tokenization_spaces=False) == texts[0]
 
 
 def test_tiktoken_reads_what_we_write(
-    gpt2: Tokenizer,
+    trained: Tokenizer,
     small: Tokenizer,
     tmp_path: Path,
     corpus_slice: Callable[[str], str],
@@ -84,7 +83,7 @@ def test_tiktoken_reads_what_we_write(
 ) -> None:
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")  # otherwise it caches what it has read from a path
     texts = texts_of(corpus_slice)
-    for tokenizer in (gpt2, small):
+    for tokenizer in (trained, small):
         tokenizer.save(tmp_path / "ranks.tiktoken")
         theirs = tiktoken_of(tmp_path / "ranks.tiktoken")
         assert [theirs.encode_ordinary(text) for text in texts] == [tokenizer.encode(text) for text in texts]

@@ -16,7 +16,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.vocabulary import byte_characters
 
-from .conftest import SAMPLES
+from .conftest import SAMPLES, real_is_slow
 
 EOT = ["<|endoftext|>"]
 BYTE_RANKS = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte in range(256))
@@ -32,11 +32,12 @@ def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Tokenizer]:
     }
 
 
-def test_gpt2s_published_files_are_one_tokenizer(gpt2: Tokenizer, shared_data: Path) -> None:
+def test_published_files_are_one_tokenizer(trained: Tokenizer, data: Path) -> None:
     """encoder.json with vocab.bpe, and r50k_base.tiktoken, whose hash implies its pattern and special token."""
-    ranks = Tokenizer.load(shared_data / "gpt2" / "r50k_base.tiktoken")
-    assert ranks.hash == gpt2.hash
-    assert (ranks.pattern, ranks.special_tokens) == (gpt2.pattern, gpt2.special_tokens) == ("gpt2", {EOT[0]: 50256})
+    ranks = Tokenizer.load(data / "gpt2" / "r50k_base.tiktoken")
+    eot = {EOT[0]: trained.vocab_size - 1}
+    assert ranks.hash == trained.hash
+    assert (ranks.pattern, ranks.special_tokens) == (trained.pattern, trained.special_tokens) == ("gpt2", eot)
 
 
 @pytest.mark.parametrize("source", ["small", pytest.param("gpt2", marks=pytest.mark.slow)])
@@ -48,28 +49,27 @@ def test_formats_keep_ids_and_hash(source: str, request: pytest.FixtureRequest, 
         assert [again.encode(text) for text in SAMPLES] == [tokenizer.encode(text) for text in SAMPLES]
 
 
-@pytest.mark.slow
-def test_a_rank_file_survives_every_other_format(shared_data: Path, tmp_path: Path) -> None:
-    ranks = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
-    ranks.save(tmp_path / "tokenizer.json")
+@real_is_slow
+def test_a_rank_file_survives_every_other_format(wide: Tokenizer, tmp_path: Path) -> None:
+    wide.save(tmp_path / "tokenizer.json")
     again = Tokenizer.load(tmp_path / "tokenizer.json")
-    assert again.hash == ranks.hash
-    assert again.pattern == ranks.pattern
-    assert [again.encode(text) for text in SAMPLES] == [ranks.encode(text) for text in SAMPLES]
+    assert again.hash == wide.hash
+    assert again.pattern == wide.pattern
+    assert [again.encode(text) for text in SAMPLES] == [wide.encode(text) for text in SAMPLES]
 
 
-def test_vocab_bpe_is_written_as_openai_wrote_it(gpt2: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
+def test_vocab_bpe_is_written_as_published(trained: Tokenizer, data: Path, tmp_path: Path) -> None:
     """The rank file has no merges: they follow from the order of ids."""
-    Tokenizer.load(shared_data / "gpt2" / "r50k_base.tiktoken").save(tmp_path / "out")
-    assert (tmp_path / "out" / "merges.txt").read_bytes() == (shared_data / "gpt2" / "vocab.bpe").read_bytes()
+    Tokenizer.load(data / "gpt2" / "r50k_base.tiktoken").save(tmp_path / "out")
+    assert (tmp_path / "out" / "merges.txt").read_bytes() == (data / "gpt2" / "vocab.bpe").read_bytes()
     assert json.loads((tmp_path / "out" / "vocab.json").read_text()) == json.loads(
-        (shared_data / "gpt2" / "encoder.json").read_text()
+        (data / "gpt2" / "encoder.json").read_text()
     )
 
 
-def test_rank_file_is_written_as_openai_wrote_it(gpt2: Tokenizer, shared_data: Path, tmp_path: Path) -> None:
-    gpt2.save(tmp_path / "out.tiktoken")
-    assert (tmp_path / "out.tiktoken").read_bytes() == (shared_data / "gpt2" / "r50k_base.tiktoken").read_bytes()
+def test_rank_file_is_written_as_published(trained: Tokenizer, data: Path, tmp_path: Path) -> None:
+    trained.save(tmp_path / "out.tiktoken")
+    assert (tmp_path / "out.tiktoken").read_bytes() == (data / "gpt2" / "r50k_base.tiktoken").read_bytes()
 
 
 def test_hugging_face_reads_another_pattern(tmp_path: Path) -> None:
@@ -187,6 +187,15 @@ def test_the_known_pattern_of_a_published_rank_file_is_kept(shared_data: Path) -
         Tokenizer.load(path, pattern="gpt2")
 
 
+def test_more_special_tokens_follow_those_that_a_published_rank_file_has(data: Path) -> None:
+    path = data / "gpt2" / "r50k_base.tiktoken"
+    known = Tokenizer.load(path).special_tokens
+    more = Tokenizer.load(path, special_tokens=[*EOT, "<|pad|>"]).special_tokens
+    assert more == known | {"<|pad|>": known[EOT[0]] + 1}
+    with pytest.raises(ConfigError, match="is published with the pattern"):
+        Tokenizer.load(path, pattern="cl100k")
+
+
 def test_a_rank_file_with_a_token_twice_is_an_error(tmp_path: Path) -> None:
     """tiktoken's reader keeps the last rank and leaves the first one unused."""
     (tmp_path / "twice.tiktoken").write_bytes(BYTE_RANKS + b"YQ== 256\n")
@@ -203,9 +212,9 @@ def test_ids_of_a_rank_file_may_be_in_any_order_and_have_gaps(tmp_path: Path) ->
     assert tokenizer.remarks[0].startswith("644 ids without a token: 1-2, 4-5, 7-8")
 
 
-def test_a_truncated_rank_file_is_an_error(shared_data: Path, tmp_path: Path) -> None:
-    data = (shared_data / "gpt2" / "r50k_base.tiktoken").read_bytes()
-    (tmp_path / "r50k_base.tiktoken").write_bytes(data[: len(data) // 2])
+def test_a_truncated_rank_file_is_an_error(data: Path, tmp_path: Path) -> None:
+    whole = (data / "gpt2" / "r50k_base.tiktoken").read_bytes()
+    (tmp_path / "r50k_base.tiktoken").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match="not one of OpenAI's published rank files"):
         Tokenizer.load(tmp_path / "r50k_base.tiktoken")
 

@@ -134,24 +134,24 @@ def slow_score(tokenizer: Tokenizer, text: str) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("name", ["en", "multi"])
 def test_real_text_counts_as_the_slow_way_counts(
-    gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str
+    trained: Tokenizer, corpus_slice: Callable[[str], str], name: str
 ) -> None:
     text = corpus_slice(name)[:100_000]
-    (found,) = score([gpt2], [(None, text)])
-    assert (found.all.n_words, found.all.n_whole_words, found.all.n_tokens) == slow_score(gpt2, text)
+    (found,) = score([trained], [(None, text)])
+    assert (found.all.n_words, found.all.n_whole_words, found.all.n_tokens) == slow_score(trained, text)
     assert found.all.n_characters == len(text)
 
 
 def test_threads_and_batches_change_nothing(
-    gpt2: Tokenizer, corpus_slice: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    trained: Tokenizer, corpus_slice: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     texts = [
         (("en", "de", None)[at % 3], text) for at, text in enumerate(corpus_slice("multi")[:200_000].split("\n\n"))
     ]
-    (first,) = score([gpt2], texts, threads=1)
+    (first,) = score([trained], texts, threads=1)
     for threads, size in ((2, 1 << 22), (3, 1), (1, 10_000)):
         monkeypatch.setattr(measures, "_BATCH_BYTES", size)
-        (again,) = score([gpt2], texts, threads=threads)
+        (again,) = score([trained], texts, threads=threads)
         assert (again.counts == first.counts).all()
         assert (again.all, again.languages) == (first.all, first.languages)
 

@@ -15,14 +15,14 @@ texts = st.text(max_size=60) | st.text(alphabet="the dog's 12!\n é東😀", max
 broken = st.text(alphabet=st.sampled_from("\ud83d\ude00😀é a"), max_size=20)
 
 
-def test_a_worked_example(gpt2: Tokenizer) -> None:
+def test_a_worked_example(trained: Tokenizer) -> None:
     """'é' is one token of two bytes; '😀' is two tokens of one character, which both have its offsets."""
     text = "é 😀!"
-    ids, offsets = gpt2.encode_with_offsets(text)
-    assert [gpt2.decode_bytes([id_]) for id_ in ids] == [b"\xc3\xa9", b" \xf0\x9f\x98", b"\x80", b"!"]
+    ids, offsets = trained.encode_with_offsets(text)
+    assert [trained.decode_bytes([id_]) for id_ in ids] == [b"\xc3\xa9", b" \xf0\x9f\x98", b"\x80", b"!"]
     assert offsets == [(0, 1), (1, 3), (2, 3), (3, 4)]
-    assert gpt2.encode_with_offsets(text, unit="bytes") == (ids, [(0, 2), (2, 6), (6, 7), (7, 8)])
-    assert gpt2.encode_with_offsets(text.encode()) == (ids, offsets)
+    assert trained.encode_with_offsets(text, unit="bytes") == (ids, [(0, 2), (2, 6), (6, 7), (7, 8)])
+    assert trained.encode_with_offsets(text.encode()) == (ids, offsets)
 
 
 @given(texts)

@@ -56,27 +56,27 @@ def test_any_n_works_if_characters_have_one_byte(tokenizer: Tokenizer, text: str
 
 @pytest.mark.parametrize("name", CORPORA)
 @pytest.mark.parametrize("n", [16, 512])
-def test_real_text_fills_its_parts(gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str, n: int) -> None:
+def test_real_text_fills_its_parts(trained: Tokenizer, corpus_slice: Callable[[str], str], name: str, n: int) -> None:
     """Cuts are at the ends of pieces, unless a piece has more than n tokens; the parts are nearly full anyway."""
     text = corpus_slice(name)[:30_000]
-    parts = gpt2.split(text, n)
-    counts = gpt2.count_batch(parts)
+    parts = trained.split(text, n)
+    counts = trained.count_batch(parts)
     assert "".join(parts) == text
     assert counts.max() <= n
     assert counts[:-1].mean() > 0.8 * n
     ends = set(itertools.accumulate(map(len, native_pieces(text))))
-    at = 0
+    data, at = text.encode(), 0
     for part in parts:
         at += len(part.encode())
-        assert at in ends or max(map(gpt2.count, native_pieces(text.encode()[at - len(part.encode()) :][:10_000]))) > n
+        assert at in ends or max(map(trained.count, native_pieces(data[at - len(part.encode()) :][:10_000]))) > n
 
 
-def test_one_long_piece_is_cut_inside(gpt2: Tokenizer) -> None:
+def test_one_long_piece_is_cut_inside(trained: Tokenizer) -> None:
     text = "abc" * 100_000
-    parts = gpt2.split(text, 1000)
+    parts = trained.split(text, 1000)
     assert "".join(parts) == text
-    assert max(map(gpt2.count, parts)) <= 1000
-    assert len(parts) <= 1.1 * gpt2.count(text) / 1000
+    assert max(map(trained.count, parts)) <= 1000
+    assert len(parts) <= 1.1 * trained.count(text) / 1000
 
 
 def test_a_part_that_has_more_tokens_alone_is_cut_shorter() -> None:
@@ -87,16 +87,16 @@ def test_a_part_that_has_more_tokens_alone_is_cut_shorter() -> None:
     assert tokenizer.split("ab ", 1) == ["a", "b", " "]
 
 
-def test_a_character_of_more_than_n_tokens_is_an_error(gpt2: Tokenizer) -> None:
-    assert gpt2.count("🦩") == 3
+def test_a_character_of_more_than_n_tokens_is_an_error(trained: Tokenizer) -> None:
+    assert trained.count("🦩") == 3
     with pytest.raises(ConfigError, match="n is 2, but the character at byte 2 has 3 tokens"):
-        gpt2.split("a 🦩", 2)
-    assert gpt2.split("🦩🦩", 3) == ["🦩", "🦩"]
+        trained.split("a 🦩", 2)
+    assert trained.split("🦩🦩", 3) == ["🦩", "🦩"]
     for n in (0, -1, 2.5, None, "3"):
         with pytest.raises(ConfigError, match=f"n is {n!r}"):
-            gpt2.truncate("a", n)  # type: ignore[arg-type]
+            trained.truncate("a", n)  # type: ignore[arg-type]
 
 
-def test_nothing_has_no_parts(gpt2: Tokenizer) -> None:
-    assert gpt2.split("", 5) == gpt2.split(b"", 5) == []
-    assert (gpt2.truncate("", 5), gpt2.truncate(b"", 5)) == ("", b"")
+def test_nothing_has_no_parts(trained: Tokenizer) -> None:
+    assert trained.split("", 5) == trained.split(b"", 5) == []
+    assert (trained.truncate("", 5), trained.truncate(b"", 5)) == ("", b"")

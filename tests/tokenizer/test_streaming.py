@@ -78,49 +78,49 @@ def test_one_character_at_a_time(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("name", CORPORA)
 @pytest.mark.parametrize("step", [7, 1000, 1 << 16])
 def test_real_text_streams_in_little_memory(
-    gpt2: Tokenizer, corpus_slice: Callable[[str], str], name: str, step: int
+    trained: Tokenizer, corpus_slice: Callable[[str], str], name: str, step: int
 ) -> None:
     """The most text held back in a measurement was 6 KB besides the chunk, for tables of code and Chinese prose."""
     text = corpus_slice(name)[: 30_000 * (1 if step == 7 else 10)]
-    stream = gpt2.encode_stream()
+    stream = trained.encode_stream()
     ids: list[int] = []
     for place in range(0, len(text), step):
         ids += stream.push(text[place : place + step])
         assert stream.n_waiting < 20_000
-    assert ids + stream.finish() == gpt2.encode(text)
+    assert ids + stream.finish() == trained.encode(text)
 
 
-def test_words_come_out_as_soon_as_a_blank_follows(gpt2: Tokenizer) -> None:
-    stream = gpt2.encode_stream()
-    assert stream.push("Hello wor") == gpt2.encode("Hello")
+def test_words_come_out_as_soon_as_a_blank_follows(trained: Tokenizer) -> None:
+    stream = trained.encode_stream()
+    assert stream.push("Hello wor") == trained.encode("Hello")
     assert stream.push("ld") == []
-    assert (stream.push(" "), stream.n_waiting) == (gpt2.encode(" world"), 1)
-    assert stream.finish() == gpt2.encode(" ")
+    assert (stream.push(" "), stream.n_waiting) == (trained.encode(" world"), 1)
+    assert stream.finish() == trained.encode(" ")
     assert stream.finish() == []
 
 
-def test_a_stream_of_arrays_has_the_same_ids(gpt2: Tokenizer) -> None:
-    stream = gpt2.encode_stream_numpy("all")
+def test_a_stream_of_arrays_has_the_same_ids(trained: Tokenizer) -> None:
+    stream = trained.encode_stream_numpy("all")
     arrays = [stream.push("Hello wor"), stream.push("ld <|endoftext|>"), stream.finish()]
     assert {array.dtype for array in arrays} == {np.dtype(np.uint16)}
-    assert np.concatenate(arrays).tolist() == gpt2.encode("Hello world <|endoftext|>", "all")
+    assert np.concatenate(arrays).tolist() == trained.encode("Hello world <|endoftext|>", "all")
 
 
-def test_a_special_token_over_many_chunks_is_one_id(gpt2: Tokenizer) -> None:
-    stream = gpt2.encode_stream(allowed_special="all")
+def test_a_special_token_over_many_chunks_is_one_id(trained: Tokenizer) -> None:
+    stream = trained.encode_stream(allowed_special="all")
     assert [stream.push(character) for character in "a<|endoftext|>"][:-1] == [[]] * 13
     assert stream.finish() == []
-    assert streamed(gpt2, list("a<|endoftext|>b"), "all") == [64, 50256, 65]
-    assert streamed(gpt2, list("a<|endoftext|>b"), []) == gpt2.encode("a<|endoftext|>b")
+    assert streamed(trained, list("a<|endoftext|>b"), "all") == [64, trained.eot_id, 65]
+    assert streamed(trained, list("a<|endoftext|>b"), []) == trained.encode("a<|endoftext|>b")
 
 
-def test_a_million_letters_in_small_chunks_take_linear_time(gpt2: Tokenizer) -> None:
+def test_a_million_letters_in_small_chunks_take_linear_time(trained: Tokenizer) -> None:
     """Each push scans only the new text, not all that is held back; quadratic time would be 2.5e9 bytes here."""
-    assert streamed(gpt2, ["a" * 200] * 5_000, "all") == gpt2.encode("a" * 1_000_000)
+    assert streamed(trained, ["a" * 200] * 5_000, "all") == trained.encode("a" * 1_000_000)
 
 
-def test_str_and_bytes_do_not_mix_in_one_stream(gpt2: Tokenizer) -> None:
-    stream = gpt2.encode_stream()
+def test_str_and_bytes_do_not_mix_in_one_stream(trained: Tokenizer) -> None:
+    stream = trained.encode_stream()
     stream.push("a")
     with pytest.raises(InputError, match="a chunk is bytes, the one before was not"):
         stream.push(b"a")
@@ -128,7 +128,7 @@ def test_str_and_bytes_do_not_mix_in_one_stream(gpt2: Tokenizer) -> None:
     stream.push(b"a")
     with pytest.raises(InputError, match="the text is 5"):
         stream.push(5)  # type: ignore[arg-type]
-    assert streamed(gpt2, [bytearray(b"\xc3"), memoryview(b"\xa9")], []) == gpt2.encode("é")  # type: ignore[list-item]
+    assert streamed(trained, [bytearray(b"\xc3"), memoryview(b"\xa9")], []) == trained.encode("é")  # type: ignore[list-item]
 
 
 # Decoding
@@ -154,23 +154,23 @@ def test_any_ids_decode_in_parts_as_at_once(small: Tokenizer, ids: list[int], cu
     assert "".join([stream.push(part) for part in parts]) + stream.finish() == small.decode(ids, errors)
 
 
-def test_decoding_one_id_at_a_time_waits_for_the_character(gpt2: Tokenizer) -> None:
-    ids = gpt2.encode("😀")
+def test_decoding_one_id_at_a_time_waits_for_the_character(trained: Tokenizer) -> None:
+    ids = trained.encode("😀")
     assert len(ids) > 1
-    stream = gpt2.decode_stream()
+    stream = trained.decode_stream()
     assert [stream.push(id_) for id_ in ids] == [""] * (len(ids) - 1) + ["😀"]
     assert [stream.push(ids[0]), stream.finish()] == ["", "�"]
-    assert stream.push(gpt2.encode("a")) == "a"
-    assert stream.push(gpt2.encode_numpy("b")[0]) + stream.push(gpt2.encode_numpy("cd")) == "bcd"
+    assert stream.push(trained.encode("a")) == "a"
+    assert stream.push(trained.encode_numpy("b")[0]) + stream.push(trained.encode_numpy("cd")) == "bcd"
 
 
-def test_strict_decoding_raises_and_starts_again(gpt2: Tokenizer) -> None:
-    stream = gpt2.decode_stream("strict")
-    stream.push(gpt2.encode("😀")[:1])
+def test_strict_decoding_raises_and_starts_again(trained: Tokenizer) -> None:
+    stream = trained.decode_stream("strict")
+    stream.push(trained.encode("😀")[:1])
     with pytest.raises(UnicodeDecodeError):
         stream.finish()
-    assert stream.push(np.array(gpt2.encode("ok"))) + stream.finish() == "ok"
+    assert stream.push(np.array(trained.encode("ok"))) + stream.finish() == "ok"
     with pytest.raises(ConfigError, match="errors is 'strikt'"):
-        gpt2.decode_stream("strikt")
+        trained.decode_stream("strikt")
     with pytest.raises(InputError, match="unknown token id 70000"):
         stream.push(70_000)

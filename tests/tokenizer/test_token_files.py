@@ -87,20 +87,20 @@ class Endless(io.RawIOBase):
 
 @pytest.mark.parametrize("lines", [False, True])
 def test_memory_does_not_grow_with_the_file(
-    gpt2: Tokenizer, corpus_slice: Callable[[str], str], tmp_path: Path, lines: bool, monkeypatch: pytest.MonkeyPatch
+    trained: Tokenizer, corpus_slice: Callable[[str], str], tmp_path: Path, lines: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """16 MB of text and its 4 million ids need at most 6 MB, counting all allocations of Python and numpy."""
     monkeypatch.setattr(token_files, "BLOCK_BYTES", 1 << 18)
-    block = corpus_slice("en").encode()[: 1 << 18]
-    gpt2.encode_flat([block])
+    block = (corpus_slice("en") * 10).encode()[: 1 << 18]
+    trained.encode_flat([block])
     tracemalloc.start()
     try:
         with (tmp_path / "ids.npy").open("wb") as file, (tmp_path / "offsets.npy").open("wb") as offsets:
             source: Any = Endless(block, 64)
-            batches = encode_file(gpt2, source, "text", lines=lines, allowed=(), threads=1)
+            batches = encode_file(trained, source, "text", lines=lines, allowed=(), threads=1)
             n_ids = write_npy(batches, "<u2", file, offsets if lines else None)
         with (tmp_path / "ids.npy").open("rb") as file:
-            n_bytes = sum(map(len, decode_file(gpt2, file, "ids", None, lines=False)))
+            n_bytes = sum(map(len, decode_file(trained, file, "ids", None, lines=False)))
         assert tracemalloc.get_traced_memory()[1] < 6_000_000
     finally:
         tracemalloc.stop()

@@ -21,7 +21,7 @@ from tokenizers import models, pre_tokenizers, trainers
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, _trainer, reference
 from webtext.tokenizer.train.training import tokens_of, train_vocabulary
 
-from .conftest import CORPORA
+from .conftest import CORPORA, real_is_slow
 
 Pairs = list[tuple[int, int]]
 
@@ -89,8 +89,8 @@ def test_the_most_frequent_pair_is_merged_first() -> None:
         ("code", 500_000),
     ],
 )
-def test_merges_equal_those_of_hf_tokenizers(shared_data: Path, name: str, n_bytes: int) -> None:
-    with lzma.open(shared_data / "corpora" / f"{name}.txt.xz") as file:
+def test_merges_equal_those_of_hf_tokenizers(data: Path, name: str, n_bytes: int) -> None:
+    with lzma.open(data / "corpora" / f"{name}.txt.xz") as file:
         texts = documents(file.read(n_bytes).decode(errors="ignore"))
     expected = hf_merges(texts, 32_000)
     assert our_merges(texts, 32_000) == expected
@@ -263,25 +263,28 @@ def test_extending_with_the_same_texts_equals_longer_training(texts: list[str], 
     assert our_merges(texts, base.size + n_more, base=base) == whole.merges
 
 
-def test_extending_gpt2_learns_what_its_merges_leave(gpt2: Tokenizer, corpus_slice: Callable[[str], str]) -> None:
+def test_extending_a_vocabulary_learns_what_its_merges_leave(
+    trained: Tokenizer, corpus_slice: Callable[[str], str]
+) -> None:
     texts = documents(corpus_slice("multi")[:300_000])
-    extended = Tokenizer.train(texts, vocab_size=52_000, base=gpt2)
-    assert extended.vocab_size == 52_000
-    assert extended.eot_id == 50_256
-    assert [extended.decode([id_]) for id_ in range(50_257)] == [gpt2.decode([id_]) for id_ in range(50_257)]
-    assert sum(map(extended.count, texts)) < 0.8 * sum(map(gpt2.count, texts))
+    extended = Tokenizer.train(texts, vocab_size=trained.vocab_size + 1_743, base=trained)
+    assert extended.vocab_size == trained.vocab_size + 1_743
+    assert extended.eot_id == trained.eot_id
+    ids = range(trained.vocab_size)
+    assert [extended.decode([id_]) for id_ in ids] == [trained.decode([id_]) for id_ in ids]
+    assert sum(map(extended.count, texts)) < 0.8 * sum(map(trained.count, texts))
     first = texts[:5]
-    base = gpt2._vocabulary
-    some = train_vocabulary(first, vocab_size=50_300, base=base)
-    assert some.merges == [*(base.merges or []), *reference.train_merges(first, 50_300, base=base)]
+    base = trained._vocabulary
+    some = train_vocabulary(first, vocab_size=base.size + 43, base=base)
+    assert some.merges == [*(base.merges or []), *reference.train_merges(first, base.size + 43, base=base)]
 
 
-@pytest.mark.slow
+@real_is_slow
 def test_hf_tokenizers_reads_an_extended_tokenizer(
-    gpt2: Tokenizer, corpus_slice: Callable[[str], str], tmp_path: Path
+    trained: Tokenizer, corpus_slice: Callable[[str], str], tmp_path: Path
 ) -> None:
     text = corpus_slice("multi")[:200_000]
-    extended = Tokenizer.train([text], vocab_size=51_000, base=gpt2)
+    extended = Tokenizer.train([text], vocab_size=trained.vocab_size + 743, base=trained)
     extended.save(tmp_path / "tokenizer.json")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert theirs.encode(text).ids == extended.encode(text)
