@@ -65,6 +65,8 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
                 starts_member = tail.shows_start(record.stream_pos)
                 reached = record.stream_pos if starts_member else reached
                 stretch = Stretch(reached, starts_member, read_record(record, reached))
+                if tail.has_given_end and stretch.response:  # its head took bytes of the end's member: it is cut short
+                    stretch.response.damage = "record_cut_short"
                 if unreported is not None:
                     yield _damage(unreported, before=start)
                     unreported = None
@@ -150,6 +152,7 @@ class Tail:
         self._end_member = next((end for kind, end in _END_MEMBERS.items() if start.startswith(kind)), b"")
         self.marks_end = bool(self._end_member)
         self.is_in_record = False
+        self.has_given_end = False
         self.failure: OSError | None = None
 
     def read(self, size: int = -1, /) -> bytes:
@@ -161,6 +164,7 @@ class Tail:
             raise
         if not data and not self.is_in_record:
             data, self._end_member = self._end_member, b""
+            self.has_given_end = bool(data) or self.has_given_end
         self._older, self._newer = self._newer, data
         self._read_to += len(data)
         return data

@@ -213,6 +213,15 @@ def test_a_file_cut_short_loses_its_last_record_only(tmp_path: Path) -> None:
     assert numbers(read(tmp_path, PACKINGS["plain"]([response(0), response(1)])[:-200])) == ["0", "record_cut_short"]
 
 
+@pytest.mark.parametrize("n_lost", [9, 20, 50, 100])
+def test_a_small_record_cut_short_at_the_end_gives_no_body(n_lost: int, tmp_path: Path) -> None:
+    pages = [" ".join(f"word {i * 7919 % 1009} of {n}" for i in range(150)).encode() for n in range(3)]
+    data = PACKINGS["gzip per record"]([response(n, text) for n, text in enumerate(pages)])
+    found = read(tmp_path, data[:-n_lost])
+    assert [one.body(MIB) for one in found if not one.damage] == pages[:2]
+    assert [one.damage for one in found if one.damage] == ["record_cut_short"]
+
+
 def test_damage_inside_one_big_member_ends_the_file_and_is_counted(tmp_path: Path) -> None:
     pages = [response(number, body=bytes(range(256)) * 300 + str(number).encode() * 5000) for number in range(20)]
     data = bytearray(gzip.compress(b"".join(pages)))
