@@ -1,7 +1,8 @@
 # make demo   the whole way, from voted links to a trained GPT-2, on this machine alone
 # make test   the quick tests      make check   style, types, imports
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
-# make test-all   the quick tests, the slow ones, those of every mesh, and the small proof
+# make test-all   the quick tests, the slow ones, and the small proof
+# make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
@@ -15,7 +16,7 @@ NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*
 
 SIZE ?= small
 
-.PHONY: venv demo test test-all proof check size format bench clean
+.PHONY: venv demo test test-all test-mesh proof check size format bench clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -25,8 +26,10 @@ test: venv
 
 test-all: test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
-	$(BIN)/python -m pytest -m dist
 	$(MAKE) proof
+
+test-mesh: venv
+	$(BIN)/python -m pytest -m dist
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))
