@@ -17,8 +17,16 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from webtext.base.archives.arc import ARC_START, read_arc
-from webtext.base.archives.response import UNCHANGED, Response, plain_url, read_record
-from webtext.base.archives.stretches import GZIP_START, START_BYTES, Tail, records_of, stretches_of, with_lengths
+from webtext.base.archives.response import UNCHANGED, Response, plain_url
+from webtext.base.archives.stretches import (
+    GZIP_START,
+    START_BYTES,
+    Tail,
+    records_of,
+    response_of,
+    stretches_of,
+    with_lengths,
+)
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 
@@ -122,8 +130,9 @@ def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
     with folder.open(name) as file:
         file.seek(offset)
         try:
-            for record in records_of(Tail(file)):
-                return read_record(record, offset)
+            tail = Tail(file)
+            for record in records_of(tail):
+                return response_of(record, offset, tail)
         except OSError:
             pass
     return None

@@ -64,9 +64,7 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
             for record in records_of(tail):
                 starts_member = tail.shows_start(record.stream_pos)
                 reached = record.stream_pos if starts_member else reached
-                stretch = Stretch(reached, starts_member, read_record(record, reached))
-                if tail.has_given_end and stretch.response:  # its head took bytes of the end's member: it is cut short
-                    stretch.response.damage = "record_cut_short"
+                stretch = Stretch(reached, starts_member, response_of(record, reached, tail))
                 if unreported is not None:
                     yield _damage(unreported, before=start)
                     unreported = None
@@ -107,6 +105,14 @@ def records_of(tail: Tail) -> Iterator[WarcRecord]:
         tail.is_in_record = False
     if tail.marks_end:
         raise OSError("damage up to the end of the file")
+
+
+def response_of(record: WarcRecord, offset: int, tail: Tail) -> Response | None:
+    """Return the response in a record of `tail`; None if it is of another kind."""
+    response = read_record(record, offset)
+    if tail.has_given_end and response:  # its head took bytes of the end's member: it is cut short
+        response.damage = "record_cut_short"
+    return response
 
 
 def _damage(offset: int, *, before: int) -> Stretch:

@@ -222,6 +222,18 @@ def test_a_small_record_cut_short_at_the_end_gives_no_body(n_lost: int, tmp_path
     assert [one.damage for one in found if one.damage] == ["record_cut_short"]
 
 
+def test_a_revisit_of_a_record_cut_short_gets_no_body(tmp_path: Path) -> None:
+    text = " ".join(f"word {i * 7919 % 1009}" for i in range(150)).encode()
+    (tmp_path / "a.warc.gz").write_bytes(gzip.compress(response(0, text))[:-50])
+    fields = (
+        b"WARC-Refers-To-Target-URI: http://example.com/0\r\nWARC-Refers-To-Date: 2020-02-03T04:05:06Z\r\n"
+        b"WARC-Refers-To-Filename: a.warc.gz\r\nWARC-Refers-To-File-Offset: 0\r\nContent-Type: application/http\r\n"
+    )
+    revisit = record("http://example.com/1", b"HTTP/1.1 200 OK\r\n\r\n", "revisit")
+    found = read(tmp_path, revisit.replace(b"Content-Type: application/warc-fields\r\n", fields), "b.warc")
+    assert [one.damage for one in found] == ["original_not_found"]
+
+
 def test_damage_inside_one_big_member_ends_the_file_and_is_counted(tmp_path: Path) -> None:
     pages = [response(number, body=bytes(range(256)) * 300 + str(number).encode() * 5000) for number in range(20)]
     data = bytearray(gzip.compress(b"".join(pages)))
