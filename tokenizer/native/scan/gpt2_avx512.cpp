@@ -34,12 +34,10 @@ struct Avx512 {
       _mm512_storeu_si512(ends + 16 * index, _mm512_add_epi32(_mm512_cvtepu8_epi32(sixteen), offset));
     };
     write(_mm512_castsi512_si128(places), 0);
-    if (n_ends > 16) {
-      write(_mm512_extracti32x4_epi32(places, 1), 1);
-      if (n_ends > 32) {
-        write(_mm512_extracti32x4_epi32(places, 2), 2);
-        write(_mm512_extracti32x4_epi32(places, 3), 3);
-      }
+    write(_mm512_extracti32x4_epi32(places, 1), 1);  // always: whether there are more than 16 is rarely predicted right
+    if (n_ends > 32) {
+      write(_mm512_extracti32x4_epi32(places, 2), 2);
+      write(_mm512_extracti32x4_epi32(places, 3), 3);
     }
     return n_ends;
   }
