@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
 STAGES := base crawl clean tokenizer shards train app
 CXX_FILES := $(filter-out build/%,$(wildcard */native/*.?pp */native/*/*.?pp))
-NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py */native/*/*.py)) clean/dedup/key.py app/_package.py
+NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py */native/*/*.py)) clean/dedup/key.py clean/rules/characters.py $(wildcard clean/text/un*) app/_package.py
 
 SIZE ?= small
 

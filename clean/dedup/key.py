@@ -7,9 +7,9 @@
    separate unit; `ngrams_of` takes as many units as make up n words (`clean/text/unspaced.py`).
 4. Words and units are joined by single spaces.
 
-The rule depends on one character at a time, so it can be stored as a table. The native scan has that table compiled in.
-It is generated from this file when the package is built, with the building Python's `unicodedata`; recipes record its
-version (`UNICODE_VERSION`). This file is the readable twin.
+The rule depends on one character at a time, so it can be stored as a table. The native scan has that table compiled in,
+made from this file, its readable twin (`native/make_table.py`). Every build of the package has the same table, because
+the Unicode version is fixed (`clean/text/unicode.py`); recipes record it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import functools
 import unicodedata
 from enum import IntEnum
 
+from webtext.clean.text.unicode import category_of
 from webtext.clean.text.unspaced import ngrams, script_of, weight_of
-
-UNICODE_VERSION = unicodedata.unidata_version
 
 
 class Kind(IntEnum):
@@ -69,15 +68,17 @@ def ngrams_of(text: str, n: int) -> list[str]:
 @functools.lru_cache(maxsize=1 << 16)
 def fold(character: str) -> str:
     """Fold one character to letters, numbers and marks, with a space for each unit that ends a word."""
+    if category_of(character) == "Cn":
+        return " "
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     units = unicodedata.normalize("NFKD", decomposed)
-    return "".join(unit if _is_of_words(unit) else " " for unit in units if unicodedata.category(unit) != "Cf")
+    return "".join(unit if _is_of_words(unit) else " " for unit in units if category_of(unit) != "Cf")
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def kind_of(unit: str) -> Kind:
     """Return the kind of a folded character."""
-    category = unicodedata.category(unit)
+    category = category_of(unit)
     if category[0] == "M":
         return Kind.MARK
     if category[0] not in "LN":
@@ -86,4 +87,4 @@ def kind_of(unit: str) -> Kind:
 
 
 def _is_of_words(unit: str) -> bool:
-    return unicodedata.category(unit)[0] in "LNM"
+    return category_of(unit)[0] in "LNM"

@@ -1,7 +1,7 @@
 """Write a Python rule about characters as a C++ header of tables: make_table.py fold|characters RULE.PY HEADER.HPP.
 
 `fold` is the rule of `clean/dedup/key.py`, `characters` the classes of `clean/rules/characters.py`. CMake runs this
-script with the Python that builds the package, and the tables have the Unicode version of that Python.
+script; whichever Python it is, the tables are the same (`clean/text/unicode.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ DROPPED = 4
 
 def main(which: str, rule_file: str, header: str) -> None:
     """Write the header."""
-    unspaced = _load(Path(__file__).parents[1] / "text" / "unspaced.py")
-    sys.modules["webtext.clean.text.unspaced"] = unspaced  # the rules import it; webtext is not installed yet
+    for name in ("unicode", "unspaced"):  # the rules import them; webtext is not installed yet
+        sys.modules[f"webtext.clean.text.{name}"] = _load(Path(__file__).parents[1] / "text" / f"{name}.py")
+    unspaced, unicode = sys.modules["webtext.clean.text.unspaced"], sys.modules["webtext.clean.text.unicode"]
     lines = {"fold": fold_lines, "characters": character_lines}[which](_load(Path(rule_file)))
     first = [
         f"// Made by make_table.py from {Path(rule_file).name}; do not edit.",
         "#pragma once",
         "#include <cstdint>",
         "namespace webtext {",
+        f'inline constexpr char kTableUnicodeVersion[] = "{unicode.UNICODE_VERSION}";',
         f"inline constexpr uint32_t kTableWordWeight = {unspaced.WORD};",
         *_array("uint32_t", "kLetterWeights", [script.weight for script in unspaced.SCRIPTS]),
         "}  // namespace webtext",
@@ -40,7 +42,6 @@ def character_lines(characters: ModuleType) -> Iterator[str]:
     index, classes = _blocks(lambda code: characters.class_of(chr(code)))
     names = ("BLANK", "SYMBOL", "LETTER", "TERMINAL", "UNSPACED", "ATTACHED", "PUNCTUATION", "SCRIPT")
     yield "namespace webtext::signals {"
-    yield f'inline constexpr char kUnicodeVersion[] = "{characters.UNICODE_VERSION}";'
     yield f"inline constexpr uint32_t kClassBlock = {BLOCK};"
     yield f"inline constexpr uint8_t {', '.join(f'k{name.title()} = {getattr(characters, name)}' for name in names)};"
     yield from _array("uint16_t", "kClassIndex", index)
@@ -64,7 +65,6 @@ def fold_lines(key: ModuleType) -> Iterator[str]:
 
     index, entries = _blocks(entry)
     yield "namespace webtext::minhash {"
-    yield f'inline constexpr char kUnicodeVersion[] = "{key.UNICODE_VERSION}";'
     yield f"inline constexpr uint32_t kFoldBlock = {BLOCK}, kFoldFirstText = {FIRST_TEXT}, kFoldScript = {SCRIPT};"
     yield from _array("uint16_t", "kFoldIndex", index)
     yield from _array("uint32_t", "kFoldEntries", entries)

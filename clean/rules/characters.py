@@ -5,11 +5,8 @@ The native core uses a table made from this file (`native/make_table.py`).
 
 from __future__ import annotations
 
-import unicodedata
-
+from webtext.clean.text.unicode import category_of
 from webtext.clean.text.unspaced import LAO, THAI, ranges, script_of
-
-UNICODE_VERSION = unicodedata.unidata_version
 
 _TERMINAL = (
     "21 2e 3f 589 61d-61f 6d4 700-702 7f9 837 839 83d-83e 964-965 104a-104b 1362 1367-1368 166e 1735-1736 "
@@ -51,7 +48,7 @@ def class_of(character: str) -> int:
     script = script_of(character)
     if script is not None:
         return classes | LETTER | UNSPACED | SCRIPT * script
-    category = unicodedata.category(character)
+    category = category_of(character)
     is_format = category == "Cf"
     classes |= ATTACHED * (is_format or category[0] == "M" or character in _HALFWIDTH_VOICE_MARKS)
-    return classes | PUNCTUATION * (is_format or category[0] in "PS") | LETTER * character.isalpha()
+    return classes | PUNCTUATION * (is_format or category[0] in "PS") | LETTER * (category[0] == "L")

@@ -25,16 +25,13 @@ from webtext.clean import _ngrams
 from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.comparison import SHARES_NGRAM, overlap_rows
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
-from webtext.clean.dedup.key import UNICODE_VERSION, ngrams_of
+from webtext.clean.dedup.key import ngrams_of
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import DecontaminationSettings
 
 Planted = tuple[list[str], list[str]]  # files of documents, evaluation sets
-same_unicode = pytest.mark.skipif(
-    UNICODE_VERSION != _ngrams.UNICODE_VERSION, reason="built by a Python with another Unicode version"
-)
 
 
 def find(table: _ngrams.Table, *texts: str | bytes) -> list[list[int]]:
@@ -71,7 +68,6 @@ texts = st.lists(
 )
 
 
-@same_unicode
 @settings(max_examples=60)
 @given(
     st.lists(texts.map(" ".join) | st.text(max_size=60), max_size=4),

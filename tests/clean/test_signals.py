@@ -25,6 +25,7 @@ from webtext.clean.rules import characters
 from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.signals import n_sentences_of, signals_of, words_of
 from webtext.clean.text.arrays import texts_of
+from webtext.clean.text.unicode import UNICODE_VERSION
 
 PIECES = (
     *("a", "b", "the", "of", "ab", "cd", "é", "😀", "漢", "ी", "१", "½", "K", "ﬁ", "x" * 40),
@@ -113,7 +114,7 @@ def test_every_character_is_of_the_class_that_the_rule_says(step: int) -> None:
     assert ((columns["alphabetic_word_ratio"] == 1) == (classes & characters.LETTER > 0)).all()
     assert ((columns["punctuated_line_ratio"] == 1) == (classes & characters.TERMINAL > 0)).all()
     assert not any(character.isalpha() for character in characters.SYMBOLS)
-    assert _signals.UNICODE_VERSION == characters.UNICODE_VERSION
+    assert _signals.UNICODE_VERSION == UNICODE_VERSION
 
 
 def test_words_are_cut_at_blanks_and_lose_the_symbols_at_their_ends() -> None:

@@ -167,7 +167,7 @@ nb::bytes key(nb::bytes text) {
 
 NB_MODULE(_minhash, m) {
   m.doc() = "The C++ core of webtext.clean.dedup; every function has a readable twin in clean/dedup/reference.py.";
-  m.attr("UNICODE_VERSION") = mh::kUnicodeVersion;
+  m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   m.def("key", &key, "text"_a, "Return the dedup key of UTF-8 text: its folded words with single blanks between them.");
   m.def(
       "sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "permutations"_a, "path"_a = "",

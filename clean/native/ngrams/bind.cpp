@@ -73,7 +73,7 @@ Out<uint8_t> bloom_has(const In<uint64_t>& bits, const In<uint64_t>& of, uint32_
 
 NB_MODULE(_ngrams, m) {
   m.doc() = "The C++ core of webtext.clean.decontaminate; its readable twin is clean/decontaminate/reference.py.";
-  m.attr("UNICODE_VERSION") = webtext::minhash::kUnicodeVersion;
+  m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   nb::class_<ng::Table>(m, "Table", "Distinct n-grams of the words of texts, numbered in order of first occurrence.")
       .def(nb::init<size_t>(), "n"_a)
       .def("add", &add, "text"_a,

@@ -39,7 +39,7 @@ nb::dict measure(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
 
 NB_MODULE(_signals, m) {
   m.doc() = "The C++ core of webtext.clean.rules; its readable twin is clean/rules/signals.py.";
-  m.attr("UNICODE_VERSION") = sg::kUnicodeVersion;
+  m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   m.def(
       "measure", &measure, "bytes"_a, "offsets"_a,
       "Return every rule's value for the UTF-8 texts bytes[offsets[i]:offsets[i + 1]]: name -> int64 or float64 [n].");
