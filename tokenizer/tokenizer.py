@@ -14,9 +14,8 @@ from webtext.tokenizer.arguments import as_bytes, as_offsets, check_out, decodab
 from webtext.tokenizer.encode.regex_encoder import RegexEncoder
 from webtext.tokenizer.encode.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
-from webtext.tokenizer.formats import piece_files
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
-from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, bytes_of_piece, encodable, readable
+from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, encodable
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary, byte_characters
 
@@ -52,15 +51,13 @@ class Tokenizer:
     'lowest'
     """
 
-    def __init__(self, vocabulary: Vocabulary, piece_file: str = "") -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._native = vocabulary.native()
         self._regex: RegexEncoder | None = None
         if not is_native(vocabulary.pattern):
             self._regex = RegexEncoder(self._native, vocabulary.pattern, self.unicode_version)
         self._encoder: _bpe.Bpe | RegexEncoder = self._regex or self._native
-        self._salt = f"{vocabulary.pattern} {self.unicode_version}"
-        self._piece_file = piece_file if piece_file and piece_files.use(self._native, self._salt, piece_file) else ""
         self._is_wide = vocabulary.size > 65_536
         self._special = SpecialTokens(vocabulary.special_tokens)
 
@@ -121,30 +118,15 @@ class Tokenizer:
 
         vocabulary = load(path, pattern, special_tokens)
         try:
-            return cls(vocabulary, piece_files.path_beside(path))
+            return cls(vocabulary)
         except InputError as error:
             raise InputError(f"'{os.fspath(path)}': {error.lines[0]}", "write or download it again") from None
 
-    def save(self, path: str | os.PathLike[str], *, pieces: bool | Iterable[bytes] = False) -> None:
-        """Write a tokenizer.json, a *.tiktoken rank file, or (path without suffix) a folder: vocab.json and merges.txt.
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a tokenizer.json, a *.tiktoken rank file, or (path without suffix) a folder: vocab.json, merges.txt."""
+        from webtext.tokenizer.formats.files import save
 
-        With `pieces`, also write a table of pieces and their tokens next to it (see `piece_files.py`). `load` finds the
-        table, and the first text is then encoded fast, too. It contains the given pieces, most frequent first, or with
-        True the pieces that the vocabulary knows.
-        """
-        from webtext.tokenizer.formats.files import load, save
-
-        if not isinstance(pieces, bool | Iterable) or isinstance(pieces, str | bytes):
-            raise ConfigError(f"pieces is {shown(pieces)}", "expected True, False or a list of bytes")
-        given = None if isinstance(pieces, bool) else [bytes_of_piece(readable(piece)) for piece in as_texts(pieces)]
         save(self._vocabulary, path)
-        beside = piece_files.path_beside(path)
-        if pieces is False:
-            piece_files.remove(beside)  # an existing table belongs to the tokenizer that was just overwritten
-            return
-        # The table is made for the vocabulary as it will be read: a rank file merges by another rule, to the same ids.
-        stored = load(path, self.pattern if os.fspath(path).endswith(".tiktoken") else None)
-        piece_files.write(stored.native(), self._salt, beside, given)
 
     # Text to ids
 
@@ -422,8 +404,8 @@ class Tokenizer:
     def __hash__(self) -> int:
         return hash(self.hash)
 
-    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary, str]]:
-        return type(self), (self._vocabulary, self._piece_file)
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
+        return type(self), (self._vocabulary,)
 
     def view(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
         """Return the tokens of a text for display: `print` the view, or make it the last line of a notebook cell."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,16 +26,12 @@ PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 """GPT-2's pattern, in the form that trainers run fastest; without possessive quantifiers tiktoken's stack overflows."""
 
 
-def webtext(data: Path, name: str, threads: int, with_table: bool = False) -> Calls:
+def webtext(data: Path, name: str, threads: int) -> Calls:
     """webtext, by its public calls."""
     from webtext.tokenizer import Tokenizer
 
     vocabulary = VOCABULARIES[name]
     tokenizer = Tokenizer.load(data / vocabulary.file)
-    if with_table:
-        with tempfile.TemporaryDirectory() as folder:
-            tokenizer.save(f"{folder}/tokenizer.json", pieces=True)
-            tokenizer = Tokenizer.load(f"{folder}/tokenizer.json")
     if name in ("llama3", "qwen2"):  # use the tokens of a file that has another pattern
         tokenizer = Tokenizer(dataclasses.replace(tokenizer._vocabulary, pattern=name))
     dtype = np.uint16 if tokenizer.vocab_size <= 65_536 else np.uint32
@@ -54,11 +49,6 @@ def webtext(data: Path, name: str, threads: int, with_table: bool = False) -> Ca
         "decode": lambda texts: partial(tokenizer.decode_bytes, texts.ids(dtype)),
         "hostile": lambda text: partial(tokenizer.encode_numpy, text),
     }
-
-
-def webtext_with_table(data: Path, name: str, threads: int) -> Calls:
-    """webtext with a table of frequent pieces next to the vocabulary, made from the vocabulary alone."""
-    return webtext(data, name, threads, with_table=True)
 
 
 def gigatoken(data: Path, name: str, threads: int) -> Calls:
@@ -223,7 +213,7 @@ def train_tokenizers(texts: Texts, vocab_size: int) -> Work:
 
 
 ENCODERS: dict[str, Callable[[Path, str, int], Calls]] = {
-    encoder.__name__: encoder for encoder in (webtext, webtext_with_table, gigatoken, fastokens, tiktoken, tokenizers)
+    encoder.__name__: encoder for encoder in (webtext, gigatoken, fastokens, tiktoken, tokenizers)
 }
 TRAINERS: dict[str, Callable[[Texts, int], Work]] = {
     trainer.__name__.removeprefix("train_"): trainer

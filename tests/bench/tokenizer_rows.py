@@ -72,7 +72,6 @@ def rows(
             encoding(f"pattern-{name}", f"4-KB documents, {name}", "documents", "en", ("gigatoken",), name)
             for name in ("cl100k", "o200k", "llama3", "qwen2")
         ),
-        *(with_table(row) for row in compared),
         *(without_simd(row, level) for level in ("avx2", "scalar") for row in compared),
     ]
 
@@ -119,13 +118,6 @@ def without_simd(row: Row, level: str) -> Row:
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
     ours = replace(row.ours, simd=level)
     return Row(f"{row.name}-{level}", f"{row.label}, {level}", ours, peers, ("warm", "cold"))
-
-
-def with_table(row: Row) -> Row:
-    """Return the row's cold measure with a table of frequent pieces next to the vocabulary."""
-    peers = tuple(job for job in row.peers if job.engine == "gigatoken")
-    ours = replace(row.ours, engine="webtext_with_table")
-    return Row(f"{row.name}-table", f"{row.label}, with a table of pieces", ours, peers, ("cold",))
 
 
 def two_threads(name: str, label: str, task: str) -> Row:

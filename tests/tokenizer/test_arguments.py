@@ -60,8 +60,6 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "load None": (lambda tok, at: Tokenizer.load(None), "the path is None"),  # type: ignore[arg-type]
     "load bytes": (lambda tok, at: Tokenizer.load(b"x"), "the path is b'x'"),  # type: ignore[arg-type]
     "save int": (lambda tok, at: tok.save(5), "the path is 5"),  # type: ignore[arg-type]
-    "save pieces": (lambda tok, at: tok.save(at / "t.json", pieces=5), "pieces is 5"),  # type: ignore[arg-type]
-    "save pieces of ints": (lambda tok, at: tok.save(at / "t.json", pieces=[1]), "text 0 is 1"),  # type: ignore[list-item]
     "load special_tokens": (
         lambda tok, at: (tok.save(at / "t.json"), Tokenizer.load(at / "t.json", special_tokens=5)),  # type: ignore[arg-type]
         "special_tokens is 5",
@@ -75,7 +73,6 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
     "counts weight": (lambda tok, at: PieceCounts().add(["a"], weight=1.5), "weight is 1.5"),  # type: ignore[arg-type]
     "counts folder": (lambda tok, at: PieceCounts(folder=5), "the path is 5"),  # type: ignore[arg-type]
     "counts file": (lambda tok, at: PieceCounts().add_file(None), "the path is None"),  # type: ignore[arg-type]
-    "counts n": (lambda tok, at: PieceCounts().most_common(-1), "n is -1"),
 }
 
 

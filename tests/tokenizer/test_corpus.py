@@ -408,31 +408,12 @@ def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytes
     assert shown == [(None, "tokenizer train: text", "MB"), (143, "tokenizer train: merges", "merges")]
 
 
-@pytest.mark.parametrize("damage", ["removed", "cut", "of another"])
-def test_a_changed_table_of_pieces_does_not_retrain(
-    documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    expected = train([documents], out)
-    table = Path(out).with_name("tokenizer.pieces")
-    Tokenizer.train(["another"], vocab_size=260).save(tmp_path / "other.json", pieces=True)
-    {
-        "removed": table.unlink,
-        "cut": lambda: table.write_bytes(table.read_bytes()[:99]),
-        "of another": lambda: table.write_bytes((tmp_path / "other.pieces").read_bytes()),
-    }[damage]()
-    assert not trained([documents], out, SETTINGS, monkeypatch)
-    loaded = Tokenizer.load(out)
-    assert loaded._piece_file == ""
-    assert loaded.encode("the dogs") == expected.encode("the dogs")
-
-
 def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     url = "memory://trained/tokenizer.json"
     expected = train([documents], out)
     assert trained([documents], url, SETTINGS, monkeypatch)
     assert not trained([documents], url, SETTINGS, monkeypatch)
     loaded = Tokenizer.load(url)
-    assert loaded._piece_file == "memory://trained/tokenizer.pieces"
     assert (loaded.hash, loaded.encode("the dogs")) == (expected.hash, expected.encode("the dogs"))
 
 

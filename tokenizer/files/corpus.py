@@ -26,7 +26,6 @@ from webtext.base.parts.recipe import Recipe
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.inputs import Input, count_input, open_input
 from webtext.tokenizer.formats.files import load
-from webtext.tokenizer.formats.piece_files import MOST_PIECES
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.train.counts import PieceCounts, whole_weights
@@ -121,7 +120,7 @@ def train_tokenizer(
     output.folder.remove_leftovers(f"{stem}.")  # a user's folder may contain other .tmp files
     output.unfinish()
     tokenizer = Tokenizer(vocabulary)
-    tokenizer.save(out, pieces=counts.most_common(MOST_PIECES))
+    tokenizer.save(out)
     output.finish(tokenizer_hash=tokenizer.hash, vocab_size=tokenizer.vocab_size)
     return tokenizer
 

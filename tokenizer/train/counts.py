@@ -137,12 +137,6 @@ class PieceCounts:
         with self._errors():
             yield from sorted(self._native.items())
 
-    def most_common(self, n: int) -> list[bytes]:
-        """Return the `n` most frequent pieces, most frequent first."""
-        checked_int("n", n, 0, MAX_INT, "0 or more")
-        with self._errors():
-            return self._native.most_common(n)
-
     def train(
         self,
         n_tokens: int,

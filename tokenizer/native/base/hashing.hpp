@@ -51,9 +51,6 @@ std::size_t probe(std::uint64_t hash, std::size_t n_slots, const Stop& stop) {
   return at;
 }
 
-// For hashes stored in files (piece_file.hpp).
-inline constexpr Hash kStoredHash{0x9E3779B97F4A7C15u, 0xD6E8FEB86659FD93u};
-
 // For tables in memory. The keys are secret and differ between processes, so nobody can construct a text or a file that
 // collides in a table. No result may depend on them or on the order of such a table.
 inline const Hash kTableHash = [] {

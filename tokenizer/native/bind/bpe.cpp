@@ -17,7 +17,6 @@
 
 #include "bind/arrays.hpp"
 #include "bind/texts.hpp"
-#include "encode/piece_file.hpp"
 #include "scan/safe_cut.hpp"
 
 #define TEXT "str | bytes"
@@ -278,7 +277,7 @@ std::ptrdiff_t last_cut(const nb::bytearray& data, std::size_t begin, std::size_
   return last_safe_cut(ClassTable::of(unicode_version), bytes + begin, bytes + at, bytes + end) - bytes;
 }
 
-// Vocabularies, characters and tables of pieces
+// Vocabularies and characters
 
 Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<std::vector<Merge>>& merges, bool whole_pieces,
               const std::vector<std::pair<std::uint32_t, nb::bytes>>& special_tokens, const std::string& pattern,
@@ -300,30 +299,6 @@ std::vector<std::pair<std::uint32_t, std::uint32_t>> character_ranges(const std:
   return ranges;
 }
 
-nb::bytes make_piece_file(const Bpe& bpe, const std::string& salt, nb::handle pieces) {
-  const Texts given(pieces.is_none() ? nb::tuple() : nb::borrow(pieces));
-  std::string file;
-  {
-    nb::gil_scoped_release release;
-    file = bpe.piece_file(pieces.is_none() ? bpe.own_pieces() : given.views, salt);
-  }
-  return nb::bytes(file.data(), file.size());
-}
-
-void use_piece_file(Bpe& bpe, const Array<const Byte>& file, const std::string& salt) {
-  // The file's memory lives as long as the encoder, which may be freed by a thread that doesn't have the GIL.
-  std::shared_ptr<void> owner(new Array<const Byte>(file), [](void* array) {
-    nb::gil_scoped_acquire acquire;
-    delete static_cast<Array<const Byte>*>(array);
-  });
-  bpe.use_piece_file(file.data(), file.size(), salt, std::move(owner));
-}
-
-std::uint64_t checksum_of(const nb::bytes& file) {
-  if (file.size() < sizeof(PieceFileHead)) throw std::invalid_argument("it is cut short");
-  return piece_file_checksum(reinterpret_cast<const Byte*>(file.c_str()), file.size());
-}
-
 }  // namespace
 
 NB_MODULE(_bpe, m) {
@@ -340,7 +315,6 @@ NB_MODULE(_bpe, m) {
   m.def(
       "byte_order", [] { return nb::bytes(byte_order().data(), 256); },
       "Return the 256 bytes in the order of GPT-2's first 256 tokens.");
-  m.def("piece_file_checksum", &checksum_of, "file"_a, "Compute the checksum of a table of pieces.");
   m.def("last_safe_cut", &last_cut, "data"_a, "begin"_a, "at"_a, "end"_a, "unicode_version"_a = kUnicodeVersion,
         "Return the last position in data[at:end] where every pattern with a scanner cuts, or `begin` if there is "
         "none.\n"
@@ -397,15 +371,6 @@ NB_MODULE(_bpe, m) {
            nb::sig("def decode(self, ids: collections.abc.Sequence[int] | " ARRAY("typing.Any") ") -> bytes"),
            "Return the bytes of tokens, including special ones. `ids` is a sequence of integers or an array (uint16,\n"
            "uint32 and int64 are fastest). IndexError names the first unknown id and its position.")
-      .def("piece_file", &make_piece_file, "salt"_a, "pieces"_a.none() = nb::none(),
-           nb::sig("def piece_file(self, salt: str, pieces: Sequence[bytes] | None = None) -> bytes"),
-           "Return a table of pieces and their tokens for `use_piece_file`: of `pieces`, most important first, or of "
-           "the\n"
-           "tokens that are pieces. `salt` represents everything else that affects the tokens.")
-      .def("use_piece_file", &use_piece_file, "file"_a, "salt"_a,
-           nb::sig("def use_piece_file(self, file: bytes | mmap.mmap | " ARRAY("numpy.uint8") ", salt: str) -> None"),
-           "Look up new pieces in the table of a piece file (read-only, may be mapped) before merging them. Raises\n"
-           "ValueError if it is damaged or was made for another tokenizer.")
       .def("merges_by_rank", &Bpe::merges_by_rank,
            "Return, in order of id, the last merge of each token of two or more bytes, using only smaller ids.");
 }

@@ -116,14 +116,6 @@ nb::list items(LockedCounts& counts) {
   return pairs;
 }
 
-nb::list most_common(LockedCounts& counts, std::size_t n) {
-  nb::list pieces;
-  for (const auto& piece : counts.with([&](PieceCounts& all, const auto&) { return all.most_common(n); })) {
-    pieces.append(to_bytes(piece));
-  }
-  return pieces;
-}
-
 // Translates system errors to OSError with their errno.
 void translate(const std::exception_ptr& exception, void*) {
   try {
@@ -237,8 +229,6 @@ NB_MODULE(_trainer, m) {
             counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
           },
           "path"_a, "Write a file of counts.")
-      .def("most_common", &most_common, "n"_a, nb::sig("def most_common(self, n: int) -> list[bytes]"),
-           "Return the n pieces with the largest counts, largest first; on ties, the smallest bytes first.")
       .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Return all pieces and counts.");
 
   m.def(

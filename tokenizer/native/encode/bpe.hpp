@@ -4,11 +4,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,14 +53,6 @@ class Bpe {
   void encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out, std::int64_t* offsets,
                    bool may_change = false) const;
 
-  // Returns a file of known pieces (piece_file.hpp), most important first. It is valid for this vocabulary and `salt`.
-  std::string piece_file(const std::vector<std::string_view>& pieces, std::string_view salt) const;
-  // Returns the vocabulary's own pieces: its tokens that the scanner doesn't cut, smallest id first.
-  std::vector<std::string_view> own_pieces() const;
-  // Uses a file of known pieces; `owner` keeps its memory alive. Not thread-safe: no thread may be encoding. Throws
-  // std::invalid_argument if the file is damaged or belongs to another tokenizer.
-  void use_piece_file(const Byte* file, std::size_t n_bytes, std::string_view salt, std::shared_ptr<void> owner);
-
   // Whether every token of a text fits in 16 bits.
   bool is_narrow() const { return is_narrow_; }
 
@@ -95,20 +85,10 @@ class Bpe {
   bool find_orderly() const;
   bool smaller_lead_to_all() const;
   std::optional<Merge> merge_by_rank(std::uint32_t id) const;
-  std::uint64_t fingerprint(std::string_view salt) const;
   // The bytes of a token that text can produce; empty for any other id.
   std::string_view text_bytes_of(std::uint32_t id) const {
     return id < is_text_.size() && is_text_[id] ? tokens_.bytes_of(id) : std::string_view();
   }
-  template <class Id>
-  KnownPiecesView<Id> checked(const KnownPiecesView<Id>& pieces) const;
-  template <class Id>
-  const KnownPiecesView<Id>* file_of() const {
-    const auto& pieces = std::get<std::optional<KnownPiecesView<Id>>>(pieces_);
-    return pieces ? &*pieces : nullptr;
-  }
-  template <class Id>
-  std::string piece_file_of(const std::vector<std::string_view>& pieces, std::string_view salt) const;
   void rules_from_merges(const std::vector<Merge>& merges);
   void rules_from_ranks();
 
@@ -125,8 +105,6 @@ class Bpe {
   mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: not computed yet
   bool is_narrow_ = true;
   Scanner scanner_;
-  std::shared_ptr<void> file_;  // owns the memory of the piece file, of which at most one view is set
-  std::tuple<std::optional<KnownPiecesView<std::uint16_t>>, std::optional<KnownPiecesView<std::uint32_t>>> pieces_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork can't inherit a locked mutex
 };
 

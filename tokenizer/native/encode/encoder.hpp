@@ -16,8 +16,6 @@
 namespace webtext {
 
 inline constexpr std::size_t kMaxKept = 128;  // bytes; longer pieces aren't inserted into the table
-// A worker whose table has this many buckets copies all pieces of the file: it will probably encode more text.
-inline constexpr std::size_t kManyBuckets = 1 << 13;
 
 class Worker {
  public:
@@ -31,7 +29,6 @@ class Worker {
   Merger merger;
   std::vector<std::uint32_t> scratch, window;
   std::vector<Byte> copy;  // a copy of a share of a text
-  bool has_file = false;   // whether the table contains the pieces of the file
 
  private:
   std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
@@ -68,7 +65,7 @@ class Bpe::Encoder {
   static constexpr std::size_t kWindow = 512;  // pieces; 128 to 256 were 5 to 20 % slower
 
   Encoder(const Bpe& bpe, Worker& worker)
-      : bpe_(bpe), worker_(worker), table_(worker.table<Id>()), view_(table_.view()), file_(bpe.file_of<Id>()) {}
+      : bpe_(bpe), worker_(worker), table_(worker.table<Id>()), view_(table_.view()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
     std::uint32_t ends[kWindow];
@@ -90,10 +87,6 @@ class Bpe::Encoder {
   Token* encode_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
                        Token* out) {
     n_new_ = 0;
-    if (file_ && !worker_.has_file && table_.n_buckets() >= kManyBuckets) {
-      table_.adopt(*file_);
-      worker_.has_file = true;
-    }
     table_.reserve(n_pieces);
     view_ = table_.view();
     make_keys(begin, end, ends, n_pieces);
@@ -132,7 +125,7 @@ class Bpe::Encoder {
       const std::uint32_t n_bytes = ends[index] - start;
       keys_[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(begin + start, n_bytes)
                                                           : PieceKey::of(begin + start, n_bytes);
-      hashes_[index] = static_cast<std::uint32_t>(view_.hash(keys_[index]));
+      hashes_[index] = static_cast<std::uint32_t>(keys_[index].hash());
       view_.prefetch(hashes_[index]);
     }
   }
@@ -153,21 +146,17 @@ class Bpe::Encoder {
     return n_missed;
   }
 
-  // Creates entries for the missed pieces in new_entries_, from the file of pieces or by merging. They must not be
-  // inserted into the table before all tokens are copied, because they could replace an entry that was found. Merging
-  // them among the look-ups instead of after them was slower (320 instead of 450 MB/s).
+  // Creates entries for the missed pieces in new_entries_ by merging. They must not be inserted into the table before
+  // all tokens are copied, because they could replace an entry that was found. Merging them among the look-ups instead
+  // of after them was slower (320 instead of 450 MB/s).
   void merge_missed(const Byte* begin, const std::uint32_t* ends, std::size_t n_missed) {
     new_tokens_.clear();
     for (std::size_t place = 0; place < n_missed; ++place) {
       const std::uint32_t index = missed_[place];
       if ((found_[index] = view_.find_second(keys_[index]))) continue;
-      if (file_) file_->prefetch(file_->hash(keys_[index]));
       const std::uint32_t start = index ? ends[index - 1] : 0;
       new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
       found_[index] = &new_entries_[n_new_++];
-    }
-    if (file_) {
-      for (std::size_t index = 0; index < n_new_; ++index) look_up_in_file(new_[index]);
     }
     if (bpe_.merge_short_ && !bpe_.whole_pieces_) merge_together();
     for (std::size_t index = 0; index < n_new_; ++index) {
@@ -179,14 +168,6 @@ class Bpe::Encoder {
         entry.ids[id] = static_cast<Id>(new_tokens_[piece.first + id]);
       }
     }
-  }
-
-  void look_up_in_file(New& piece) {
-    const Entry* entry = file_->find(piece.key);
-    if (!entry) return;
-    if (entry->n <= kIds) return keep(piece, entry->ids, entry->n);
-    const auto tokens = file_->in_arena(*entry, piece.bytes, piece.n_bytes);
-    if (tokens.ids) keep(piece, tokens.ids, tokens.n);
   }
 
   template <class Number>
@@ -203,7 +184,7 @@ class Bpe::Encoder {
 
   // Merges all short new pieces.
   void merge_together() {
-    const auto is_due = [](const New& piece) { return !piece.n_tokens && piece.n_bytes <= kShortPiece; };
+    const auto is_due = [](const New& piece) { return piece.n_bytes <= kShortPiece; };
     short_.clear();
     std::size_t n_bytes = 0;
     for (std::size_t index = 0; index < n_new_; ++index)
@@ -261,8 +242,7 @@ class Bpe::Encoder {
   const Bpe& bpe_;
   Worker& worker_;
   Table& table_;
-  KnownPiecesView<Id> view_;         // of table_, for one window
-  const KnownPiecesView<Id>* file_;  // or null
+  KnownPiecesView<Id> view_;  // of table_, for one window
   PieceKey keys_[kWindow];
   std::uint32_t hashes_[kWindow], missed_[kWindow];
   const Entry* found_[kWindow];

@@ -25,10 +25,8 @@ struct PieceKey {
   std::uint64_t low, high;  // the bytes, zero-padded; the last byte is the length, or kLong
 
   bool operator==(const PieceKey&) const = default;
-  std::uint64_t hash(const Hash& by) const { return by.mix(low, high); }
+  std::uint64_t hash() const { return kTableHash.mix(low, high); }
   const Byte* padded() const { return reinterpret_cast<const Byte*>(this); }  // for short pieces
-  std::size_t n_bytes() const { return high >> 56; }
-  bool is_odd() const { return !is_long() && n_bytes() > kMaxBytes; }  // not a valid key
   bool is_long() const { return high >> 56 == kLong; }
 
   // Returns the key of a piece at the end of readable memory.
@@ -68,7 +66,7 @@ struct PieceKey {
   static const Masks kMasks;
 
   static PieceKey of_long(const Byte* bytes, std::size_t n_bytes) {
-    return {kStoredHash.bytes(bytes, n_bytes), kLong << 56 | (n_bytes & 0xFFFFFFFF)};
+    return {kTableHash.bytes(bytes, n_bytes), kLong << 56 | (n_bytes & 0xFFFFFFFF)};
   }
 };
 
@@ -91,76 +89,42 @@ struct PieceTokens {
   std::size_t n = 0;
 };
 
-// A read-only view of a table. The table may be in an untrusted file: nothing is read outside it.
+// A read-only view of a table, valid until the table changes.
 template <class Id>
 class KnownPiecesView {
  public:
   using Entry = KnownPiece<Id>;
 
   // `n_buckets` is a power of two; each bucket has two entries.
-  KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena, std::size_t n_arena,
-                  const Hash& hash)
-      : entries_(entries), mask_(n_buckets - 1), arena_(arena), n_arena_(n_arena), hash_(hash) {}
-
-  std::size_t n_buckets() const { return mask_ + 1; }
-  std::uint64_t hash(const PieceKey& key) const { return key.hash(hash_); }
-
-  // Calls use(entry) for every piece in the table.
-  template <class Use>
-  void each(const Use& use) const {
-    for (std::size_t index = 0; index < 2 * n_buckets(); ++index) {
-      if (entries_[index].n) use(entries_[index]);
-    }
-  }
+  KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena)
+      : entries_(entries), mask_(n_buckets - 1), arena_(arena) {}
 
   // The two entries of a bucket.
   const Entry* bucket(std::uint64_t hash) const { return &entries_[2 * (hash & mask_)]; }
   void prefetch(std::uint64_t hash) const { __builtin_prefetch(bucket(hash)); }
 
-  // The entry of a piece, or null. `find_second` searches only the second bucket.
-  const Entry* find(const PieceKey& key) const {
-    const Entry* entry = find_in(bucket(hash(key)), key);
-    return entry ? entry : find_second(key);
-  }
-  const Entry* find_second(const PieceKey& key) const { return find_in(bucket(hash(key) >> 32), key); }
-
-  // An arena record: the tokens, then the bytes of a long piece. Null if it exceeds the arena.
-  struct Stored {
-    PieceTokens tokens;
-    const Byte* bytes = nullptr;
-    std::size_t n_bytes = 0, n_words = 0;
-  };
-  Stored stored(const Entry& entry) const {
-    std::uint32_t where;
-    std::memcpy(&where, entry.ids, sizeof where);
-    if (n_arena_ < 2 || where > n_arena_ - 2) return {};
-    const std::uint32_t* at = arena_ + where;
-    const std::size_t left = n_arena_ - where - 2, n_ids = at[0], n_bytes = at[1];
-    const std::size_t n_words = entry.key.is_long() ? (n_bytes + 3) / 4 : 0;
-    if (n_ids > left || n_words > left - n_ids) return {};
-    return {{at + 2, n_ids}, reinterpret_cast<const Byte*>(at + 2 + n_ids), n_bytes, 2 + n_ids + n_words};
-  }
-
-  // The tokens of an entry in the arena, or null if a long piece has other bytes.
-  PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
-    const Stored found = stored(entry);
-    if (entry.key.is_long() && (found.n_bytes != n_bytes || std::memcmp(found.bytes, bytes, n_bytes))) return {};
-    return found.tokens;
-  }
-
- private:
-  static const Entry* find_in(const Entry* pair, const PieceKey& key) {
+  // The entry of a piece in its second bucket, or null.
+  const Entry* find_second(const PieceKey& key) const {
+    const Entry* pair = bucket(key.hash() >> 32);
     for (const Entry* entry : {pair, pair + 1}) {
       if (entry->key == key && entry->n) return entry;
     }
     return nullptr;
   }
 
+  // The tokens of an entry in the arena, or null if a long piece has other bytes.
+  PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
+    std::uint32_t where;
+    std::memcpy(&where, entry.ids, sizeof where);
+    const std::uint32_t *at = arena_ + where, *ids = at + 2;
+    if (entry.key.is_long() && (at[1] != n_bytes || std::memcmp(ids + at[0], bytes, n_bytes))) return {};
+    return {ids, at[0]};
+  }
+
+ private:
   const Entry* entries_;
   std::size_t mask_;
   const std::uint32_t* arena_;
-  std::size_t n_arena_;
-  Hash hash_;
 };
 
 // A table that can be modified.
@@ -170,32 +134,9 @@ class KnownPieces {
   using Entry = KnownPiece<Id>;
   static constexpr std::size_t kIds = Entry::kIds;
 
-  explicit KnownPieces(std::size_t n_buckets = kLeastBuckets, const Hash& hash = kTableHash) : hash_(hash) {
-    clear(n_buckets);
-  }
+  KnownPieces() { clear(kLeastBuckets); }
 
-  KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data(), arena_.size(), hash_}; }
-  std::size_t n_buckets() const { return mask_ + 1; }
-  const std::vector<std::uint32_t>& arena() const { return arena_; }
-
-  // Copies all pieces of another table into this one. Entries may move.
-  void adopt(const KnownPiecesView<Id>& other) {
-    while (mask_ + 1 < 2 * other.n_buckets() && mask_ + 1 < kMostBuckets) grow();
-    other.each([&](const Entry& entry) {
-      Entry& place = slot(entry.key);
-      if (place.n) return;
-      place = entry;
-      if (entry.n <= kIds) return;
-      const auto found = other.stored(entry);
-      if (!found.tokens.ids) {
-        place.n = 0;
-        return;
-      }
-      const auto where = static_cast<std::uint32_t>(arena_.size());
-      std::memcpy(place.ids, &where, sizeof where);
-      arena_.insert(arena_.end(), found.tokens.ids - 2, found.tokens.ids - 2 + found.n_words);
-    });
-  }
+  KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data()}; }
 
   // Makes room for n more pieces. Entries are moved, and all are dropped at once, only here.
   void reserve(std::size_t n) {
@@ -204,12 +145,11 @@ class KnownPieces {
     while (n_filled_ + n > (mask_ + 1) / 2 && mask_ + 1 < kMostBuckets) grow();
   }
 
-  // Inserts a piece that isn't in the table. If there is no room it replaces another piece, or with `keep_others` it
-  // isn't inserted.
-  void insert(const PieceKey& key, const Byte* bytes, std::size_t n_bytes, const std::uint32_t* ids, std::size_t n_ids,
-              bool keep_others = false) {
+  // Inserts a piece that isn't in the table. If there is no room, it replaces another piece.
+  void insert(const PieceKey& key, const Byte* bytes, std::size_t n_bytes, const std::uint32_t* ids,
+              std::size_t n_ids) {
     Entry& entry = slot(key);
-    if (entry.n && (keep_others || entry.key == key)) return;
+    if (entry.n && entry.key == key) return;
     entry.key = key;
     if (n_ids <= kIds && !key.is_long()) {
       for (std::size_t index = 0; index < n_ids; ++index) entry.ids[index] = static_cast<Id>(ids[index]);
@@ -234,7 +174,7 @@ class KnownPieces {
   // Address space for the largest table is reserved, which costs nothing until it is touched. Growing spreads the
   // entries within it, because touching new memory would be the largest cost of a first text.
   void clear(std::size_t n_buckets) {
-    entries_ = HugeArray<Entry>(2 * std::max(n_buckets, kMostBuckets), false);
+    entries_ = HugeArray<Entry>(2 * kMostBuckets, false);
     if (const std::size_t n_bytes = 2 * n_buckets * sizeof(Entry); n_bytes > kHugePage)
       on_huge_pages(&entries_[0], n_bytes);
     mask_ = n_buckets - 1;
@@ -254,15 +194,15 @@ class KnownPieces {
       low[0].n = low[1].n = 0;
       for (const Entry& entry : pair) {
         if (!entry.n) continue;
-        const std::uint64_t hash = entry.key.hash(hash_);
+        const std::uint64_t hash = entry.key.hash();
         const std::uint64_t half = (hash & (n - 1)) == bucket ? hash : hash >> 32;
         *(half & n ? high : low)++ = entry;
       }
     }
     for (std::size_t index = 0; index < 4 * n; ++index) {  // from second buckets to first ones that have room now
       Entry& entry = entries_[index];
-      if (!entry.n || (entry.key.hash(hash_) & mask_) == index / 2) continue;
-      Entry* first = &entries_[2 * (entry.key.hash(hash_) & mask_)];
+      if (!entry.n || (entry.key.hash() & mask_) == index / 2) continue;
+      Entry* first = &entries_[2 * (entry.key.hash() & mask_)];
       if (first[0].n && first[1].n) continue;
       first[first[0].n ? 1 : 0] = entry;
       entry.n = 0;
@@ -272,7 +212,7 @@ class KnownPieces {
   // The entry of a piece, or the one to use for it: a free one, or one to replace in its second bucket. The first of
   // the two is replaced less often, because pieces that occur early occur often.
   Entry& slot(const PieceKey& key) {
-    const std::uint64_t hash = key.hash(hash_);
+    const std::uint64_t hash = key.hash();
     for (const std::uint64_t half : {hash, hash >> 32}) {
       Entry* pair = &entries_[2 * (half & mask_)];
       for (Entry* entry : {pair, pair + 1}) {
@@ -285,7 +225,6 @@ class KnownPieces {
     return entries_[2 * (hash >> 32 & mask_) + (++n_replaced_ % 8 != 0)];
   }
 
-  Hash hash_;
   HugeArray<Entry> entries_;
   std::size_t mask_ = 0, n_filled_ = 0, n_replaced_ = 0;
   std::vector<std::uint32_t> arena_;

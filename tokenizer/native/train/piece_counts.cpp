@@ -130,27 +130,6 @@ std::size_t PieceCounts::memory() const {
 
 std::size_t PieceCounts::size() const { return runs_.empty() ? tables_[0].size() : n_run_pieces_; }
 
-std::vector<std::string> PieceCounts::most_common(std::size_t n) {
-  using Counted = std::pair<std::int64_t, std::string>;
-  const auto before = [](const Counted& left, const Counted& right) {
-    return left.first != right.first ? left.first > right.first : left.second < right.second;
-  };
-  settle();
-  std::vector<Counted> best;  // a heap with the last one on top
-  each([&](std::string_view piece, std::int64_t count) {
-    if (n == 0 || (best.size() == n && count < best.front().first)) return;
-    best.emplace_back(count, std::string(piece));
-    std::push_heap(best.begin(), best.end(), before);
-    if (best.size() <= n) return;
-    std::pop_heap(best.begin(), best.end(), before);
-    best.pop_back();
-  });
-  std::sort_heap(best.begin(), best.end(), before);
-  std::vector<std::string> pieces;
-  for (auto& [count, piece] : best) pieces.push_back(std::move(piece));
-  return pieces;
-}
-
 CountTotals PieceCounts::save(const std::shared_ptr<OpenFile>& file) {
   for (PieceTable& table : tables_) spill(table);
   return merge_into(file);

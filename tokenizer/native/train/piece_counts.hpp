@@ -60,9 +60,6 @@ class PieceCounts {
     }
   }
 
-  // Returns the n pieces with the largest counts, the largest first; on ties, the smallest bytes first. Settles.
-  std::vector<std::string> most_common(std::size_t n);
-
   // Writes the counts to a file (see count_file.hpp).
   CountTotals save(const std::shared_ptr<OpenFile>& file);
 
