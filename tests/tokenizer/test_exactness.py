@@ -17,6 +17,8 @@ from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webtext.tokenizer import Tokenizer, Vocabulary
 from webtext.tokenizer.patterns.named import cut
@@ -167,6 +169,19 @@ def test_slices_of_corpora_equal_tiktoken_with_published_ranks(
     assert tokenizer.pattern == rule.name
     for name in CORPORA:
         assert_ids_equal_tiktoken(tokenizer, peer, documents(corpus_slice(name)[:200_000]))
+
+
+@given(
+    tokens=st.lists(st.text("ab", min_size=2, max_size=6).map(str.encode), unique=True, max_size=24),
+    n_before=st.integers(0, 24),
+    texts=st.lists(st.text("ab", max_size=70), max_size=8),
+)
+def test_any_order_of_ranks_gives_tiktokens_ids(tokens: list[bytes], n_before: int, texts: list[str]) -> None:
+    """Tokens that are merged via larger ids or never, also before the bytes: only real merges have a rule."""
+    single = [bytes([byte]) for byte in range(256)]
+    ranks = Vocabulary(tokens=[*tokens[:n_before], *single, *tokens[n_before:]], merges=None, whole_pieces=True)
+    peer = tiktoken_of(ranks, GPT2_RULE)
+    assert_ids_equal_tiktoken(Tokenizer(ranks), peer, [*texts, "".join(texts) * 3])
 
 
 def documents(text: str) -> list[str]:

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "encode/merging.hpp"
+
 namespace webtext {
 namespace {
 
@@ -15,7 +17,11 @@ std::string quoted(std::size_t id) { return "token " + std::to_string(id); }
 
 Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
          bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens)
-    : tokens_(tokens.size()), is_narrow_(tokens.size() <= std::size_t{1} << 16), scanner_(scanner) {
+    : tokens_(tokens.size()),
+      rules_(merges ? merges->size() : tokens.size()),
+      by_rank_(!merges),
+      is_narrow_(tokens.size() <= std::size_t{1} << 16),
+      scanner_(scanner) {
   for (const std::string& token : tokens) is_text_.push_back(!token.empty());
   for (auto& [id, bytes] : special_tokens) {
     if (id >= tokens.size()) tokens.resize(id + 1);
@@ -36,10 +42,8 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
     if (byte_tokens_[byte] == kNone) throw std::invalid_argument("no token for the byte " + std::to_string(byte));
   }
   merges ? rules_from_merges(*merges) : rules_from_ranks();
-  rules_.finish(byte_tokens_);
   if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
-  by_rank_ = !merges;
-  whole_pieces_ = whole_pieces && some_unreachable();
+  whole_pieces_ = whole_pieces && !(by_rank_ && stuck_.empty()) && some_unreachable();
 }
 
 void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
@@ -51,17 +55,30 @@ void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
     if (bytes[0].empty() || bytes[1].empty()) throw std::invalid_argument(place + " names an unused id");
     const std::uint32_t token = tokens_.find(joined.assign(bytes[0]).append(bytes[1]));
     if (token == kNone) throw std::invalid_argument(place + " produces bytes that are not a token");
-    rules_.add(left, right, {rank, token});
+    rules_.add(left, right, {rank, token}, joined);
   }
 }
 
+// Any two tokens whose joined bytes are a token may merge, but each token needs only the rule for the pair that merging
+// its own bytes ends with. In a text, no merge has crossed the ends of a token when it is created, and those inside had
+// the same order as in its bytes alone: the lowest rank first, the leftmost on ties, whatever lies outside. So it is
+// always created from that pair, and a rule that never applies changes nothing. Smaller ids merge first, so the rules
+// that exist when it is a token's turn find the pair. If they don't (it is created via larger ids, or never), it gets a
+// rule for every pair. Without this, GPT-2's rank file has 108,299 rules instead of 50,000.
 void Bpe::rules_from_ranks() {
+  Merger merger;
   for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
     const std::string_view token = text_bytes_of(id);
+    if (token.size() < 2) continue;
+    if (const auto& parts = merger(rules_, byte_tokens_, token); parts.size() == 2) {
+      rules_.add(parts[0], parts[1], {id, id}, token);
+      continue;
+    }
+    stuck_.push_back(id);
     for (std::size_t cut = 1; cut < token.size(); ++cut) {
       const std::uint32_t left = tokens_.find(token.substr(0, cut));
       const std::uint32_t right = left == kNone ? kNone : tokens_.find(token.substr(cut));
-      if (right != kNone) rules_.add(left, right, {id, id});
+      if (right != kNone) rules_.add(left, right, {id, id}, token);
     }
   }
 }
@@ -69,7 +86,7 @@ void Bpe::rules_from_ranks() {
 // Whether exactly one merge produces each token, and comes after the merges that produce its parts, as in a trained
 // vocabulary. For ranks, the equivalent condition: every token can be built using only smaller ids.
 bool Bpe::find_orderly() const {
-  if (by_rank_) return smaller_lead_to_all();
+  if (by_rank_) return stuck_.empty();
   std::vector<std::uint32_t> ranks(is_text_.size(), Rule::kNever);
   bool is_orderly = true;
   rules_.each([&](std::uint32_t, std::uint32_t, Rule rule) {
@@ -83,57 +100,17 @@ bool Bpe::find_orderly() const {
   return is_orderly;
 }
 
-// Ranks are ids here. A token can be built from smaller ids if merging its bytes ends with it and uses no higher rank.
-bool Bpe::smaller_lead_to_all() const {
-  std::vector<std::uint32_t> short_ids;
-  std::vector<ShortPiece> pieces;
-  std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];  // only their number is used
-  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
-    const std::string_view token = text_bytes_of(id);
-    if (token.size() < 2) continue;
-    if (!merge_short_ || token.size() > kShortPiece) {
-      if (!merge_by_rank(id)) return false;
-      continue;
-    }
-    short_ids.push_back(id);
-    pieces.push_back({begin_of(token), begin_of(token), token.size(), tokens, 0});  // padded by the tokens after it
-  }
-  if (merge_short_) merge_short_(narrow_rules_, pieces.data(), pieces.size());
-  for (std::size_t index = 0; index < pieces.size(); ++index) {
-    if (pieces[index].n_tokens != 1 || pieces[index].highest_rank != short_ids[index]) return false;
-  }
-  return true;
-}
-
 bool Bpe::is_orderly() const {
   if (is_orderly_ < 0) is_orderly_ = find_orderly();  // concurrent threads compute the same value
   return is_orderly_ > 0;
 }
 
 std::vector<Merge> Bpe::merges_by_rank() const {
-  std::vector<Merge> merges;
-  for (std::uint32_t id = 0; id < is_text_.size(); ++id) {
-    if (text_bytes_of(id).size() < 2) continue;
-    if (const auto merge = merge_by_rank(id)) merges.push_back(*merge);
-  }
-  return merges;
-}
-
-std::optional<Merge> Bpe::merge_by_rank(std::uint32_t id) const {
-  std::vector<std::uint32_t> tokens;
-  for (const char byte : tokens_.bytes_of(id)) tokens.push_back(byte_tokens_[static_cast<Byte>(byte)]);
-  while (tokens.size() > 2) {
-    std::size_t best = 0;
-    Rule lowest;
-    for (std::size_t at = 0; at + 1 < tokens.size(); ++at) {
-      const Rule rule = rules_(tokens[at], tokens[at + 1]);
-      if (rule.rank < std::min(lowest.rank, id)) lowest = rule, best = at;
-    }
-    if (lowest.rank == Rule::kNever) return std::nullopt;
-    tokens[best] = lowest.token;
-    tokens.erase(tokens.begin() + static_cast<std::ptrdiff_t>(best) + 1);
-  }
-  return Merge{tokens[0], tokens[1]};
+  std::vector<Merge> by_id(rules_.n_ranks(), {kNone, kNone});
+  rules_.each([&](std::uint32_t left, std::uint32_t right, Rule rule) { by_id[rule.token] = {left, right}; });
+  for (const std::uint32_t id : stuck_) by_id[id] = {kNone, kNone};
+  std::erase(by_id, Merge{kNone, kNone});
+  return by_id;
 }
 
 namespace {

@@ -65,7 +65,7 @@ class Bpe {
   void decode(const Id* ids, std::size_t n_ids, char* out, std::size_t n_out) const;
 
   // Returns for each token the two tokens that it is merged from if only smaller ids may merge: the merges that a rank
-  // file implies. Tokens that merging can't produce are skipped.
+  // file implies, if this merges by rank. Tokens that such merges can't produce are skipped.
   std::vector<Merge> merges_by_rank() const;
 
  private:
@@ -83,8 +83,6 @@ class Bpe {
   bool some_unreachable() const;
   bool is_orderly() const;
   bool find_orderly() const;
-  bool smaller_lead_to_all() const;
-  std::optional<Merge> merge_by_rank(std::uint32_t id) const;
   // The bytes of a token that text can produce; empty for any other id.
   std::string_view text_bytes_of(std::uint32_t id) const {
     return id < is_text_.size() && is_text_[id] ? tokens_.bytes_of(id) : std::string_view();
@@ -101,7 +99,8 @@ class Bpe {
   NarrowRules narrow_rules_;
   MergeShort merge_short_ = nullptr;  // uses narrow_rules_
   bool whole_pieces_ = false;
-  bool by_rank_ = false;
+  bool by_rank_;
+  std::vector<std::uint32_t> stuck_;                 // by rank: the tokens that smaller ids don't lead to
   mutable std::atomic<std::int8_t> is_orderly_{-1};  // -1: not computed yet
   bool is_narrow_ = true;
   Scanner scanner_;

@@ -1,12 +1,13 @@
 // The merge rules: from a pair of tokens to the rank of their merge and the new token.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/hashing.hpp"
+#include "scan/characters.hpp"
 
 namespace webtext {
 
@@ -20,25 +21,19 @@ struct Rule {
 
 class MergeRules {
  public:
-  void add(std::uint32_t left, std::uint32_t right, Rule rule) {
+  // Ranks are below `n_ranks`.
+  explicit MergeRules(std::size_t n_ranks) : token_of_rank_(n_ranks, Rule::kNever) {}
+
+  // `token` has these bytes. The ranks of pairs of bytes have a table of their own, because every piece starts with
+  // them.
+  void add(std::uint32_t left, std::uint32_t right, Rule rule, std::string_view token) {
     if (2 * (n_rules_ + 1) > slots_.size()) grow();
     Slot& slot = slots_[find(key(left, right))];
     if (slot.rule.rank == Rule::kNever) ++n_rules_;
     slot = {key(left, right), rule};
     mark(slot.pair);
-    if (rule.rank >= token_of_rank_.size()) token_of_rank_.resize(rule.rank + 1, Rule::kNever);
     token_of_rank_[rule.rank] = rule.token;
-  }
-
-  // Must be called once, after the last rule. Copies the ranks of pairs of bytes to a separate table, because every
-  // piece starts with them.
-  void finish(const std::array<std::uint32_t, 256>& byte_tokens) {
-    byte_ranks_.resize(1 << 16);
-    for (std::uint32_t left = 0; left < 256; ++left) {
-      for (std::uint32_t right = 0; right < 256; ++right) {
-        byte_ranks_[left << 8 | right] = rank(byte_tokens[left], byte_tokens[right]);
-      }
-    }
+    if (token.size() == 2) byte_ranks_[byte_pair(begin_of(token)[0], begin_of(token)[1])] = rule.rank;
   }
 
   // Most pairs have no rule. A filter with one bit per hash, small enough for the second-level cache, detects them
@@ -50,7 +45,7 @@ class MergeRules {
   }
 
   std::uint32_t rank(std::uint32_t left, std::uint32_t right) const { return (*this)(left, right).rank; }
-  std::uint32_t byte_rank(std::uint8_t left, std::uint8_t right) const { return byte_ranks_[left << 8 | right]; }
+  std::uint32_t byte_rank(Byte left, Byte right) const { return byte_ranks_[byte_pair(left, right)]; }
   std::uint32_t token(std::uint32_t rank) const { return token_of_rank_[rank]; }
   std::size_t n_ranks() const { return token_of_rank_.size(); }
   std::size_t size() const { return n_rules_; }
@@ -75,6 +70,8 @@ class MergeRules {
   static std::uint64_t key(std::uint32_t left, std::uint32_t right) {
     return static_cast<std::uint64_t>(left) << 32 | right;
   }
+
+  static std::size_t byte_pair(Byte left, Byte right) { return std::size_t{left} << 8 | right; }
 
   std::size_t find(std::uint64_t pair) const {
     return probe(kTableHash.mix(pair, 0), slots_.size(),
@@ -103,7 +100,7 @@ class MergeRules {
   std::vector<Slot> slots_ = std::vector<Slot>(kSlots);
   std::size_t n_rules_ = 0;
   std::vector<std::uint32_t> token_of_rank_;
-  std::vector<std::uint32_t> byte_ranks_;
+  std::vector<std::uint32_t> byte_ranks_ = std::vector<std::uint32_t>(1 << 16, Rule::kNever);
 };
 
 }  // namespace webtext

@@ -69,10 +69,9 @@ struct ShortPiece {
   std::size_t n_bytes;
   std::uint16_t* tokens;
   std::size_t n_tokens;
-  std::uint16_t highest_rank = 0;  // of the applied rules
 };
 
-// Writes the tokens of n pieces, and sets their n_tokens and highest_rank.
+// Writes the tokens of n pieces, and sets their n_tokens.
 using MergeShort = void (*)(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
 
 void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);

@@ -1,6 +1,5 @@
 #include <immintrin.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "encode/short_merging.hpp"
@@ -40,7 +39,6 @@ class Lane {
                       _mm_or_si128(load(index), _mm_cmpgt_epi16(places, _mm_sub_epi16(last, _mm_set1_epi16(1)))));
     }
     alive_ = ~std::uint64_t{0} >> (64 - n_bytes);
-    highest_ = 0;
     // Initial slots for the first `take_answers`, which then changes nothing.
     at_ = left_ = right_ = kPlaces - 1;
     no_left_ = no_right_ = NarrowRules::kNever;
@@ -61,7 +59,6 @@ class Lane {
     for (int index = 2; index < Vectors; ++index) low = _mm_min_epu16(low, load(index));
     const auto lowest = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(low))) & 0xFFFF;
     if (lowest == NarrowRules::kNever) return false;
-    highest_ = std::max(highest_, lowest);
     const __m128i wanted = _mm_set1_epi16(static_cast<short>(lowest));
     std::uint64_t places = 0;
     for (int index = 0; index < Vectors; index += 2) {
@@ -98,7 +95,6 @@ class Lane {
       }
     }
     piece_->n_tokens = n_tokens;
-    piece_->highest_rank = static_cast<std::uint16_t>(highest_);
   }
 
  private:
@@ -109,7 +105,7 @@ class Lane {
   std::uint16_t tokens_[kPlaces];
   std::uint64_t alive_;
   ShortPiece* piece_;
-  std::uint32_t at_, left_, right_, highest_;
+  std::uint32_t at_, left_, right_;
   std::uint32_t no_left_, no_right_;  // kNever if the neighbour is missing, else 0
   const NarrowRules::Slot *left_slot_, *right_slot_;
 };
