@@ -68,6 +68,9 @@ class Folder:
             return (self._path / name).exists()
         return bool(self._remote.exists(self.location(name)))
 
+    def is_file(self, name: str) -> bool:
+        return (self._path / name).is_file() if self.is_local else bool(self._remote.isfile(self.location(name)))
+
     def size(self, name: str) -> int:
         """Return the size of file `name`; raises InputError for a device or a pipe, which may never end."""
         if self.is_local:

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import PREFIX
+from webtext.base.inputs.files import DOCUMENTS, RECORD_SUFFIXES, find_inputs
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import SetWriter
@@ -42,7 +43,6 @@ from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
-from webtext.clean.inputs.files import SUFFIXES, find_inputs
 from webtext.clean.inputs.importing import find_documents, import_documents
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
@@ -164,8 +164,10 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
     """Return the pages sets among the inputs, and the documents: extracted from pages, imported, or an existing set."""
     sets: list[PartSet] = []
     if not any(name.startswith(PREFIX) for name in inputs):
-        sets, files = find_inputs(inputs, ("pages", "documents", "corpus"), (*WARC_SUFFIXES, *SUFFIXES))
-        kinds = {each.kind == "pages" for each in sets} | {not each.name.endswith(SUFFIXES) for each in files}
+        sets, files = find_inputs(inputs, ("pages", *DOCUMENTS), (*WARC_SUFFIXES, *RECORD_SUFFIXES))
+        kinds = {each.kind == "pages" for each in sets} | {
+            not each.plain_name.endswith(RECORD_SUFFIXES) for each in files
+        }
         if kinds == {True}:
             return sets, extract_documents(inputs, f"{out}/documents", settings, run)
         if len(kinds) == 2:

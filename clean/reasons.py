@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from webtext.base.inputs.records import Refused as Refused  # also a name of this module
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 
 TOO_MANY_BYTES = "too_many_bytes"
@@ -39,6 +40,8 @@ FAILED: Mapping[str, str] = {
     "record_cut_short": "the WARC file ends inside the record",
     "record_too_large": "the WARC record is above 64 MiB",
     "not_json": "an imported line that is not a JSON object",
+    "line_too_long": "an imported line of more than 64 MiB",
+    "text_too_long": "an imported text of more than 1 GiB",
     "not_utf8": "an imported row or line with a string that is not UTF-8",
     "value_out_of_range": "an imported Parquet row with a time after the year 9999",
     "expands_too_much": "an imported Parquet file whose rows decode to more than 128 times its size; none is read",
@@ -57,11 +60,3 @@ class Dropped:
     """A body or record that doesn't become a document, and the drop reason."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A body or record that could not be processed; it is counted as failed with this reason."""
-
-    reason: str
-    cause: str

@@ -1,8 +1,8 @@
 """Evaluation sets: files of examples, and the n-grams of these examples.
 
 Each line of a JSONL file and each row of a Parquet file is an example. Any other file is one running text and a single
-example, like the test sets of Radford et al.'s Table 6. .gz, .xz and .zst are decompressed. A set that can't be read
-completely raises InputError, because a gap would hide overlap with the corpus.
+example, like the test sets of Radford et al.'s Table 6. A set that can't be read completely raises InputError, because
+a gap would hide overlap with the corpus.
 """
 
 from __future__ import annotations
@@ -11,22 +11,19 @@ import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, InputFile, find_inputs
+from webtext.base.inputs.records import Refused, records
 from webtext.base.parts.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
-from webtext.clean.inputs.files import InputFile, find_inputs, json_lines, parquet_rows, read_text
-from webtext.clean.reasons import Refused
 
 FIELD = "text"
-JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz", ".jsonl.zst")
-TEXTS = tuple(f"{form}{packed}" for form in (".txt", ".tokens") for packed in ("", ".gz", ".xz", ".zst"))
-SUFFIXES = (".parquet", *JSON_LINES, *TEXTS)
+SUFFIXES = (*DOCUMENT_SUFFIXES, ".tokens")
 """Suffixes of the files taken from a folder; a file that is named itself may have any suffix."""
 
 
@@ -47,31 +44,13 @@ class EvaluationSet:
         """Yield the texts in UTF-8, in the file's order. Empty texts are included; empty lines of JSONL are skipped."""
         if self.file.sha256() != self.sha256:
             raise InputError(f"'{self.file.location}' changed while it was read", "rerun the same command")
-        if self.file.name.endswith(".parquet"):
-            rows = parquet_rows(self.file, (self.field,), self.field)
-        elif self.file.name.endswith(JSON_LINES):
-            rows = json_lines(self.file)
-        else:
-            yield read_text(self.file)
-            return
-        for number, row in enumerate(rows, 1):
-            value = self._value(row, number)
-            if not isinstance(value, str):
+        for number, row in enumerate(records(self.file, (self.field,), self.field), 1):
+            if isinstance(row, Refused):
                 raise InputError(
-                    f"'{self.file.location}', example {number}: {self.field} is {type(value).__name__}, not text",
-                    f"name a field that contains text: {self.file.name}#FIELD",
+                    f"'{self.file.location}', example {number}: {row.cause}",
+                    f"correct that example, or name another field: {self.file.name}#FIELD",
                 )
-            yield value.encode(errors="replace")
-
-    def _value(self, row: dict[str, Any] | Refused, number: int) -> object:
-        if isinstance(row, Refused):
-            raise InputError(f"'{self.file.location}', example {number}: {row.cause}", "correct that example")
-        if self.field not in row:
-            raise InputError(
-                f"'{self.file.location}', example {number} has no field '{self.field}'",
-                f"name one of its fields as {self.file.name}#FIELD: {', '.join(map(str, row))}",
-            )
-        return row[self.field]
+            yield row[self.field].encode(errors="replace")
 
 
 def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:

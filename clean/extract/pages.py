@@ -21,6 +21,7 @@ from webtext.base.archives.reader import UNCHANGED, Response, read_responses
 from webtext.base.config import recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import InputError
+from webtext.base.inputs.files import InputFile, find_inputs
 from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe, sha256_json
@@ -32,7 +33,6 @@ from webtext.base.web.urls import canonical_url, library_versions, registrable_d
 from webtext.base.workers.journal import Failed
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.cache import ResultCache
-from webtext.clean.inputs.files import InputFile, find_inputs
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused

@@ -20,15 +20,17 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
+from webtext.base.inputs.files import DOCUMENTS, RECORD_SUFFIXES, InputFile, find_inputs
+from webtext.base.inputs.records import checked_row, records, undamaged
 from webtext.base.parts.identifiers import ID_HEX_DIGITS, split_of, text_digest
 from webtext.base.parts.partset import PartSet, Source
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST
 from webtext.base.parts.stage import PartContext, PartTask
+from webtext.base.parts.untrusted_parquet import rows_of
 from webtext.base.run import Run
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed
-from webtext.clean.inputs.files import SUFFIXES, InputFile, find_inputs, json_lines, parquet_rows, rows_or_refused
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
@@ -65,8 +67,8 @@ class FileOrigin:
         return Source(FILE, self.file.name, self.place)
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """Yield the rows of a Parquet file, or the lines of any other file."""
-        return parquet_rows(self.file, KNOWN) if self.file.name.endswith(".parquet") else json_lines(self.file)
+        """Yield the file's records. Raises InputError if it is damaged."""
+        return undamaged(records(self.file, KNOWN, TEXT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class DatasetOrigin:
             for batch in rows.with_format("arrow").iter(DATASET_BATCH_ROWS):
                 names = [name for name, theirs in columns.items() if theirs in batch.column_names]
                 found = batch.select([columns[name] for name in names]).rename_columns(names)
-                for row in rows_or_refused(found):
+                for row in map(checked_row, rows_of(found)):
                     if isinstance(row, dict) and (self.split == HELD_OUT or row.get("split") in (None, "")):
                         row["split"] = self.split
                     yield row
@@ -153,7 +155,7 @@ def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
     """
     datasets = [name for name in inputs if name.startswith(PREFIX)]
     others = [name for name in inputs if not name.startswith(PREFIX)]
-    sets, files = find_inputs(others, ("documents", "corpus"), SUFFIXES) if others or not datasets else ([], [])
+    sets, files = find_inputs(others, DOCUMENTS, RECORD_SUFFIXES) if others or not datasets else ([], [])
     if len(sets) == 1 and not files and not datasets:
         return sets[0]
     if sets:

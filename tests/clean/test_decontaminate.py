@@ -157,7 +157,7 @@ def test_sets_with_equal_file_names_are_named_with_their_folders(tmp_path: Path)
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b'{"text": "a"}\n{"body": "b"}\n', "example 2 has no field 'text'"),
+        (b'{"text": "a"}\n{"body": "b"}\n', "example 2: no field 'text'"),
         (b'{"text": "a"}\n{"text": 3}\n', "example 2: text is int"),
         (b'{"text": "a"}\nnonsense\n', "example 2: Expecting value"),
         (b"", "is empty"),

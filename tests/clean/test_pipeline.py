@@ -230,9 +230,9 @@ def test_files_without_texts_are_rejected_with_their_names(tmp_path: Path, run: 
     (tmp_path / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-20])
     for name, message in (
         ("a.parquet", "no column 'text'"),
-        ("b.parquet", "is not a Parquet file"),
-        ("c.jsonl.gz", "c.jsonl.gz' cannot be decompressed"),
-        ("d.jsonl.zst", "d.jsonl.zst' cannot be decompressed"),
+        ("b.parquet", "b.parquet' cannot be read: not a Parquet file"),
+        ("c.jsonl.gz", "c.jsonl.gz' cannot be read: gzip, ends at byte"),
+        ("d.jsonl.zst", "d.jsonl.zst' cannot be read: Zstandard, ends at byte"),
     ):
         with pytest.raises(InputError, match=message):
             dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)
@@ -303,7 +303,7 @@ def test_an_empty_or_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
     data = bytearray((tmp_path / "flip.parquet").read_bytes())
     data[4:40] = bytes(36)
     (tmp_path / "flip.parquet").write_bytes(data)
-    with pytest.raises(InputError, match="flip.parquet' is a damaged Parquet file"):
+    with pytest.raises(InputError, match="flip.parquet' cannot be read: a damaged Parquet file"):
         dedup_documents([str(tmp_path / "flip.parquet")], str(tmp_path / "out"), DedupSettings(), run)
 
 

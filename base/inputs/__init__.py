@@ -1,0 +1,1 @@
+"""Input files: found by name, folder or pattern, and read record by record."""

@@ -1,0 +1,113 @@
+"""Input files: found by name, folder or pattern, on disk or at any fsspec URL. Files themselves need no Arrow.
+
+    *.parquet                  a record per row
+    *.jsonl *.ndjson *.json    a record per line
+    any other file             text
+
+Files of the last two kinds may be compressed: .gz, .bz2, .xz or .zst.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from webtext.base.decompress import SUFFIXES as COMPRESSED
+from webtext.base.errors import InputError
+from webtext.base.storage import Folder
+
+if TYPE_CHECKING:
+    from webtext.base.parts.partset import PartSet
+
+PARQUET, JSON_LINES, TEXT = "parquet", "json lines", "text"
+DOCUMENTS = ("corpus", "documents")  # kinds of part sets
+RECORD_SUFFIXES = (".parquet", ".jsonl", ".ndjson")
+DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt")
+_NOT_TEXT = (".warc", ".zip", ".tar", ".npy", ".tok", ".bin", ".pdf")
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One input file, by folder and name."""
+
+    folder: Folder
+    name: str
+
+    @property
+    def location(self) -> str:
+        """Path or URL, for messages."""
+        return self.folder.location(self.name)
+
+    @property
+    def plain_name(self) -> str:
+        """The name without the suffix of its compression."""
+        return self.name.removesuffix(next(filter(self.name.endswith, COMPRESSED), ""))
+
+    @property
+    def kind(self) -> str:
+        """PARQUET, JSON_LINES or TEXT, by the name's suffix. Raises InputError for a suffix of another kind of file."""
+        if self.plain_name.endswith(_NOT_TEXT):
+            raise InputError(
+                f"'{self.location}' is not a text file", "expected a part set, text, JSON lines or Parquet"
+            )
+        if self.plain_name.endswith(".parquet"):
+            return PARQUET
+        return JSON_LINES if self.plain_name.endswith((".jsonl", ".ndjson", ".json")) else TEXT
+
+    def sha256(self) -> str:
+        """SHA-256 of the file's bytes, in hex."""
+        with self.folder.open(self.name) as file:
+            return hashlib.file_digest(cast(Any, file), "sha256").hexdigest()
+
+
+def find_inputs(
+    names: Iterable[str], kind: str | tuple[str, ...], suffixes: Sequence[str], *, may_be_empty: bool = False
+) -> tuple[list[PartSet], list[InputFile]]:
+    """Return the part sets of `kind` and the files with one of `suffixes` that `names` refer to, in the order given.
+
+    Raises InputError for a name without a match and, unless `may_be_empty`, for an empty file.
+    """
+    what = kind if isinstance(kind, str) else " or ".join(kind)
+    sets: list[PartSet] = []
+    files: list[InputFile] = []
+    for name in names:
+        folder = Folder(name)
+        if not (folder.is_local and folder.local_path().is_file()):
+            from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet
+
+            if folder.exists(MANIFEST) or folder.exists(ENTRIES):
+                sets.append(PartSet.open(name, kind))
+                continue
+        files += _files_of(name, what, suffixes)
+    if not sets and not files:
+        raise InputError(f"no {what} given", "name a part set or files")
+    for file in files:
+        if not may_be_empty and file.folder.size(file.name) == 0:
+            raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
+    return sets, files
+
+
+def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
+    parent, _, last = name.rstrip("/").rpartition("/")
+    folder = Folder(parent or ("/" if name.startswith("/") else "."))
+    if folder.is_file(last):
+        return [InputFile(folder, last)]
+    if any(character in last for character in "*?["):
+        found = [InputFile(folder, each) for each in folder.names() if fnmatch.fnmatchcase(each, last)]
+        if not found:
+            raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
+        return found
+    folder = Folder(name)
+    if not folder.exists(""):
+        raise InputError(f"'{name}' does not exist", "check the path")
+    files = [InputFile(folder, each) for each in folder.names() if not each.startswith(".")]
+    found = [file for file in files if file.plain_name.endswith(tuple(suffixes))]
+    if not found:
+        raise InputError(
+            f"'{name}' is not a part set of {what} and contains no {', '.join(suffixes)} file",
+            "name a folder that a webtext verb wrote, or files",
+        )
+    return found

@@ -1,0 +1,46 @@
+"""Rows of Parquet files, which are untrusted: damage is reported, and no file can exhaust memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from webtext.base.decompress import StreamBroken
+from webtext.base.errors import InputError
+from webtext.base.inputs.files import InputFile
+from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
+
+DAMAGED = "damaged_stream"
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
+
+
+def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Exception]:
+    """Yield each row's values of those `fields` that are columns, or an exception as `rows_of` does.
+
+    Raises InputError if there is no column `text`, or if it is not of strings, and StreamBroken if the file is damaged.
+    """
+    with file.folder.open(file.name) as opened:
+        try:
+            schema = pq.ParquetFile(opened).schema_arrow
+        except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
+            raise StreamBroken(DAMAGED, f"not a Parquet file: {error}") from None
+        _check_column(file, schema, text)
+        try:
+            for batch in parquet_batches(opened, [name for name in fields if name in schema.names]):
+                yield from rows_of(batch)
+        except Expands as error:
+            raise StreamBroken("expands_too_much", str(error)) from None
+        except (OSError, pa.ArrowException) as error:
+            raise StreamBroken(DAMAGED, f"a damaged Parquet file: {error}") from None
+
+
+def _check_column(file: InputFile, schema: pa.Schema, text: str) -> None:
+    if text not in schema.names:
+        known = ", ".join(schema.names[:9])
+        raise InputError(f"'{file.location}' has no column '{text}'", f"its columns: {known}")
+    type_ = schema.field(text).type
+    if (type_.value_type if pa.types.is_dictionary(type_) else type_) not in _TEXTS:
+        raise InputError(f"the column '{text}' of '{file.location}' is of {type_}", "expected strings")

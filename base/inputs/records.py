@@ -1,0 +1,139 @@
+"""Records of input files: one reader for each kind of file, in bounded memory, for untrusted files.
+
+A record that can't be read is `Refused` with a reason; a file that breaks off has one such record at its end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from webtext.base.decompress import StreamBroken, decompressed
+from webtext.base.errors import InputError, missing_extra
+from webtext.base.inputs.files import JSON_LINES, PARQUET, InputFile
+
+MAX_LINE_BYTES = 64 << 20
+MAX_TEXT_BYTES = 1 << 30
+BLOCK_BYTES = 1 << 20
+BROKEN = ("truncated_stream", "damaged_stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A body or record that could not be processed; it is counted as failed with this reason."""
+
+    reason: str
+    cause: str
+
+
+def records(
+    file: InputFile, fields: Sequence[str], text: str, separator: str | None = None
+) -> Iterator[dict[str, Any] | Refused]:
+    """Yield a file's records in order: each has a string `text`, and those of `fields` that it has.
+
+    A text file is one record, or as many as `separator` divides it into; blank ones and blank lines are skipped. JSON
+    may contain lone surrogates. Raises InputError for a Parquet file without a column `text` of strings.
+    """
+    try:
+        for record in _records(file, fields, text, separator):
+            yield record if isinstance(record, Refused) else _with_text(record, text)
+    except StreamBroken as error:
+        yield Refused(error.reason, f"'{file.location}' cannot be read: {error.cause}")
+
+
+def undamaged(rows: Iterable[dict[str, Any] | Refused]) -> Iterator[dict[str, Any] | Refused]:
+    """Yield the records of a file; raises InputError where it breaks off, for readers that need all of it."""
+    for row in rows:
+        if isinstance(row, Refused) and row.reason in BROKEN:
+            raise InputError(row.cause, "write or download it again")
+        yield row
+
+
+def checked_row(row: dict[str, Any] | Exception) -> dict[str, Any] | Refused:
+    """Return a row of `rows_of`, or why it has no values."""
+    if not isinstance(row, Exception):
+        return row
+    return Refused("not_utf8" if isinstance(row, UnicodeDecodeError) else "value_out_of_range", str(row))
+
+
+def _records(
+    file: InputFile, fields: Sequence[str], text: str, separator: str | None
+) -> Iterator[dict[str, Any] | Refused]:
+    if file.kind == PARQUET:
+        try:
+            from webtext.base.inputs.parquet import parquet_rows
+        except ModuleNotFoundError:
+            raise missing_extra("pyarrow", "build") from None
+        yield from map(checked_row, parquet_rows(file, fields, text))
+        return
+    with file.folder.open(file.name) as opened:
+        stream = decompressed(opened, file.name)
+        if file.kind == JSON_LINES:
+            yield from _objects(stream)
+        else:
+            for found in _texts(stream, separator):
+                yield found if isinstance(found, Refused) else {text: found}
+
+
+def _with_text(record: dict[str, Any], field: str) -> dict[str, Any] | Refused:
+    text = record.get(field)
+    if isinstance(text, str):
+        return record
+    if not isinstance(text, bytes):
+        return Refused("no_text", f"{field} is {type(text).__name__}" if field in record else f"no field '{field}'")
+    decoded = _decoded(text)
+    return decoded if isinstance(decoded, Refused) else {**record, field: decoded}
+
+
+def _objects(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            while not line.endswith(b"\n") and (line := stream.readline(MAX_LINE_BYTES)):
+                pass
+            yield Refused("line_too_long", f"a line of more than {MAX_LINE_BYTES:,} bytes")
+        elif line.strip():
+            yield _object(line)
+
+
+def _object(line: bytes) -> dict[str, Any] | Refused:
+    text = _decoded(line)  # json.loads of bytes would also accept surrogates and UTF-16
+    if isinstance(text, Refused):
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Refused("not_json", str(error))
+    return value if isinstance(value, dict) else Refused("not_json", f"a {type(value).__name__}, not an object")
+
+
+def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:
+    between = (separator or "").encode()
+    rest, searched, is_long = bytearray(), 0, False
+    while block := stream.read(BLOCK_BYTES):
+        rest += block
+        if between and rest.find(between, searched) >= 0:
+            *complete, rest = rest.split(between)
+            for data in complete:
+                if is_long or data.strip():
+                    yield _text(data, is_long)
+                is_long = False
+        searched = max(len(rest) - len(between) + 1, 0)
+        if len(rest) > MAX_TEXT_BYTES:
+            is_long = True
+            del rest[:searched]
+            searched = 0
+    if is_long or not between or rest.strip():
+        yield _text(rest, is_long)
+
+
+def _text(data: bytearray, is_long: bool) -> str | Refused:
+    return Refused("text_too_long", f"more than {MAX_TEXT_BYTES:,} bytes") if is_long else _decoded(data)
+
+
+def _decoded(data: bytes | bytearray) -> str | Refused:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return Refused("not_utf8", str(error))
