@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
-import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -105,7 +104,7 @@ def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
         folder = Folder(layout.root)
         noted = folder.read_object(SECONDS, "remove it") if folder.exists(SECONDS) else {}
         noted[name] = max(float(noted.get(name, 0.0)), time.monotonic() - started)
-        folder.write_bytes(SECONDS, (json.dumps(noted, indent=1, sort_keys=True) + "\n").encode())
+        folder.write_object(SECONDS, noted)
 
 
 def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:

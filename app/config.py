@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,5 +141,4 @@ class BuildConfig:
 
     def write(self, folder: Path) -> None:
         """Write the resolved settings beside the output, as a record of how the build was made."""
-        data = json.dumps(self.to_json(), indent=1, sort_keys=True) + "\n"
-        Folder(folder).write_bytes("config.json", data.encode())
+        Folder(folder).write_object("config.json", self.to_json())

@@ -157,6 +157,10 @@ class Folder:
         with self.scratch(name) as path, no_space_is_an_error(self.location(name), len(data)):
             path.write_bytes(data)
 
+    def write_object(self, name: str, value: Any) -> None:
+        """Publish `pretty_json(value)` under `name`, like `write_bytes`."""
+        self.write_bytes(name, pretty_json(value))
+
     @contextlib.contextmanager
     def scratch(self, name: str) -> Iterator[Path]:
         """Yield a local path to write to; on a clean exit it is fsynced and published as `name`, otherwise removed."""
@@ -232,6 +236,11 @@ class Folder:
         if self.is_local and self._path.is_dir():
             for path in self._path.glob(f".{glob.escape(name)}*{TEMPORARY_SUFFIX}"):
                 path.unlink(missing_ok=True)
+
+
+def pretty_json(value: Any) -> bytes:
+    """Encode as JSON for people and for hashes: sorted keys, one value per line; equal values give equal bytes."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
 def json_object(data: bytes, location: str, remedy: str) -> dict[str, Any]:

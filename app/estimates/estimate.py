@@ -6,7 +6,6 @@ scaled up by `estimate_statistics.py`. What doesn't grow in proportion is modell
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ def _n_sampled(links: PartSet, sample: Sample | None) -> int:
 def write_estimate(config: BuildConfig, layout: Layout) -> dict[str, Any]:
     """Make the estimate and write it to the sample's folder."""
     found = make_estimate(config, layout)
-    Folder(layout.root).write_bytes(ESTIMATE, (json.dumps(found, indent=1, sort_keys=True) + "\n").encode())
+    Folder(layout.root).write_object(ESTIMATE, found)
     return found
 
 

@@ -29,7 +29,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.schemas import OLDER, SCHEMAS
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, pretty_json
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -189,7 +189,7 @@ class PartSet:
         return opened
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartSet, (self.folder, (json.dumps(self.manifest, indent=1, sort_keys=True) + "\n").encode())
+        return PartSet, (self.folder, pretty_json(self.manifest))
 
     @property
     def complete(self) -> bool:

@@ -36,7 +36,7 @@ from webtext.base.parts.partset import (
 )
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.schemas import SCHEMAS
-from webtext.base.storage import Folder, no_space_is_an_error
+from webtext.base.storage import Folder, no_space_is_an_error, pretty_json
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
@@ -161,7 +161,7 @@ class PartWriter:
         for name, path in self._attached.items():
             self.folder.publish(path, name)
         self.folder.publish(self._path, part.name)
-        self.folder.child(ENTRIES).write_bytes(entry_name(self.index), _pretty(part.to_json()))
+        self.folder.child(ENTRIES).write_object(entry_name(self.index), part.to_json())
         return part
 
     def discard(self) -> None:
@@ -300,11 +300,11 @@ class SetWriter:
             "counts": sum((part.counts for part in parts), Counts()).to_json(),
             "parts": [part.to_json() for part in parts],
         }
-        data = _pretty(manifest)
+        data = pretty_json(manifest)
         if not (self.folder.exists(MANIFEST) and self.folder.read_bytes(MANIFEST) == data):
             self.folder.write_bytes(MANIFEST, data)
             if run is not None:
-                self.folder.write_bytes(RUN, _pretty(run))
+                self.folder.write_object(RUN, run)
         return PartSet.open(self.folder.url, self.kind)
 
 
@@ -340,8 +340,3 @@ def _files_match(folder: Folder, part: Part) -> bool:
             if file_sha256(file) != sha256:
                 return False
     return True
-
-
-def _pretty(value: Any) -> bytes:
-    """Encode as JSON for people and for hashes: sorted keys, one value per line; equal values give equal bytes."""
-    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

@@ -299,4 +299,4 @@ class _Quarantine:
 
     def add(self, key: str, position: int, cause: str) -> None:
         self._records.setdefault(key, {})[position] = cause
-        self._folder.write_bytes(QUARANTINE, (json.dumps(self._records, indent=1, sort_keys=True) + "\n").encode())
+        self._folder.write_object(QUARANTINE, self._records)

@@ -115,7 +115,7 @@ def find_duplicates(
             "clusters": asdict(clusters),
         }
         result["sha256"] = sha256_json(result)
-        work.write_bytes(RESULT, (json.dumps(result, indent=1, sort_keys=True) + "\n").encode())
+        work.write_object(RESULT, result)
         return Duplicates(work, tuple(digests), settings.threshold, clusters)
 
 

@@ -69,7 +69,7 @@ def run_unique(
         return documents
     if not run.dry_run:
         stored = {"key": key, "repeated": {str(index): list(ids) for index, ids in repeated.items()}}
-        Folder(out).write_bytes(REPEATED, (json.dumps(stored, indent=1, sort_keys=True) + "\n").encode())
+        Folder(out).write_object(REPEATED, stored)
     return make(repeated)
 
 

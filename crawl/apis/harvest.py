@@ -79,8 +79,7 @@ class HarvestFiles:
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Record the request."""
-        text = json.dumps({"format": FORMAT_VERSION, **about}, indent=1, sort_keys=True)
-        self.folder.write_bytes(ABOUT, (text + "\n").encode())
+        self.folder.write_object(ABOUT, {"format": FORMAT_VERSION, **about})
 
     def publish(self, lines: list[bytes], cursor: str) -> None:
         """Publish a file with these lines; the next file continues at `cursor`."""

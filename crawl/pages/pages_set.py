@@ -76,8 +76,7 @@ class PagesSet:
 
         Raises InputError if another run on this machine has locked the folder. A remote folder is not locked.
         """
-        data = (json.dumps(self._writer.recipe.to_json(), indent=1, sort_keys=True) + "\n").encode()
-        self._writer.folder.write_bytes(RECIPE, data)
+        self._writer.folder.write_object(RECIPE, self._writer.recipe.to_json())
         with self._writer.folder.held():
             self._check_unchanged()
             self._writer.remove_leftovers()
@@ -251,8 +250,7 @@ def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool
                 with folder.scratch(name) as path:
                     _link_file(sample.folder.local_path(name), path)
             mine = dataclasses.replace(part, key=part_key(recipe, (), f"{part.generation}.{part.index}"))
-            data = json.dumps(mine.to_json(), indent=1, sort_keys=True) + "\n"
-            folder.child(ENTRIES).write_bytes(entry_name(part.index), data.encode())
+            folder.child(ENTRIES).write_object(entry_name(part.index), mine.to_json())
             parts.append(mine)
         writer.seal(parts, complete=False, reproducible=False)
     return True

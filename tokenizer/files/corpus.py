@@ -263,7 +263,7 @@ class _Output:
             "bytes": sum(source.bytes for source in self._sources),
             "file": self._file(),
         }
-        self.folder.write_bytes(self._manifest, (json.dumps(manifest | made, indent=1, sort_keys=True) + "\n").encode())
+        self.folder.write_object(self._manifest, manifest | made)
 
     def _file(self) -> dict[str, Any]:
         """Return the entry for the written file; a folder of two files has no digest and is always redone."""
