@@ -66,7 +66,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(tokens: str
     assert len(losses(out)) == 6 + 6 + 3
     assert losses(out) == pytest.approx(losses(alone), rel=1e-5, abs=1e-5)
     whole, moved = state(alone, 6), state(out, 6)
-    assert moved["recipe_hash"] == whole["recipe_hash"]
+    assert moved["recipe"] == whole["recipe"]
     assert moved["sampler"] == whole["sampler"]
     assert [state(out, step)["environment"]["mesh"] for step in (1, 2, 3, 4, 5)] == [
         "one process",

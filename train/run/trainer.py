@@ -292,7 +292,6 @@ class Trainer:
         self.world.enter("saves")
         state = {
             "recipe": self.recipe.to_json(),
-            "recipe_hash": self.recipe.hash,
             "sampler": self.batches.state_dict(),
             "guard": self.guard.state_dict(),
             "validation_loss": self.result["validation_loss"] if self._measured_at == self.step else None,
