@@ -147,6 +147,15 @@ def entry_name(index: int) -> str:
     return f"{index:05d}.json"
 
 
+def check_format(version: Any, location: str) -> None:
+    """Raise InputError unless `version` is that of this version's manifests."""
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"'{location}' has format {version}; this version reads {FORMAT_VERSION}",
+            "use the version of webtext that wrote it",
+        )
+
+
 class PartSet:
     """A sealed part set, open for reading. The manifest is read once, and files that differ from it are rejected."""
 
@@ -360,9 +369,5 @@ def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
         raise InputError(
             f"'{folder.location(MANIFEST)}' is not a manifest of a part set", "name a folder that webtext wrote"
         )
-    if manifest["format"] != FORMAT_VERSION:
-        raise InputError(
-            f"'{folder.location(MANIFEST)}' has format {manifest['format']}; this version reads {FORMAT_VERSION}",
-            "use the version of webtext that wrote it",
-        )
+    check_format(manifest["format"], folder.location(MANIFEST))
     return manifest

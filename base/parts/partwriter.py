@@ -31,6 +31,7 @@ from webtext.base.parts.partset import (
     Part,
     PartSet,
     Source,
+    check_format,
     entry_name,
     part_name,
 )
@@ -218,7 +219,10 @@ class SetWriter:
         self.parents = tuple(parents)
 
     def check_place(self) -> None:
-        """Raise InputError if the folder is also an input or contains another kind of set, which would be destroyed."""
+        """Raise InputError if the folder is also an input, or contains a set that must not be replaced.
+
+        That is a set of another kind, or of another version of the format.
+        """
         for parent in self.parents:
             if _same_place(parent.folder, self.folder):
                 raise InputError(f"'{self.folder.url}' is both input and output", "choose another --out")
@@ -226,6 +230,7 @@ class SetWriter:
             return
         try:
             manifest = json.loads(self.folder.read_bytes(MANIFEST))
+            check_format(manifest["format"], self.folder.location(MANIFEST))
             kind, stage = manifest["kind"], manifest["recipe"]["stage"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return  # a damaged set is rewritten

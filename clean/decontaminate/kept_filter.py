@@ -128,7 +128,7 @@ def open_filter(path: Path) -> tuple[FilterHeader, npt.NDArray[np.uint64]]:
         raise InputError(f"there is no filter '{path}': {error.strerror}", "make one: --keep-filter FILE") from None
     header = _read_header(head)
     if header is None or path.stat().st_size != HEADER_BYTES + header.bits // 8:
-        raise InputError(f"'{path}' is not an n-gram filter, or is truncated", "make it again: --keep-filter FILE")
+        raise InputError(f"'{path}' is not an n-gram filter of version 2, or is truncated", "rerun --keep-filter FILE")
     if _bits_sha256(path) != header.sha256:
         raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")
     return header, np.memmap(path, np.uint64, "r", HEADER_BYTES, (header.bits // 64,))

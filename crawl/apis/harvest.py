@@ -75,7 +75,13 @@ class HarvestFiles:
         """Return the request that was recorded when the harvest began; None before."""
         if not self.folder.exists(ABOUT):
             return None
-        return self.folder.read_object(ABOUT, "remove the folder to harvest again")
+        about = self.folder.read_object(ABOUT, "remove the folder to harvest again")
+        if about.get("format") != FORMAT_VERSION:
+            raise InputError(
+                f"'{self.folder.location(ABOUT)}' has format {about.get('format')}; this version reads {FORMAT_VERSION}",
+                "use the version of webtext that wrote it, or remove the folder to harvest again",
+            )
+        return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
         """Record the request."""

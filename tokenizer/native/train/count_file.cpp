@@ -146,7 +146,7 @@ CountReader::CountReader(std::shared_ptr<OpenFile> file) : file_(std::move(file)
   std::string magic;
   const bool is_whole = fill() && buffer_.size() >= kMagic.size();
   if (!is_whole || buffer_.compare(0, kMagic.size(), kMagic) != 0) {
-    throw CountFileError("'" + file_->name() + "' is not a file of piece counts");
+    throw CountFileError("'" + file_->name() + "' is not a file of piece counts of version 1");
   }
   at_ = kMagic.size();
   for (std::string* name : {&pattern_, &unicode_version_}) {
