@@ -1,6 +1,6 @@
 """The token file `.tok`: one shard of tokens with its own header, document index and checksums.
 
-    header      256 bytes, little-endian; `ShardHeader` (byte by byte in docs/reference/shards.md)
+    header      256 bytes, little-endian; `ShardHeader` (byte by byte in docs/formats.md)
     tokens      n_tokens of 2 or 4 bytes each, every document after its end-of-text; then zeros up to a multiple of 8
     index       n_documents + 1 positions of 8 bytes: where each document starts, then n_tokens
     checksums   one CRC-32 (zlib) of 4 bytes for each block of block_bytes between the header and here
