@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import shown
 
 Text = str | bytes
@@ -14,6 +15,22 @@ Text = str | bytes
 
 AnyText = str | bytes | bytearray | memoryview
 """A text as callers may pass it: any buffer of bytes is read as bytes."""
+
+
+class ArrowArray(Protocol):
+    """A column of one chunk, such as pyarrow.Array."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object: ...
+
+
+class ArrowStream(Protocol):
+    """A column of any number of chunks, such as pyarrow.ChunkedArray or polars.Series."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+Texts = Iterable[AnyText] | ArrowArray | ArrowStream
+"""Many texts: an iterable, or a column of strings or bytes of any library that exports Arrow's PyCapsules."""
 
 TextsT = TypeVar("TextsT", bound=Iterable[AnyText])
 
@@ -59,11 +76,21 @@ def as_text(text: AnyText, place: str = "the text") -> Text:
     return view.tobytes()
 
 
-def as_texts(texts: Iterable[AnyText]) -> list[Text]:
+def as_texts(texts: Texts) -> list[Text]:
     """Return the texts of any iterable as a list. InputError names the first item that isn't a text."""
     if isinstance(texts, STRINGS):
         raise ConfigError("texts is one string", "pass a list of texts, or use encode_numpy")
-    return [as_text(text, f"text {index}") for index, text in enumerate(checked_texts(texts))]
+    return [as_text(text, f"text {index}") for index, text in enumerate(checked_texts(in_place(texts)))]
+
+
+def in_place(texts: Any) -> Any:
+    """Return a column of Arrow as texts in its producer's memory, and anything else unchanged."""
+    if isinstance(texts, list) or not any(hasattr(texts, f"__arrow_c_{kind}__") for kind in ("array", "stream")):
+        return texts
+    try:
+        return _bpe.TextColumn(texts)
+    except ValueError as error:
+        raise InputError(str(error), "expected a column of strings or bytes without nulls") from None
 
 
 def checked_texts(texts: TextsT) -> TextsT:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import as_bytes, as_offsets, check_out, decodable, no_id, shown, thread_count
+from webtext.tokenizer.encode.prepare import check_unchanged, prepared
 from webtext.tokenizer.encode.regex_encoder import RegexEncoder
 from webtext.tokenizer.encode.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
-from webtext.tokenizer.text import STRINGS, AnyText, Text, as_text, as_texts, encodable
+from webtext.tokenizer.text import AnyText, Text, Texts, as_text, as_texts, encodable, in_place
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary, byte_characters
 
@@ -57,9 +58,9 @@ class Tokenizer:
         self._regex: RegexEncoder | None = None
         if not is_native(vocabulary.pattern):
             self._regex = RegexEncoder(self._native, vocabulary.pattern, self.unicode_version)
-        self._encoder: _bpe.Bpe | RegexEncoder = self._regex or self._native
         self._is_wide = vocabulary.size > 65_536
-        self._special = SpecialTokens(vocabulary.special_tokens)
+        self._special = SpecialTokens(vocabulary.special_tokens, vocabulary.always)
+        self._is_direct = not (self._regex or vocabulary.preparation)  # the native encoder gets texts as they are
 
     @classmethod
     def train(
@@ -130,62 +131,83 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> list[int]:
+    def encode(
+        self, text: AnyText, allowed_special: AllowedSpecial = (), disallowed_special: AllowedSpecial = ()
+    ) -> list[int]:
         """Return the ids of a text."""
-        if allowed_special:
-            parts, found = self._special.finder(allowed_special).parts(as_text(text))
-            if found:
-                ids = self.encode(parts[0])
-                for id_, part in zip(found, parts[1:], strict=True):
-                    ids.append(id_)
-                    ids += self.encode(part)
-                return ids
-        try:
-            return self._encoder.encode(text)  # type: ignore[arg-type]
-        except (TypeError, UnicodeEncodeError):
-            return self._encoder.encode(encodable(as_text(text)))
+        if self._is_direct and not allowed_special and not disallowed_special:
+            try:
+                return self._native.encode(text)  # type: ignore[arg-type]
+            except (TypeError, UnicodeEncodeError):
+                return self._native.encode(encodable(as_text(text)))
+        ids: list[int] = self.encode_numpy(text, allowed_special, disallowed_special).tolist()
+        return ids
 
-    def encode_numpy(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> Tokens:
+    def encode_numpy(
+        self, text: AnyText, allowed_special: AllowedSpecial = (), disallowed_special: AllowedSpecial = ()
+    ) -> Tokens:
         """Return the ids of a text as an array, uint16 or uint32."""
-        if allowed_special:
-            return self.encode_flat((as_text(text),), 1, allowed_special)[0]
-        try:
-            return self._encoder.encode_array(text, self._is_wide)  # type: ignore[arg-type]
-        except (TypeError, UnicodeEncodeError):
-            return self._encoder.encode_array(encodable(as_text(text)), self._is_wide)
+        if self._is_direct and not allowed_special and not disallowed_special:
+            try:
+                return self._native.encode_array(text, self._is_wide)  # type: ignore[arg-type]
+            except (TypeError, UnicodeEncodeError):
+                return self._native.encode_array(encodable(as_text(text)), self._is_wide)
+        return self.encode_flat((as_text(text),), 1, allowed_special, disallowed_special)[0]
 
     def encode_batch(
-        self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
+        self,
+        texts: Texts,
+        threads: int | None = None,
+        allowed_special: AllowedSpecial = (),
+        disallowed_special: AllowedSpecial = (),
     ) -> list[list[int]]:
         """Return a list of ids for each text."""
-        if not allowed_special:
+        if self._is_direct and not allowed_special and not disallowed_special:
             listed, n_threads = as_texts(texts), thread_count(threads)
             try:
-                return self._encoder.encode_lists(listed, n_threads)
+                return self._native.encode_lists(listed, n_threads)
             except UnicodeEncodeError:
-                return self._encoder.encode_lists([encodable(text) for text in listed], n_threads)
-        tokens, offsets = self.encode_flat(texts, threads, allowed_special)
+                return self._native.encode_lists([encodable(text) for text in listed], n_threads)
+        tokens, offsets = self.encode_flat(texts, threads, allowed_special, disallowed_special)
         ids = tokens.tolist()
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
     def encode_flat(
-        self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
+        self,
+        texts: Texts,
+        threads: int | None = None,
+        allowed_special: AllowedSpecial = (),
+        disallowed_special: AllowedSpecial = (),
     ) -> tuple[Tokens, Offsets]:
         """Return the ids of all texts in one array, and int64 offsets: text i is tokens[offsets[i]:offsets[i + 1]].
 
         No Python object is created per token, and the GIL is released. The texts are divided among `threads` threads;
-        None means one per core.
+        None means one per core. A column of Arrow (pyarrow, polars and others) is read in place.
         """
         n_threads = thread_count(threads)
-        if allowed_special:
-            parts = self._special.finder(allowed_special).cut(as_texts(texts))
-            return parts.joined(*self.encode_flat(parts.texts, n_threads))
-        if isinstance(texts, STRINGS) or not hasattr(texts, "__len__"):  # an iterator may be needed twice: make a list
-            texts = as_texts(texts)
+        if not self._is_direct or allowed_special or disallowed_special:
+            parts = self._special.cut(as_texts(texts), allowed_special, disallowed_special)
+            return parts.joined(*self._encode_parts(parts.texts, n_threads))
+        listed = in_place(texts)
+        if not isinstance(listed, list | tuple | _bpe.TextColumn):  # an iterator may be needed twice: make a list
+            listed = as_texts(listed)
         try:
-            return self._encoder.encode_many(texts, self._is_wide, n_threads)  # type: ignore[arg-type]
+            return self._native.encode_many(listed, self._is_wide, n_threads)
         except (TypeError, UnicodeEncodeError):
-            return self._encoder.encode_many([encodable(text) for text in as_texts(texts)], self._is_wide, n_threads)
+            return self._encode_parts(as_texts(listed), n_threads)
+
+    def encode_arrow(
+        self,
+        texts: Texts,
+        threads: int | None = None,
+        allowed_special: AllowedSpecial = (),
+        disallowed_special: AllowedSpecial = (),
+    ) -> _bpe.IdColumn:
+        """Return the ids of all texts as an Arrow column of lists, which pyarrow.array and polars.Series read in place.
+
+        Its type is large_list of uint16 or uint32. No Arrow library is needed here.
+        """
+        return _bpe.IdColumn(*self.encode_flat(texts, threads, allowed_special, disallowed_special))
 
     def encode_buffer(
         self, data: Any, offsets: Any, out: Tokens | None = None, threads: int | None = 1
@@ -198,17 +220,26 @@ class Tokenizer:
         """
         view = as_bytes(data)
         bounds = as_offsets(offsets, len(view))
-        if out is None:
-            return self._encoder.encode_slices(view, bounds, self._is_wide, thread_count(threads))
-        check_out(out, self._is_wide, view, bounds)
-        starts = self._encoder.encode_into(view, bounds, out, thread_count(threads))
+        if out is not None:
+            check_out(out, self._is_wide, view, bounds)
+        if not self._is_direct:
+            texts = [view[start:end].tobytes() for start, end in itertools.pairwise(bounds.tolist())]
+            tokens, starts = self.encode_flat(texts, threads)
+            if out is None:
+                return tokens, starts
+        elif out is None:
+            return self._native.encode_slices(view, bounds, self._is_wide, thread_count(threads))
+        else:
+            starts = self._native.encode_into(view, bounds, out, thread_count(threads))
         if len(out) < starts[-1]:
             raise ConfigError(f"out has room for {len(out):,} ids", f"{starts[-1]:,} are needed")
+        if not self._is_direct:
+            out[: starts[-1]] = tokens
         return out[: starts[-1]], starts
 
     def encode_padded(
         self,
-        texts: Iterable[AnyText],
+        texts: Texts,
         *,
         max_length: int | None = None,
         padding: Literal["longest", "max_length"] = "longest",
@@ -250,7 +281,7 @@ class Tokenizer:
         """
         from webtext.tokenizer.encode.offsets import token_offsets
 
-        text = as_text(text)
+        check_unchanged(text := as_text(text), self._vocabulary)
         ids = self.encode_numpy(text, allowed_special)
         starts, ends = token_offsets(text, self._n_bytes[ids], unit)
         return ids.tolist(), _bpe.offset_pairs(starts, ends)
@@ -267,16 +298,14 @@ class Tokenizer:
 
     def count(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> int:
         """Return the number of ids that `encode` would return, without creating a list."""
-        if allowed_special:
+        if allowed_special or not self._is_direct:
             return len(self.encode_numpy(text, allowed_special))
         try:
-            return self._encoder.count(text)  # type: ignore[arg-type]
+            return self._native.count(text)  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
-            return self._encoder.count(encodable(as_text(text)))
+            return self._native.count(encodable(as_text(text)))
 
-    def count_batch(
-        self, texts: Iterable[AnyText], threads: int | None = None, allowed_special: AllowedSpecial = ()
-    ) -> Offsets:
+    def count_batch(self, texts: Texts, threads: int | None = None, allowed_special: AllowedSpecial = ()) -> Offsets:
         """Return the number of ids of each text as an int64 array."""
         import numpy as np
 
@@ -290,12 +319,14 @@ class Tokenizer:
         """
         from webtext.tokenizer.encode.splitting import split
 
+        check_unchanged(as_text(text), self._vocabulary)
         return list(split(self, text, n))
 
     def truncate(self, text: AnyStr, n: int) -> AnyStr:
         """Return the first part that `split` would return: the beginning of the text, with at most `n` ids."""
         from webtext.tokenizer.encode.splitting import split
 
+        check_unchanged(as_text(text), self._vocabulary)
         return next(split(self, text, n), text)
 
     # Ids to text
@@ -460,9 +491,14 @@ class Tokenizer:
             return np.array(self._regex.cut(text)[1], np.int64)
         return _bpe.piece_ends(text, self.pattern, self.unicode_version)
 
+    def _encode_parts(self, texts: Iterable[Text], threads: int) -> tuple[Tokens, Offsets]:
+        """Encode parts between special tokens."""
+        texts = [encodable(prepared(text, self._vocabulary)) for text in texts]
+        return (self._regex or self._native).encode_many(texts, self._is_wide, threads)
+
     def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
         last_cut = None
-        if not self._regex:
+        if not (self._regex or self._vocabulary.normalizer or self._vocabulary.prefix_space):
             last_cut = functools.partial(_bpe.last_safe_cut, unicode_version=self.unicode_version)
         encode = functools.partial(encode, allowed_special=allowed_special)
         return EncodeStream(encode, last_cut, self._special.finder(allowed_special))

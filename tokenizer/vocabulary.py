@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import _bpe
@@ -38,6 +38,12 @@ class Vocabulary:
     unicode_version: str = UNICODE_VERSION
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     whole_pieces: bool = False
+    normalizer: Literal["NFC"] | None = None
+    """What Unicode's normalization form does to a text before the pattern cuts it."""
+    prefix_space: bool = False
+    """Whether a text that doesn't begin with a space gets one."""
+    always: frozenset[str] = frozenset()
+    """Special tokens that every text is searched for: added tokens that their file doesn't mark as special."""
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Parts of a tokenizer.json that don't affect ids (tokenizer_json.py), kept to be written back."""
 
@@ -50,6 +56,15 @@ class Vocabulary:
                 raise InputError(
                     f"the special token {name!r} has the id {id_}", f"expected a name and an id below {MAX_ID:,}"
                 )
+
+    @property
+    def preparation(self) -> str:
+        """What else but pieces and merges decides the ids, in words; '' for nothing. Only a tokenizer.json stores it."""
+        parts = [f"the normalizer {self.normalizer}"] if self.normalizer else []
+        parts += ["add_prefix_space"] if self.prefix_space else []
+        return " and ".join(
+            parts + [f"the added token {name!r}, which isn't special" for name in sorted(self.always)[:1]]
+        )
 
     @property
     def has_default_version(self) -> bool:
@@ -80,8 +95,8 @@ class Vocabulary:
     def hash(self) -> str:
         """Return the SHA-256 of tokens, pattern (with its Unicode version if that is pinned) and special tokens.
 
-        Merges are included only if the order of ids doesn't imply them, so all formats of a tokenizer have the same
-        hash.
+        What else decides the ids is included if there is anything. Merges are included only if the order of ids doesn't
+        imply them, so all formats of a tokenizer have the same hash.
         """
         digest = hashlib.sha256(b"webtext tokenizer 1\0")
         is_pinned = self.unicode_version in _bpe.UNICODE_VERSIONS
@@ -90,6 +105,9 @@ class Vocabulary:
         _update(digest, [pattern.encode()])
         _update(digest, (part for id_, name in specials for part in (str(id_).encode(), name)))
         _update(digest, _without_tail(self.tokens))
+        if self.preparation:
+            steps = [self.normalizer or "", "prefix_space" * self.prefix_space, *sorted(self.always)]
+            _update(digest, map(str.encode, ["preparation", *steps]))
         if self.merges is not None and list(self.merges) != self.merges_by_rank():
             _update(digest, (f"{left} {right}".encode() for left, right in self.merges))
         return digest.hexdigest()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
 
 NAMES = ["<|endoftext|>", "<a>", "<a>b", "é!"]
@@ -100,3 +101,38 @@ def test_an_unknown_special_token_is_an_error(small: Tokenizer, allowed: object,
             encode("x", allowed_special=allowed)  # type: ignore[operator]
     with pytest.raises(ConfigError, match=re.escape(message)):
         small.encode_stream(allowed_special=allowed)  # type: ignore[arg-type]
+
+
+def test_a_disallowed_special_token_is_an_error_that_names_it(small: Tokenizer) -> None:
+    message = re.escape("text 1 contains the special token '<|endoftext|>' at position 2\nname it in allowed_special")
+    for text in ("a <|endoftext|>", b"a <|endoftext|>"):
+        for encode in (small.encode_batch, small.encode_flat, small.encode_arrow):
+            with pytest.raises(InputError, match=message):
+                encode(["a", text], disallowed_special="all")
+            assert encode(["a", text], disallowed_special="all", allowed_special="all") is not None
+        for encode in (small.encode, small.encode_numpy):
+            with pytest.raises(InputError, match="text 0 contains the special token"):
+                encode(text, disallowed_special=["<|endoftext|>"])
+    assert small.encode("a <|endoftext|", disallowed_special="all") == small.encode("a <|endoftext|")
+
+
+@pytest.mark.parametrize("allowed", [set(), "all", {"<a>"}, {"<b>"}])
+@pytest.mark.parametrize("disallowed", [(), "all", {"<a>"}, {"<b>", "<c>"}])
+@pytest.mark.parametrize("text", ["x", "<a>", "x<a><b>", "<c><a>"])
+def test_tiktoken_rejects_the_same_texts(allowed: Any, disallowed: Any, text: str) -> None:
+    ours = Tokenizer.train([], special_tokens=["<a>", "<b>", "<c>"])
+    theirs = ours.to_tiktoken()
+    try:
+        expected = theirs.encode(text, allowed_special=allowed, disallowed_special=disallowed)
+    except ValueError:
+        with pytest.raises(InputError, match="contains the special token"):
+            ours.encode(text, allowed, disallowed)
+    else:
+        assert ours.encode(text, allowed, disallowed) == expected
+
+
+def test_an_unknown_disallowed_token_is_an_error(small: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match="no special token '<x>'"):
+        small.encode("x", disallowed_special=["<x>"])
+    with pytest.raises(ConfigError, match="disallowed_special is the string '<x>'"):
+        small.encode("x", disallowed_special="<x>")

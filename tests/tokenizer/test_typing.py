@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from webtext.tokenizer import Tokenizer
@@ -39,6 +40,7 @@ assert_type(tok.encode_flat(["a", b"b"], threads=2), tuple[Tokens, NDArray[np.in
 assert_type(tok.encode_buffer(memoryview(b"ab"), [0, 1, 2], out=np.empty(9, np.uint16)), tuple[Tokens, NDArray[np.int64]])
 assert_type(tok.encode_padded(["a"], max_length=8, side="left"), tuple[Tokens, NDArray[np.uint8]])
 assert_type(tok.encode_with_offsets("a", unit="bytes"), tuple[list[int], list[tuple[int, int]]])
+assert_type(tok.encode_flat(pl.Series(["a"])), tuple[Tokens, NDArray[np.int64]])
 assert_type(tok.count("a"), int)
 assert_type(tok.count_batch(["a"]), NDArray[np.int64])
 assert_type(tok.split("a b", 4), list[str])

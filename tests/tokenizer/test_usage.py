@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 
 from webtext.tokenizer import Tokenizer
 
@@ -15,7 +16,9 @@ README = Path(__file__).resolve().parents[2] / "tokenizer" / "README.md"
 
 
 def test_the_examples_of_the_readme_run(gpt2: Tokenizer) -> None:
-    results = doctest.testfile(str(README), module_relative=False, globs={"tok": gpt2, "np": np}, verbose=False)
+    results = doctest.testfile(
+        str(README), module_relative=False, globs={"tok": gpt2, "np": np, "pyarrow": pyarrow}, verbose=False
+    )
     assert results.attempted > 15
     assert results.failed == 0
 

@@ -1,7 +1,8 @@
-"""Finding the allowed special tokens inside a text.
+"""Finding the allowed special tokens, and the disallowed ones, inside a text.
 
-A text is cut at its allowed special tokens. Where several begin at the same position the longest wins, as in HF
-tokenizers. The text between them is plain text. One pass with one compiled expression finds them.
+A text is cut at its allowed special tokens, and at those that are always found. Where several begin at the same
+position the longest wins, as in HF tokenizers. The text between them is plain text. One pass with one compiled
+expression finds them.
 """
 
 from __future__ import annotations
@@ -11,13 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from webtext.base.errors import ConfigError, did_you_mean
+from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.text import Text
 
 AllowedSpecial = Literal["all"] | Collection[str]
-"""Names of the special tokens to recognise in a text, or 'all'. Other special tokens' names are plain text."""
-
+"""Names of the special tokens to recognise in a text (or to reject), or 'all'."""
 
 MAX_FINDERS = 64  # finders cached per vocabulary
 
@@ -68,7 +68,7 @@ class Finder:
         return parts, ids
 
     def cut(self, texts: Iterable[Text]) -> Parts:
-        """Cut many texts into parts."""
+        """Cut many texts into parts between special tokens."""
         all_parts = Parts([], [0], [], [])
         for text in texts:
             parts, ids = self.parts(text)
@@ -80,27 +80,50 @@ class Finder:
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary, with a cache of finders."""
+    """The special tokens of a vocabulary, those among them that are always found, and a cache of finders."""
 
-    def __init__(self, ids: Mapping[str, int]) -> None:
+    def __init__(self, ids: Mapping[str, int], always: frozenset[str]) -> None:
         self._ids = ids
-        self._finders: dict[frozenset[str] | str, Finder] = {}
+        self._all = frozenset(ids)
+        self._always = always
+        self._finders: dict[frozenset[str], Finder] = {}
 
     def finder(self, allowed: AllowedSpecial) -> Finder:
         """Return the finder for the allowed names. Raises ConfigError for an unknown name."""
-        if isinstance(allowed, str):
-            if allowed != "all":
-                raise ConfigError(f"allowed_special is the string {allowed!r}", "expected a list of names, or 'all'")
-            key: frozenset[str] | str = allowed
-        else:
-            if not hasattr(allowed, "__len__") or not all(isinstance(name, str) for name in allowed):
-                raise ConfigError(f"allowed_special is {shown(allowed)}", "expected a list of names, or 'all'")
-            key = frozenset(allowed)
-        found = self._finders.get(key)
+        names = self._named(allowed, "allowed_special")
+        return self._finder(names | self._always if self._always else names)
+
+    def cut(self, texts: list[Text], allowed: AllowedSpecial, disallowed: AllowedSpecial) -> Parts:
+        """Cut texts into parts between allowed special tokens. InputError names a disallowed one that occurs."""
+        finder = self.finder(allowed)
+        names = self._named(disallowed, "disallowed_special") - self._always
+        if disallowed == "all":
+            names -= self._named(allowed, "allowed_special")
+        for index, text in enumerate(texts if names else ()):
+            reject: Any = self._finder(names)
+            if found := (reject.in_str if isinstance(text, str) else reject.in_bytes).search(text):
+                name = found.group() if isinstance(text, str) else found.group().decode()
+                raise InputError(
+                    f"text {index} contains the special token {name!r} at position {found.start():,}",
+                    "name it in allowed_special to get its id, or leave it out of disallowed_special",
+                )
+        return finder.cut(texts)
+
+    def _named(self, names: AllowedSpecial, argument: str) -> frozenset[str]:
+        if names == "all":
+            return self._all
+        if isinstance(names, str):
+            raise ConfigError(f"{argument} is the string {names!r}", "expected a list of names, or 'all'")
+        if not hasattr(names, "__len__") or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"{argument} is {shown(names)}", "expected a list of names, or 'all'")
+        return frozenset(names)
+
+    def _finder(self, names: frozenset[str]) -> Finder:
+        found = self._finders.get(names)
         if found is None:
             if len(self._finders) == MAX_FINDERS:
                 self._finders.clear()
-            found = self._finders[key] = self._compile(self._ids.keys() if isinstance(key, str) else key)
+            found = self._finders[names] = self._compile(names)
         return found
 
     def id(self, name: str) -> int:

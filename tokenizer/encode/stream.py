@@ -25,7 +25,8 @@ class EncodeStream(Generic[IdsT]):
 
     Chunks are all str or all bytes and may be cut anywhere, even inside a character or a surrogate pair. Returned ids
     are final. Text is held back until a position where every pattern cuts, such as a letter followed by a blank. With a
-    regular expression as pattern, no such position is known, so all text between special tokens waits for `finish`.
+    regular expression as pattern, NFC or add_prefix_space, no such position is known, so all text between special
+    tokens waits for `finish`.
     """
 
     def __init__(

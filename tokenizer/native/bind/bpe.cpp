@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bind/arrays.hpp"
+#include "bind/arrow.hpp"
 #include "bind/texts.hpp"
 #include "scan/safe_cut.hpp"
 
@@ -328,6 +329,28 @@ NB_MODULE(_bpe, m) {
             "numpy.int64")),
         "Return the byte offset of the end of each piece, cut by a named pattern.");
 
+  nb::class_<TextColumn>(m, "TextColumn", "The texts of an Arrow column, in its producer's memory.")
+      .def(nb::init<nb::handle>(), "column"_a,
+           nb::sig("def __init__(self, column: webtext.tokenizer.text.ArrowArray | webtext.tokenizer.text.ArrowStream)"
+                   " -> None"),
+           "ValueError names a row that is null, a type other than strings and bytes, and a damaged column.")
+      .def("__len__", [](const TextColumn& column) { return column.views().size(); })
+      .def("__getitem__", [](const TextColumn& column, std::size_t row) {
+        if (row >= column.views().size()) throw nb::index_error();
+        return nb::bytes(column.views()[row].data(), column.views()[row].size());
+      });
+  nb::class_<IdColumn>(m, "IdColumn", "Lists of ids as an Arrow column, for pyarrow.array(column) and others.")
+      .def(nb::init<IdColumn::Ids, IdColumn::Offsets>(), "ids"_a, "offsets"_a,
+           nb::sig("def __init__(self, ids: " TOKENS ", offsets: " ARRAY("numpy.int64") ") -> None"),
+           "`offsets` has one more item than there are rows, and rises within `ids`.")
+      .def("__len__", &IdColumn::size)
+      .def("__arrow_c_schema__", &IdColumn::schema)
+      .def(
+          "__arrow_c_array__", [](const IdColumn& column, nb::handle) { return column.array(); },
+          "requested_schema"_a.none() = nb::none(),
+          nb::sig("def __arrow_c_array__(self, requested_schema: typing_extensions.CapsuleType | None = None) -> "
+                  "tuple[typing_extensions.CapsuleType, typing_extensions.CapsuleType]"));
+
   nb::class_<Bpe>(m, "Bpe", "Byte-level BPE with a fixed vocabulary. Safe to use from many threads.")
       .def(nb::new_(&make_bpe), "tokens"_a, "merges"_a.none(), "whole_pieces"_a, "special_tokens"_a,
            "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
@@ -345,10 +368,14 @@ NB_MODULE(_bpe, m) {
       .def(
           "encode_many",
           [](const Bpe& bpe, nb::handle texts, bool wide, unsigned threads) {
+            if (const TextColumn* column = nullptr; nb::try_cast(texts, column)) {
+              return encode_to_arrays(bpe, column->views(), wide, threads, false);
+            }
             return encode_to_arrays(bpe, Texts(texts).views, wide, threads, false);
           },
           "texts"_a, "wide"_a, "threads"_a,
-          nb::sig("def encode_many(self, texts: collections.abc.Iterable[" TEXT "], wide: bool, threads: int) -> "
+          nb::sig("def encode_many(self, texts: collections.abc.Iterable[" TEXT
+                  "] | TextColumn, wide: bool, threads: int) -> "
                   "tuple[" TOKENS ", " ARRAY("numpy.int64") "]"),
           "Return the tokens of all texts in one array (uint32 if wide, else uint16), and the texts' int64 offsets.")
       .def("encode_lists", &encode_lists, "texts"_a, "threads"_a,

@@ -1,0 +1,49 @@
+"""What a tokenizer.json may do to a text before the pattern cuts it: normalize it to NFC, and put a space before it.
+
+As in HF tokenizers, both apply to each part between special tokens. Python's `unicodedata` normalizes: its Unicode
+version decides about combining marks that are newer than it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+
+from webtext.base.errors import InputError
+from webtext.tokenizer.text import Text, bytes_of_piece, readable
+from webtext.tokenizer.vocabulary import Vocabulary
+
+
+def prepared(text: Text, vocabulary: Vocabulary) -> Text:
+    """Return the text as the pattern gets it, with invalid bytes unchanged."""
+    if vocabulary.normalizer and not text.isascii():
+        text = _nfc(text)
+    if not text or not vocabulary.prefix_space:
+        return text
+    if isinstance(text, str):
+        return text if text.startswith(" ") else f" {text}"
+    return text if text.startswith(b" ") else b" " + text
+
+
+def check_unchanged(text: Text, vocabulary: Vocabulary) -> None:
+    """Raise InputError if tokens have no place in the text, because preparing it changes it, or could change a part."""
+    if vocabulary.prefix_space or prepared(text, vocabulary) is not text:
+        raise InputError(
+            f"tokens have no place in this text, because {vocabulary.preparation} changes it",
+            "count and encode work" if vocabulary.prefix_space else 'pass unicodedata.normalize("NFC", text)',
+        )
+
+
+def _nfc(text: Text) -> Text:
+    characters = readable(text)
+    if unicodedata.is_normalized("NFC", characters):
+        return text
+    # Marks in order first: for a long run of them in disorder, `normalize` takes quadratic time.
+    characters = _runs_of_marks().sub(lambda run: "".join(sorted(run[0], key=unicodedata.combining)), characters)
+    return bytes_of_piece(unicodedata.normalize("NFC", characters))
+
+
+@functools.cache
+def _runs_of_marks() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(filter(unicodedata.combining, map(chr, range(0x110000))))}]{{16,}}")
