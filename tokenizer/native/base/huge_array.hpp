@@ -58,6 +58,16 @@ class HugeArray {
     std::swap(size_, other.size_);
   }
 
+  // Has the system provide all memory at once, for an array that is about to be filled. Otherwise reading an empty slot
+  // and then writing to it are two page faults, and the second interrupts all threads: half of counting's time with
+  // two.
+  void provide() {
+#ifdef MADV_POPULATE_WRITE
+    const auto begin = reinterpret_cast<std::uintptr_t>(data_) & ~(kPage - 1);
+    madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(end()) - begin, MADV_POPULATE_WRITE);
+#endif
+  }
+
   T& operator[](std::size_t index) { return data_[index]; }
   const T& operator[](std::size_t index) const { return data_[index]; }
   T* begin() { return data_; }
@@ -68,6 +78,8 @@ class HugeArray {
   std::size_t memory() const { return size_ * sizeof(T); }
 
  private:
+  static constexpr std::uintptr_t kPage = 1 << 12;
+
   void* mapping_ = nullptr;
   std::size_t mapped_ = 0;
   T* data_ = nullptr;

@@ -259,6 +259,7 @@ class PieceTable {
   template <class Entry>
   static void grow(HugeArray<Entry>& entries, std::size_t n_slots) {
     HugeArray<Entry> grown(n_slots);
+    grown.provide();
     for (const Entry& entry : entries) {
       if (!entry.count) continue;
       grown[probe(hash_of(entry), n_slots, [&](std::size_t at) { return !grown[at].count; })] = entry;

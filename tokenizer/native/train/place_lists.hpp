@@ -37,6 +37,7 @@ class PlaceLists {
       list_[pair] = kInArena | static_cast<std::uint32_t>(at);
       next_[index] = static_cast<std::uint32_t>(at + kHead);
     }
+    if (first == 1) tidy_at_ = std::max(tidy_at_, arena_.size() + arena_.size() / 4);
   }
 
   // Adds the next place of a pair that has room. A single place is stored without a list.
@@ -74,8 +75,8 @@ class PlaceLists {
       arena_[end + 1] = static_cast<std::uint32_t>(kept - end - kHead);
       end = kept;
     }
-    arena_.resize(end);
     tidy_at_ = std::max(tidy_at_, end + end / 4);
+    arena_.resize(end);
   }
 
   Growing<std::uint32_t> arena_, list_;

@@ -35,19 +35,22 @@ class Watch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now() - std::chrono::seconds(1);
 };
 
-// The number of a pair by its tokens: an open-addressing table of numbers.
+// The number of a pair by its tokens: an open-addressing table of numbers, and an array for the pairs of the first 256.
 class PairIndex {
  public:
   // Returns the pair's number; adds a new pair to `pairs`.
   std::uint32_t operator()(Growing<Pair>& pairs, std::uint32_t left, std::uint32_t right) {
-    std::uint32_t& known = slots_[slot(pairs, left, right)];
+    const bool is_small = (left | right) < 256;
+    std::uint32_t& known = is_small ? small_[left << 8 | right] : slots_[slot(pairs, left, right)];
     if (known) return known;
     const auto number = known = static_cast<std::uint32_t>(pairs.size());
     pairs.push_back({0, left, right});
-    if (2 * pairs.size() > slots_.size()) {
+    if (!is_small && 2 * ++n_used_ > slots_.size()) {
       slots_.assign(2 * slots_.size(), 0);
-      for (std::uint32_t pair = 1; pair <= number; ++pair)
-        slots_[slot(pairs, pairs[pair].left, pairs[pair].right)] = pair;
+      for (std::uint32_t pair = 1; pair <= number; ++pair) {
+        const auto [count, first, second] = pairs[pair];
+        if ((first | second) >= 256) slots_[slot(pairs, first, second)] = pair;
+      }
     }
     return number;
   }
@@ -60,7 +63,9 @@ class PairIndex {
     });
   }
 
+  std::vector<std::uint32_t> small_ = std::vector<std::uint32_t>(1 << 16);
   std::vector<std::uint32_t> slots_ = std::vector<std::uint32_t>(1 << 12);
+  std::size_t n_used_ = 0;
 };
 
 // A pair's number is its index in `pairs_`; 0 is none. Each place stores the number of its pair. All pairs next to a
