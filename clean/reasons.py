@@ -41,7 +41,7 @@ FAILED: Mapping[str, str] = {
     "record_too_large": "the WARC record is above 64 MiB",
     "not_json": "an imported line that is not a JSON object",
     "line_too_long": "an imported line of more than 64 MiB",
-    "text_too_long": "an imported text of more than 1 GiB",
+    "text_too_long": "an imported text file of more than 128 MiB",
     "not_utf8": "an imported row or line with a string that is not UTF-8",
     "value_out_of_range": "an imported Parquet row with a time after the year 9999",
     "expands_too_much": "an imported Parquet file whose rows decode to more than 128 times its size; none is read",

@@ -1,45 +1,54 @@
-"""`webtext shards`: pack a corpus into token shards, inspect and convert them."""
+"""`webtext shards`: pack a corpus or files into token shards, inspect and convert them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.run import Run
-from webtext.shards.settings import PackSettings
+from webtext.shards.settings import FileSettings, PackSettings
 
 _SPLIT = click.option("--split", type=click.Choice(["train", "validation"]), default="train", show_default=True)
 
 
 @click.group(name="shards", no_args_is_help=True)
 def group() -> None:
-    """Pack a corpus into token shards; inspect and convert them."""
+    """Pack a corpus or files into token shards; inspect and convert them."""
 
 
-@verb(group, "pack", workers=True, settings=PackSettings, section="shards")
-@click.argument("documents", metavar="DOCUMENTS")
+@verb(group, "pack", workers=True, settings={"shards": PackSettings, "shards.files": FileSettings})
+@click.argument("documents", nargs=-1, required=True, metavar="SET|FILE...")
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer: tokenizer.json, or another known format.")
 @click.option("--out", metavar="DIR", help="Folder for the token set.")
-def pack(run: Run, settings: PackSettings, documents: str, tokenizer: str, out: str | None) -> None:
-    """Write documents as token shards.
+def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], tokenizer: str, out: str | None) -> None:
+    """Write documents as token shards; `<|endoftext|>` opens each document.
 
-    DOCUMENTS is a corpus or documents set; `<|endoftext|>` opens each document.
+    Packs one part set, or files and folders of files. A file's document is held out by a hash of its id, or of its
+    place in the file if it has none; a field `split` overrides that.
 
     \b
       webtext shards pack build/corpus --tokenizer build/tokenizer/tokenizer.json --out build/tokens
+      webtext shards pack books/ news.jsonl.zst --tokenizer tokenizer.json --out tokens
+      webtext shards pack stories.txt --separator '\\n\\n' --tokenizer tokenizer.json --out tokens
 
     \b
-    Reads:  a part set of corpus or documents, and a tokenizer
+    Reads:  a part set of corpus or documents, or text, JSON lines and Parquet; and a tokenizer;
+            text and JSON lines also as .gz, .bz2, .xz, .zst
     Writes: DIR, a part set of tokens: .tok files, and a row for every document
     """
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
-    from webtext.shards.info import describe, describe_text
+    from webtext.shards.info import describe, describe_text, empty_split
     from webtext.shards.writing.pack import pack_shards
 
-    tokens = pack_shards(documents, tokenizer, need_out(out), settings, run)
+    tokens = pack_shards(documents, tokenizer, need_out(out), settings["shards"], run, settings["shards.files"])
     found = describe(tokens.folder.url)
     run.console.result(found, describe_text(tokens.folder.url, found))
     warn_if_empty(tokens, run.console)
+    if tokens.records and (missing := empty_split(found)):
+        run.console.warn(missing)
     check_settled(tokens)
 
 

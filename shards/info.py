@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from webtext.base.console import counted
 from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
 from webtext.shards.reading.reader import TokenShards
@@ -52,6 +53,18 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
     for split, n in found["splits"].items():
         lines.append(f"{split:12}{n['shards']:>8,}{n['documents']:>14,}{n['tokens']:>18,}{n['bytes']:>18,}")
     return "\n".join([*lines, *found["stale"]])
+
+
+def empty_split(found: dict[str, Any]) -> str:
+    """Return a warning if no document of what `describe` returned is in a split, else an empty string."""
+    n = {split: of["documents"] for split, of in found["splits"].items()}
+    if n["train"] and n["validation"]:
+        return ""
+    without = "nothing to train on" if not n["train"] else "training can't measure a held-out loss"
+    return (
+        f"{counted(sum(n.values()), 'document')}, none in the {'validation' if n['train'] else 'train'} split: {without}\n"
+        "  pack more documents, divide text files with --separator, or change --validation-ratio"
+    )
 
 
 def verify_set(folder: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of packing: the section [shards]."""
+"""The settings of packing: the sections [shards] and [shards.files]."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError
+from webtext.base.parts.identifiers import VALIDATION_RATIO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,3 +18,20 @@ class PackSettings:
     def __post_init__(self) -> None:
         if self.shard_tokens < 1:
             raise ConfigError(f"[shards] shard_tokens = {self.shard_tokens}: expected at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """Settings of `shards pack` for files; a part set has its documents and splits."""
+
+    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
+    separator: str | None = setting(
+        None, r"text between the documents of a text file; \n is a line end  [default: a file is one document]"
+    )
+    validation_ratio: float = setting(VALIDATION_RATIO, "share of documents held out, from 0 to below 1, by their ids")
+
+    def __post_init__(self) -> None:
+        if self.separator == "":
+            raise ConfigError("[shards.files] separator is empty", "leave it out to make each file one document")
+        if not 0 <= self.validation_ratio < 1:
+            raise ConfigError(f"[shards.files] validation_ratio = {self.validation_ratio}: expected 0 to below 1")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webtext.base.errors import InputError
+from webtext.base.inputs.files import FILE
 from webtext.shards.reading.reader import TokenShards
 
 
@@ -21,7 +22,7 @@ class Origin:
     offset: int
     id: str  # of the document
     token_in_document: int  # 0 is the end-of-text that opens the document
-    source_set: str  # what was packed ("corpus" or "documents"), or the format of the converted files
+    source_set: str  # what was packed ("corpus", "documents" or "file"), or the format of the converted files
     source_part: str
     row: int
 
@@ -49,7 +50,7 @@ def trace(shards: TokenShards, shard: str | int, offset: int) -> Origin:
 
 def _source_set(shards: TokenShards) -> str:
     parents = shards.set.manifest["parents"]
-    return str(parents[0]["kind"] if parents else shards.set.recipe["settings"].get("format", "unknown"))
+    return str(parents[0]["kind"] if parents else shards.set.recipe["settings"].get("format", FILE))
 
 
 def _shard_number(shards: TokenShards, shard: str | int) -> int:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 PARQUET, JSON_LINES, TEXT = "parquet", "json lines", "text"
 DOCUMENTS = ("corpus", "documents")  # kinds of part sets
+FILE = "file"  # a part's kind of source
 RECORD_SUFFIXES = (".parquet", ".jsonl", ".ndjson")
 DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt")
 _NOT_TEXT = (".warc", ".zip", ".tar", ".npy", ".tok", ".bin", ".pdf")
@@ -68,7 +69,7 @@ def find_inputs(
 ) -> tuple[list[PartSet], list[InputFile]]:
     """Return the part sets of `kind` and the files with one of `suffixes` that `names` refer to, in the order given.
 
-    Raises InputError for a name without a match and, unless `may_be_empty`, for an empty file.
+    Raises InputError for a name without a match, a file name that is not UTF-8 and, unless `may_be_empty`, an empty file.
     """
     what = kind if isinstance(kind, str) else " or ".join(kind)
     sets: list[PartSet] = []
@@ -85,9 +86,25 @@ def find_inputs(
     if not sets and not files:
         raise InputError(f"no {what} given", "name a part set or files")
     for file in files:
+        if file.location.encode(errors="replace").decode() != file.location:
+            raise InputError(f"the file name {file.location!r} is not valid UTF-8", "rename the file")
         if not may_be_empty and file.folder.size(file.name) == 0:
             raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
     return sets, files
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """Return the file names, each preceded by as many of its folders as all need to be unique.
+
+    >>> short_names(["data/a/x.txt", "data/b/x.txt"]), short_names(["data/x.txt"])
+    (['a/x.txt', 'b/x.txt'], ['x.txt'])
+    """
+    split = [path.split("/") for path in paths]
+    for depth in range(1, max(map(len, split), default=0) + 1):
+        names = ["/".join(each[-depth:]) for each in split]
+        if len(set(names)) == len(names):
+            return names
+    return list(paths)
 
 
 def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:

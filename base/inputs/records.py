@@ -15,7 +15,7 @@ from webtext.base.errors import InputError, missing_extra
 from webtext.base.inputs.files import JSON_LINES, PARQUET, InputFile
 
 MAX_LINE_BYTES = 64 << 20
-MAX_TEXT_BYTES = 1 << 30
+MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
 BLOCK_BYTES = 1 << 20
 BROKEN = ("truncated_stream", "damaged_stream")
 

@@ -43,6 +43,8 @@ LIKELY_CAUSES: Mapping[str, str] = {
     "uncertain_language": "--language all ([clean.language] language) keeps every language",
     "too_few_words": "--rule too_few_words=N ([clean.rules]) sets the minimum number of words",
     "not_http": "a list contains one http(s) URL per line",
+    "no_text": "the text is read from the field 'text'; shards pack --text-field names another",
+    "text_too_long": "shards pack --separator divides a text file into documents",
     "not_html": "the pages are neither HTML nor text",
     "duplicate_of_index": "an index named by --index contains all of them already",
 }

@@ -9,7 +9,6 @@ number, so grouping the files differently doesn't change it.
 from __future__ import annotations
 
 import calendar
-import hashlib
 import importlib.metadata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +19,10 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
-from webtext.base.inputs.files import DOCUMENTS, RECORD_SUFFIXES, InputFile, find_inputs
+from webtext.base.inputs.files import DOCUMENTS, FILE, RECORD_SUFFIXES, InputFile, find_inputs
+from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
 from webtext.base.inputs.records import checked_row, records, undamaged
-from webtext.base.parts.identifiers import ID_HEX_DIGITS, split_of, text_digest
+from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet, Source
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST
@@ -34,14 +34,13 @@ from webtext.base.workers.journal import Failed
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
-from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text, has_surrogates, is_longer
+from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text, is_longer
 from webtext.clean.text.scrub import scrub
 
 CODE_VERSION = 4  # 4: karma and split are read strictly; posts
 TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
-FILE, DATASET = "file", "huggingface"  # the kinds of source in the manifest
-TRAIN, HELD_OUT = "train", "validation"
+DATASET = "huggingface"  # a kind of source in the manifest, beside FILE
 DATASET_BATCH_ROWS = 16  # small, since each row may be large
 
 
@@ -89,9 +88,9 @@ class DatasetOrigin:
         """
         reference = pinned(text, TEXT)
         splits = open_dataset(reference)[0]
-        holds_out = any(_stated_split(name) == HELD_OUT for name in splits)
+        holds_out = any(named_split(name) == HELD_OUT for name in splits)
         return [
-            cls(reference, name, shard, rows.num_shards, _stated_split(name) if holds_out else None)
+            cls(reference, name, shard, rows.num_shards, named_split(name) if holds_out else None)
             for name, rows in splits.items()
             for shard in range(rows.num_shards)
         ]
@@ -217,26 +216,24 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
     if isinstance(record.values, Refused):
         return record.values
     values = record.values
-    text, url, karma, split = values.get(TEXT), _string(values.get("url")), values.get("karma"), values.get("split")
+    identifier = record_id(values.get("id"), record.task.origin.place, record.row)
+    text, url, karma = values.get(TEXT), unicode_string(values.get("url")), values.get("karma")
+    split = record_split(values.get("split"), identifier)
     if not isinstance(text, str):
         return Refused("no_text", f"text is {type(text).__name__}")
-    if karma is not None and _whole_number(karma) is None:
+    if karma is not None and whole_number(karma) is None:
         return Refused("karma_not_integer", f"karma is {karma!r}"[:200])
-    if split is not None and not isinstance(split, str):
-        return Refused("split_not_text", f"split is {split!r}"[:200])
+    if isinstance(split, Refused):
+        return split
     if any(is_longer(value, record.task.max_text_bytes) for value in values.values() if isinstance(value, str)):
         return Dropped(TOO_MANY_BYTES)
     text = clean_text(text)
     if not text.strip():
         return Dropped("empty_text")
-    stated, n_scrubbed = [clean_text(_string(values.get(name)) or "") for name in ("title", "author")], None
+    stated, n_scrubbed = [clean_text(unicode_string(values.get(name)) or "") for name in ("title", "author")], None
     if record.task.scrubs:
         (text, *stated), counts = zip(*(scrub(each) for each in (text, *stated)), strict=True)
         n_scrubbed = sum(counts)
-    place = f"{record.task.origin.place}\n{record.row}"
-    given = values.get("id")
-    named = _string(given) if isinstance(given, str) else _whole_number(given)
-    identifier = str(hashlib.sha256(place.encode()).hexdigest()[:ID_HEX_DIGITS] if named in (None, "") else named)
     canonical = canonical_url(url) if url else None
     language, score = detect_language(text) or (None, None)
     return {
@@ -252,8 +249,8 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         "domain": registrable_domain(canonical) if canonical else None,
         "language": language,
         "language_score": score,
-        "karma": _whole_number(karma),
-        "split": _stated_split(split) if split and split.strip() else split_of(identifier),
+        "karma": whole_number(karma),
+        "split": split,
         "n_scrubbed": n_scrubbed,
         "posts": _posts(values.get("posts")),
     }
@@ -270,32 +267,7 @@ def _posts(value: Any) -> list[dict[str, Any]]:
     return unique_posts(found)
 
 
-def _string(value: Any) -> str | None:
-    """Return the value if it is a string without lone surrogates, which JSON can contain but a column cannot."""
-    return value if isinstance(value, str) and not has_surrogates(value) else None
-
-
-def _whole_number(value: Any) -> int | None:
-    """Return the value as an integer if it is a whole number of 64 bits, else None; data frames make integers floats.
-
-    >>> _whole_number(5.0), _whole_number(1.5), _whole_number(1e300), _whole_number(True)
-    (5, None, None, None)
-    """
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63 else None
-
-
-def _stated_split(split: str) -> str:
-    """Return our name for a dataset's split: every split other than `train` is held out.
-
-    >>> _stated_split(" Train "), _stated_split("test"), _stated_split("dev")
-    ('train', 'validation', 'validation')
-    """
-    return TRAIN if split.strip().lower() == TRAIN else HELD_OUT
-
-
-_CONVERTED: Mapping[pa.DataType, Callable[[Any], Any]] = {pa.string(): _string, pa.int64(): _whole_number}
+_CONVERTED: Mapping[pa.DataType, Callable[[Any], Any]] = {pa.string(): unicode_string, pa.int64(): whole_number}
 
 
 def _moment(value: Any) -> int | None:
@@ -316,4 +288,4 @@ def _moment(value: Any) -> int | None:
             return calendar.timegm((value if value.tzinfo else value.replace(tzinfo=UTC)).utctimetuple())
         except OverflowError:  # the first day of year 1, east of Greenwich
             return None
-    return _whole_number(value)
+    return whole_number(value)

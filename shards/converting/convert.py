@@ -15,6 +15,7 @@ from pathlib import Path
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import DryRun, InputError
+from webtext.base.inputs.files import short_names
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
@@ -79,7 +80,7 @@ def convert_from(
     recipe = Recipe(stage="shards.convert", code_version=CODE_VERSION, settings=of_recipe)
     tasks = []
     paths = _files(sources, FORMATS[form])
-    for index, (path, name) in enumerate(zip(paths, _names(paths), strict=True)):
+    for index, (path, name) in enumerate(zip(paths, short_names([str(path) for path in paths]), strict=True)):
         payload = _Payload(
             path=str(path),
             name=name,
@@ -132,15 +133,6 @@ def _files(sources: list[str], form: Format) -> list[Path]:
             each.with_suffix(".idx") if form.beside and each.suffix == form.beside else each for each in of_source
         ]
     return list(dict.fromkeys(found))
-
-
-def _names(paths: list[Path]) -> list[str]:
-    """Return unique names for the files: the file name, preceded by as many of its folders as needed."""
-    for n_parts in range(1, max((len(path.parts) for path in paths), default=1) + 1):
-        names = ["/".join(path.parts[-n_parts:]) for path in paths]
-        if len(set(names)) == len(names):
-            break
-    return names
 
 
 def _belonging(path: Path, form: Format) -> list[Path]:

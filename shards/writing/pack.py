@@ -1,29 +1,32 @@
 """Packing: encodes documents into token shards, for each document one `<|endoftext|>` and then its tokens.
 
-Each part of the corpus becomes one part of the token set: the rows of the document index, with `train-00000.tok` and
-`validation-00000.tok` beside them (a split without documents writes no file). A part depends only on its own documents,
-so the bytes are the same for any number of workers. `<|endoftext|>` inside a document's text is encoded as plain
-characters, so the token only ever means the start of a document.
+Each part of the corpus, or some files, become one part of the token set: the rows of the document index, with
+`train-00000.tok` and `validation-00000.tok` beside them (a split without documents writes no file). A part depends only
+on its own documents, so the bytes are the same for any number of workers. `<|endoftext|>` inside a document's text is
+encoded as plain characters, so the token only ever means the start of a document.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.inputs.records import Refused
+from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.workers.journal import Failed
-from webtext.shards.format import SPLITS, Tokens
+from webtext.shards.format import Tokens
+from webtext.shards.settings import FileSettings
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
-from webtext.shards.writing.token_part import BATCH_ROWS, NO_TOKENS, TokenPartWriter, Vocabulary
+from webtext.shards.writing.documents import CorpusPart, Document, FilePart, find_parts
+from webtext.shards.writing.token_part import NO_TOKENS, TokenPartWriter, Vocabulary
 
 if TYPE_CHECKING:
     from webtext.tokenizer import Tokenizer
@@ -34,30 +37,34 @@ END_OF_TEXT = "<|endoftext|>"
 
 @dataclass(frozen=True, slots=True)
 class _Payload:
-    documents: SetName
+    part: CorpusPart | FilePart
     tokenizer: str
     vocabulary: Vocabulary
     shard_tokens: int
-    part: int
 
 
-def pack_shards(documents: str, tokenizer: str, out: str, settings: PackSettings, run: Run) -> PartSet:
-    """Pack a part set of documents or corpus with the tokenizer at a path; return the sealed set of kind "tokens".
+def pack_shards(
+    inputs: str | Sequence[str],
+    tokenizer: str,
+    out: str,
+    settings: PackSettings,
+    run: Run,
+    files: FileSettings | None = None,
+) -> PartSet:
+    """Pack a part set of documents or corpus, or files of texts, with the tokenizer at a path.
 
-    Resumes like every stage. Raises InputError if the tokenizer has no `<|endoftext|>`.
+    Returns the sealed set of kind "tokens". Resumes like every stage. Raises InputError if the tokenizer has no
+    `<|endoftext|>`.
     """
-    corpus = PartSet.open(documents, ("corpus", "documents"))
+    files = files or FileSettings()
+    parents, tasks = find_parts([inputs] if isinstance(inputs, str) else inputs, files)
     _loaded.cache_clear()
     vocabulary = vocabulary_of(_loaded(tokenizer), tokenizer)
-    of_recipe = recipe_settings(settings) | asdict(vocabulary)
+    of_recipe = recipe_settings(settings) | asdict(vocabulary) | ({} if parents else recipe_settings(files))
     recipe = Recipe(stage="shards.pack", code_version=CODE_VERSION, settings=of_recipe)
-    payload = functools.partial(_Payload, SetName.of(corpus), tokenizer, vocabulary, settings.shard_tokens)
-    tasks = [
-        PartTask(index=part.index, sources=(corpus.source(part),), payload=payload(place))
-        for place, part in enumerate(corpus.parts)
-    ]
+    tasks = [replace(t, payload=_Payload(t.payload, tokenizer, vocabulary, settings.shard_tokens)) for t in tasks]
     outputs = {"tokens": (out, "tokens")}
-    made = run_parts(_pack_part, tasks, recipe=recipe, outputs=outputs, parents=[corpus], run=run, label="shards pack")
+    made = run_parts(_pack_part, tasks, recipe=recipe, outputs=outputs, parents=parents, run=run, label="shards pack")
     return made["tokens"]
 
 
@@ -95,31 +102,19 @@ def _pack_part(context: PartContext, task: PartTask) -> None:
     if encoder.hash != payload.vocabulary.tokenizer_hash:
         raise InputError(f"the tokenizer '{payload.tokenizer}' changed during the run", "rerun the same command")
     writer = context.output("tokens")
-    corpus = payload.documents.open()
-    part = corpus.part(payload.part)
 
-    def encode(document: dict[str, Any]) -> Tokens:
-        return encoder.encode_numpy(document["text"])
+    def encode(document: Document) -> Tokens | Refused:
+        return document.text if isinstance(document.text, Refused) else encoder.encode_numpy(document.text)
 
     with TokenPartWriter(writer, payload.vocabulary, payload.shard_tokens) as tokens_of_part:
-        documents = _documents(corpus, payload.part)
-        for row, document, tokens in context.apply(encode, documents, identify=lambda document: str(document["id"])):
-            if isinstance(tokens, Failed):
-                continue
-            if len(tokens) == 0:
+        documents = enumerate(payload.part.documents())
+        for _, document, tokens in context.apply(encode, documents, identify=lambda document: document.id):
+            if isinstance(tokens, Refused):
+                writer.fail(document.id, tokens.reason, tokens.cause)
+            elif isinstance(tokens, Failed):
+                pass  # counted already
+            elif len(tokens) == 0:
                 writer.counts.drop(NO_TOKENS)
-                continue
-            if document["split"] not in SPLITS:
-                raise InputError(
-                    f"document {document['id']} in '{corpus.folder.location(part.name)}' has split '{document['split']}'",
-                    f"expected {' or '.join(SPLITS)}",
-                )
-            tokens_of_part.add(document["split"], tokens, id=document["id"], source_part=part.name, row=row)
-
-
-def _documents(corpus: PartSet, part: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    row = 0
-    for batch in corpus.batches(part, columns=["id", "text", "split"], batch_size=BATCH_ROWS):
-        for document in batch.to_pylist():
-            yield row, document
-            row += 1
+            else:
+                source_part, row = document.source_part, document.row
+                tokens_of_part.add(document.split, tokens, id=document.id, source_part=source_part, row=row)

@@ -174,5 +174,8 @@ def test_a_name_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
     }.items():
         with pytest.raises(InputError, match=message):
             names(tmp_path / name)
+    (tmp_path / "folder" / "na\udcefve.txt").write_text("x")
+    with pytest.raises(InputError, match=r"na\\udcefve.txt' is not valid UTF-8"):
+        names(tmp_path / "folder")
     with pytest.raises(InputError, match="pages.warc.gz' is not a text file"):
         assert InputFile(Folder(tmp_path), "pages.warc.gz").kind

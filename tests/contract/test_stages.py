@@ -58,6 +58,8 @@ STAGES = [
     Stage("tokenizer", ("tokenizer", "train"), "corpus", ("documents", "corpus"), (), ("--vocab-size", "600"), "t.json"),
     Stage("pack", ("shards", "pack"), "corpus", ("documents", "corpus"),
           options=("--tokenizer", "BUILD/tokenizer/tokenizer.json")),
+    Stage("pack files", ("shards", "pack"), "documents/part-*.parquet", (),
+          options=("--tokenizer", "BUILD/tokenizer/tokenizer.json")),
     Stage(
         "train",
         ("train", "run"),

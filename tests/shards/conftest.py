@@ -17,6 +17,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
 from webtext.shards.reading.reader import TokenShards
+from webtext.shards.settings import FileSettings
 from webtext.shards.writing import pack
 
 
@@ -80,6 +81,12 @@ def byte_tokenizer(monkeypatch: pytest.MonkeyPatch) -> ByteTokenizer:
 def pack_here(corpus: str, out: Path | str, **settings: Any) -> Any:
     run = Run(InProcessEngine(), Console("quiet"))
     return pack.pack_shards(corpus, "tokenizer.json", str(out), pack.PackSettings(**settings), run)
+
+
+def pack_files_here(paths: Sequence[Path | str], out: Path, **settings: Any) -> Any:
+    """Pack files in this process; `settings` are those for files."""
+    run, files = Run(InProcessEngine(), Console("quiet")), FileSettings(**settings)
+    return pack.pack_shards([*map(str, paths)], "tokenizer.json", str(out), pack.PackSettings(), run, files)
 
 
 @pytest.fixture

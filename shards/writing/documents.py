@@ -1,0 +1,135 @@
+"""The documents to pack: a part of a corpus, or input files in their order, as many as make a part of some size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from webtext.base.errors import InputError
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, FILE, InputFile, find_inputs, short_names
+from webtext.base.inputs.identity import record_id, record_split
+from webtext.base.inputs.records import Refused, records
+from webtext.base.parts.partset import PartSet, SetName, Source
+from webtext.base.parts.stage import PartTask
+from webtext.shards.format import SPLITS
+from webtext.shards.settings import FileSettings
+from webtext.shards.writing.token_part import BATCH_ROWS
+
+MAX_ID_CHARACTERS = 4096
+PART_BYTES = 32 << 20  # of files on disk; a larger file is a part of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document: `text`, or why it has none, and its row in a corpus part or its record in a file."""
+
+    id: str
+    split: str
+    text: str | Refused
+    source_part: str
+    row: int
+
+
+def find_parts(inputs: Sequence[str], settings: FileSettings) -> tuple[list[PartSet], list[PartTask]]:
+    """Return the part set that `inputs` name, if it isn't files, and a task for each part, whose payload has documents.
+
+    Reads every file for its SHA-256. Raises InputError if a part set is given together with anything else.
+    """
+    sets, files = find_inputs(inputs, DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
+    if sets and len(inputs) > 1:
+        raise InputError(
+            f"{len(inputs)} inputs, of which {len(sets)} are part sets", "name one part set of documents, or files only"
+        )
+    for corpus in sets:
+        name = SetName.of(corpus)
+        return sets, [
+            PartTask(index=part.index, sources=(corpus.source(part),), payload=CorpusPart(name, place))
+            for place, part in enumerate(corpus.parts)
+        ]
+    unique = {file.location: file for file in files}
+    found = [_FoundFile.of(file, name) for name, file in zip(short_names(list(unique)), unique.values(), strict=True)]
+    return [], [
+        PartTask(index=index, sources=tuple(file.source for file in group), payload=FilePart(group, settings))
+        for index, group in enumerate(_groups(found))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusPart:
+    """A part of a part set, by its place among the parts."""
+
+    corpus: SetName
+    place: int
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents in order. Raises InputError for one of an unknown split."""
+        corpus = self.corpus.open()
+        part, row = corpus.part(self.place), 0
+        for batch in corpus.batches(part, columns=["id", "text", "split"], batch_size=BATCH_ROWS):
+            for found in batch.to_pylist():
+                if found["split"] not in SPLITS:
+                    raise InputError(
+                        f"document {found['id']} in '{corpus.folder.location(part.name)}' has split '{found['split']}'",
+                        f"expected {' or '.join(SPLITS)}",
+                    )
+                yield Document(source_part=part.name, row=row, **found)
+                row += 1
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Consecutive files, and how they are read."""
+
+    files: tuple[_FoundFile, ...]
+    settings: FileSettings
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents in order. Raises InputError if a file has changed since it was found."""
+        field, separator = self.settings.text_field, (self.settings.separator or "").replace("\\n", "\n")
+        for found in self.files:
+            for row, record in enumerate(records(found.file, ("id", "split", field), field, separator)):
+                yield _document(record, found.source, row, self.settings)
+            if found.file.folder.version(found.file.name) != found.version:
+                raise InputError(f"'{found.file.location}' changed while it was read", "rerun the same command")
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundFile:
+    file: InputFile
+    source: Source  # its name and SHA-256
+    version: str
+
+    @classmethod
+    def of(cls, file: InputFile, name: str) -> _FoundFile:
+        version = file.folder.version(file.name)
+        return cls(file, Source(FILE, name, file.sha256()), version)
+
+
+def _groups(files: Sequence[_FoundFile]) -> Iterator[tuple[_FoundFile, ...]]:
+    """Yield the files in groups of at most PART_BYTES, so that many small files don't make as many parts."""
+    group: list[_FoundFile] = []
+    n_bytes = 0
+    for found in files:
+        size = found.file.folder.size(found.file.name)
+        if group and n_bytes + size > PART_BYTES:
+            yield tuple(group)
+            group, n_bytes = [], 0
+        group.append(found)
+        n_bytes += size
+    if group:
+        yield tuple(group)
+
+
+def _document(record: dict[str, Any] | Refused, source: Source, row: int, settings: FileSettings) -> Document:
+    """Return the document of a record; a bad record has the name of its place instead of an id."""
+    place = Document(f"{source.part}:{row}", "", "", source.part, row)
+    if isinstance(record, Refused):
+        return replace(place, text=record)
+    identifier = record_id(record.get("id"), source.record_digest, row)
+    split = record_split(record.get("split"), identifier, settings.validation_ratio)
+    if isinstance(split, Refused):
+        return replace(place, text=split)
+    if len(identifier) > MAX_ID_CHARACTERS:
+        return replace(place, text=Refused("id_too_long", f"an id of {len(identifier):,} characters"))
+    return Document(identifier, split, record[settings.text_field], source.part, row)
