@@ -80,7 +80,7 @@ def _fields(lines: list[str], *, folded: bool) -> Headers:
     for line in lines:
         name, colon, value = line.partition(":")
         if line.startswith((" ", "\t")) and fields:
-            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}")
+            fields[-1] = (fields[-1][0], f"{fields[-1][1]} {line.strip()}".strip())
         elif colon:
             fields.append((name.strip(), value.strip()))
     return Headers(tuple(fields))

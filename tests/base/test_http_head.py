@@ -27,3 +27,10 @@ def test_an_interim_answer_without_a_response_after_it_is_what_there_is() -> Non
     found = split_http(INTERIM + b"not HTTP")
     assert found is not None
     assert (found[0], found[2]) == (103, b"not HTTP")
+
+
+@pytest.mark.parametrize("folded", [b"A:\r\n b", b"A: b\r\n ", b"A: \n\t\n  b\n \t"])
+def test_a_folded_value_has_no_blanks_around_it(folded: bytes) -> None:
+    found = split_http(b"HTTP/1.1 200 OK\r\n" + folded + b"\r\n\r\nbody")
+    assert found is not None
+    assert found[1].fields == (("A", "b"),)
