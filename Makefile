@@ -3,6 +3,7 @@
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
+# make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
@@ -15,8 +16,10 @@ CXX_FILES := $(filter-out build/%,$(wildcard */native/*.?pp */native/*/*.?pp))
 NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py */native/*/*.py)) clean/dedup/key.py clean/rules/characters.py $(wildcard clean/text/un*) app/_package.py
 
 SIZE ?= small
+FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
+MINUTES ?= 10
 
-.PHONY: venv demo test test-all test-mesh proof check size format bench clean
+.PHONY: venv demo test test-all test-mesh fuzz proof check size format bench clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -30,6 +33,10 @@ test-all: test
 
 test-mesh: venv
 	$(BIN)/python -m pytest -m dist
+
+fuzz: venv
+	$(PIP) atheris
+	for target in $(FUZZ); do $(BIN)/python tests/fuzz/run.py $$target --minutes $(MINUTES) || exit 1; done
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))
