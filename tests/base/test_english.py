@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PHRASES = {  # pattern -> what to write instead
-    r"(?<![Tt]here )\b(is|are|was|were) no (?!(longer|more|less|matter|need|way|such|point)\b)[a-z]": "is not a …",
-    r"\banew\b": "again",
-    r"\bbeforehand\b": "before",
-    r"\bat hand\b": "available, or the current …",
-    r"\breckon(s|ed|ing)?\b": "estimate",
-    r"\bheld (against|to)\b": "compared with, must equal",
-    r"\b(refused?|rejected|named|ended|told) by name\b": "rejected with an error that names it",
-    r"\b(go|goes|went|going) on\b": "continue, resume",
-    r"\b(is|are|was|were|be|been) told\b|\btells? of\b|\btold of\b": "printed, reported",
-    r"\bstrangers\b": "untrusted",
-    r"\bfates?\b": "decision",
-    r"\bwishes\b": "opt-outs",
-    r"\bfor want of\b": "without",
-    r"\bwhat was taken back\b": "deleted or retracted",
-    r"\b(lies?|lay) (in|on|at|under|beside|below|above|behind|between|there|one)\b": "is in …",
-    r"\b(stands?|stood) (in|on|at|for|under|beside|there|where)\b": "is, appears, means",
-    r"\b\d[\d.,]* [a-zA-Z]+ an? (GB|MB|page|document|token|part|second|step|worker|row|core|link|piece|byte|line)\b": "per …",
+PHRASES = {  # pattern of complete words -> what to write instead
+    r"(?<![Tt]here )(is|are|was|were) no (?!(longer|more|less|matter|need|way|such|point)\b)[a-z]\w*": "is not a …",
+    r"anew": "again",
+    r"beforehand": "before",
+    r"at hand": "available, or the current …",
+    r"reckon(s|ed|ing)?": "estimate",
+    r"held (against|to)": "compared with, must equal",
+    r"(refused?|rejected|named|ended|told) by name": "rejected with an error that names it",
+    r"(go|goes|went|going) on": "continue, resume",
+    r"(is|are|was|were|be|been) told|tells? of|told of": "printed, reported",
+    r"strangers": "untrusted",
+    r"fates?": "decision",
+    r"wishes": "opt-outs",
+    r"for want of": "without",
+    r"what was taken back": "deleted or retracted",
+    r"(lies?|lay) (in|on|at|under|beside|below|above|behind|between|there|one)": "is in …",
+    r"(stands?|stood) (in|on|at|for|under|beside|there|where)": "is, appears, means",
+    r"\d[\d.,]* [a-zA-Z]+ an? (GB|MB|page|document|token|part|second|step|worker|row|core|link|piece|byte|line)": "per …",
 }
 TEXTS = ("*.py", "*.pyi", "*.md", "*.toml", "*.hpp", "*.cpp")
 
@@ -42,7 +42,10 @@ def texts() -> list[Path]:
 def found(path: Path) -> list[str]:
     text = path.read_text(encoding="utf-8")
     places = sorted(
-        (m.start(), m[0], instead) for pattern, instead in PHRASES.items() for m in re.finditer(pattern, text)
+        (m.start(), m[0], instead)
+        for pattern, instead in PHRASES.items()
+        for m in re.finditer(rf"(?:{pattern})\b", text)
+        if not re.match(r"\w", text[m.start() - 1 : m.start()])  # a leading \b would take four times as long
     )
     return [
         f"{path.relative_to(ROOT)}:{text.count(chr(10), 0, at) + 1}: '{phrase}', write: {instead}"
