@@ -49,11 +49,6 @@ class World:
             distributed.all_gather_object(values, value)
         return values
 
-    def barrier(self) -> None:
-        """Wait until all processes have reached this point."""
-        if self.size > 1:
-            self.sum(torch.zeros(1, device=self.device))
-
     def enter(self, what: str, step: int | None = None) -> None:
         """Record that every process begins an activity. `what` is a verb phrase for the error if one hangs in it."""
         if self.heartbeat is not None:
