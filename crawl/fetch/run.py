@@ -80,10 +80,13 @@ def fetch_pages(
 
     Rows of links that have left the set are kept; their number is printed and written to `run.json`.
 
-    Raises ConfigError, before anything is sent, if a link leaves this machine and no contact is set. Raises InputError
-    if `out` was started with other settings or if the sample has no link. Ctrl-C publishes what is complete. Returns
-    None under `run.dry_run`.
+    Raises ConfigError, before anything is sent, if `open_archives` is missing, or if a link leaves this machine and no
+    contact is set. Raises InputError if `out` was started with other settings or if the sample has no link. Ctrl-C
+    publishes what is complete. Returns None under `run.dry_run`.
     """
+    if open_archives is None and settings.sources != (WEB,):
+        named = ", ".join(settings.sources)
+        raise ConfigError(f"the sources are {named}, but open_archives is not given", "pass crawl.archives' function")
     started = time.time()
     keep_pandas_out()  # pyarrow would import it where it is installed: 44 MiB
     parent = PartSet.open(links, "links")

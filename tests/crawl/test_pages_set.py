@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.errors import InputError, MachineError
+from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
@@ -140,6 +140,15 @@ def test_a_full_disk_ends_the_run_with_a_short_error(
 
 PATIENCE = 300.0  # seconds: only a guard against hanging runs
 SLOWLY = ("--delay", "0.02", "--part-pages", "4")
+
+
+def test_an_archive_without_the_function_that_opens_it_is_rejected_before_anything_is_written(
+    settings_for: Any, web: Any, make_links: Any, tmp_path: Path
+) -> None:
+    settings = settings_for(sources=("web", "wayback"))
+    with pytest.raises(ConfigError, match="the sources are web, wayback, but open_archives is not given"):
+        fetch_pages(make_links([web.page("/a")]), str(tmp_path / "pages"), settings, Run.quiet())
+    assert not (tmp_path / "pages").exists()
 
 
 def test_two_runs_cannot_write_one_folder(web: Any, make_links: Any, tmp_path: Path) -> None:
