@@ -69,8 +69,8 @@ def verb(
     If `settings` is a class, the function receives an instance of it; if it is a mapping section -> class, a dict
     section -> instance. `also_read` adds sections of other verbs to that dict. They have no options: their values come
     from the file and `--set`. With `config_argument` the verb works on an entire config file: CONFIG is its argument,
-    and the function receives `config_path` and `overrides` unresolved. Only with `workers` does it have options for the
-    engine, for verbs that make parts.
+    and the function receives `config_path` and `overrides` unresolved. Without settings it has neither --config nor --set.
+    Only with `workers` does it have options for the engine, for verbs that make parts.
     """
     classes = _by_section(settings, section)
     read = {**classes, **(also_read or {})}
@@ -79,8 +79,8 @@ def verb(
         @functools.wraps(function)
         def callback(
             *,
-            config_path: str | None,
-            overrides: tuple[str, ...],
+            config_path: str | None = None,
+            overrides: tuple[str, ...] = (),
             as_json: bool,
             quiet: bool,
             dry_run: bool,
@@ -113,7 +113,8 @@ def verb(
                 command.titles[key] = f"{title} [{place(section_name, option.subsection)}]"
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
-        for decorate in (config, SET_OPTION, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
+        of_settings = (config, SET_OPTION) if config_argument or read else ()
+        for decorate in (*of_settings, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
             decorate(command)
         command.titles |= dict.fromkeys(
             [*(str(each.name) for each in command.params[n_own:]), *_HELP], "Common options"

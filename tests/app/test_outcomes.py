@@ -199,13 +199,11 @@ def test_a_file_that_is_not_a_dump_is_an_error_that_names_it(
         ["crawl", "links", "x", "--out", "y"],
         ["clean", "run", "x", "--out", "y"],
         ["tokenizer", "count", "x", "--out", "y.counts"],
-        ["shards", "info", "x"],
+        ["shards", "pack", "x", "--tokenizer", "t", "--out", "y"],
         ["train", "run", "x", "--out", "y"],
-        ["inspect", "set", "x"],
-        ["report", "x"],
     ],
 )
-def test_an_unknown_section_is_an_error_for_every_verb(
+def test_an_unknown_section_is_an_error_for_every_verb_with_settings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     (tmp_path / "c.toml").write_text("[crawl.lnks]\nmin_karma = 3\n")

@@ -51,7 +51,7 @@ def seen() -> dict[str, Any]:
 
 @pytest.fixture
 def call(seen: dict[str, Any]) -> Call:
-    """Runs `webtext ARGUMENTS` over three verbs that record what they receive."""
+    """Runs `webtext ARGUMENTS` over four verbs that record what they receive."""
     group = click.Group("webtext")
 
     @verb(group, "links", settings=Settings, section="crawl.links", workers=True)
@@ -70,6 +70,10 @@ def call(seen: dict[str, Any]) -> Call:
     @verb(group, "build", config_argument=True)
     def build(run: Run, config_path: str, overrides: tuple[str, ...]) -> None:
         seen.update(config_path=config_path, overrides=overrides)
+
+    @verb(group, "show")
+    def show(run: Run) -> None:
+        seen.update(mode=run.console.mode)
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(group, list(arguments))
@@ -170,6 +174,15 @@ def test_a_verb_of_several_sections_gets_each(call: Call, seen: dict[str, Any]) 
     assert call("clean", "--set", "clean.dedup.rows=7", "--min-karma", "9").exit_code == 0
     assert seen["settings"]["clean.rules"].min_karma == 9
     assert seen["settings"]["clean.dedup"] == Other(rows=7)
+
+
+@pytest.mark.parametrize("arguments", [["--config", "build.toml"], ["--set", "crawl.links.min_karma=4"]])
+def test_a_verb_without_settings_has_no_option_for_them(call: Call, seen: dict[str, Any], arguments: list[str]) -> None:
+    answer = call("show", *arguments)
+    assert (answer.exit_code, seen) == (2, {})
+    assert f"No such option '{arguments[0]}'" in answer.stderr
+    assert call("show", "--quiet").exit_code == 0
+    assert seen == {"mode": "quiet"}
 
 
 def test_a_verb_over_a_whole_config_gets_it_as_it_is(call: Call, seen: dict[str, Any]) -> None:
