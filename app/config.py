@@ -97,6 +97,7 @@ def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
     from webtext.crawl.apis.settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
+    from webtext.shards.settings import FileSettings
     from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
     from webtext.train.plan.settings import PlanSettings as TrainPlanSettings
@@ -105,6 +106,7 @@ def classes_of_other_verbs() -> dict[str, type]:
         "crawl.refresh": RefreshSettings,
         "crawl.plan": PlanSettings,
         "tokenizer.count": CountSettings,
+        "shards.files": FileSettings,
         "train.plan": TrainPlanSettings,
         "train.compare": CompareSettings,
         "train.sweep": SweepSettings,
