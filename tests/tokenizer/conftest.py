@@ -32,10 +32,12 @@ def tiktoken_of(path: Path) -> tiktoken.Encoding:
     return tiktoken.Encoding(path.name, pat_str=GPT2_RULE.tiktoken, mergeable_ranks=ranks, special_tokens=specials)
 
 
-def native_pieces(text: str | bytes, pattern: str = "gpt2", version: str = "16.0.0") -> list[bytes]:
+def native_pieces(
+    text: str | bytes, pattern: str = "gpt2", version: str = "16.0.0", simd: str | None = None
+) -> list[bytes]:
     """Return the pieces that the native scanner of a named pattern cuts a text into."""
     data = text.encode() if isinstance(text, str) else text
-    return [data[a:b] for a, b in itertools.pairwise([0, *_bpe.piece_ends(data, pattern, version).tolist()])]
+    return [data[a:b] for a, b in itertools.pairwise([0, *_bpe.piece_ends(data, pattern, version, simd).tolist()])]
 
 
 _WORDS = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.tokenizer import Tokenizer, reference
+from webtext.tokenizer import Tokenizer, _bpe, reference
 from webtext.tokenizer.vocabulary import Vocabulary
 
 LETTERS = "ab"
@@ -83,6 +83,6 @@ def test_without_vector_instructions_the_ids_are_the_same() -> None:
         subprocess.run(
             [sys.executable, "-c", program], env={"WEBTEXT_SIMD": level}, capture_output=True, check=True, text=True
         ).stdout
-        for level in ("", "avx2", "scalar")
+        for level in _bpe.SIMD_LEVELS
     }
     assert len(seen) == 1

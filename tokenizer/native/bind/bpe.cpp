@@ -263,10 +263,21 @@ nb::list offset_pairs(const Array<const std::int64_t>& starts, const Array<const
   return list;
 }
 
-nb::object piece_ends(const nb::bytes& text, const std::string& pattern, const std::string& unicode_version) {
+std::string name_of(SimdLevel level) { return std::string(kSimdNames[static_cast<std::size_t>(level)]); }
+
+SimdLevel simd_of(const std::string& name) {
+  for (const SimdLevel level : simd_levels()) {
+    if (name_of(level) == name) return level;
+  }
+  throw std::invalid_argument("no instruction set " + name + " here; expected one of SIMD_LEVELS");
+}
+
+nb::object piece_ends(const nb::bytes& text, const std::string& pattern, const std::string& unicode_version,
+                      const std::optional<std::string>& simd) {
   Offsets ends;
-  Scanner(pattern, unicode_version).each_piece({text.c_str(), text.size()}, [&](std::string_view piece) {
-    ends.push_back((ends.empty() ? 0 : ends.back()) + static_cast<std::int64_t>(piece.size()));
+  Scanner scanner(pattern, unicode_version, simd ? simd_of(*simd) : simd_level());
+  scanner.each_piece({text.c_str(), text.size()}, [&, end = std::int64_t{0}](std::string_view piece) mutable {
+    ends.push_back(end += static_cast<std::int64_t>(piece.size()));
   });
   return to_array(std::move(ends));
 }
@@ -308,6 +319,9 @@ NB_MODULE(_bpe, m) {
   nb::list versions;
   for (const std::string_view version : kUnicodeVersions) versions.append(nb::str(version.data(), version.size()));
   m.attr("UNICODE_VERSIONS") = nb::tuple(versions);
+  nb::list levels;
+  for (const SimdLevel level : simd_levels()) levels.append(name_of(level));
+  m.attr("SIMD_LEVELS") = nb::tuple(levels);  // the instruction sets that can be used, best first
 
   m.def("character_ranges", &character_ranges, "category"_a, "unicode_version"_a = kUnicodeVersion,
         "Return the first and last code points of each range of a category: 'L', 'Lu', 'Ll', 'Lt', 'Lm', 'Lo', 'M', "
@@ -324,10 +338,13 @@ NB_MODULE(_bpe, m) {
         nb::sig("def offset_pairs(starts: " ARRAY("numpy.int64") ", ends: " ARRAY(
             "numpy.int64") ") -> list[tuple[int, int]]"),
         "Return the pairs (starts[i], ends[i]).");
-  m.def("piece_ends", &piece_ends, "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
-        nb::sig("def piece_ends(text: bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION) -> " ARRAY(
-            "numpy.int64")),
-        "Return the byte offset of the end of each piece, cut by a named pattern.");
+  m.def(
+      "piece_ends", &piece_ends, "text"_a, "pattern"_a = "gpt2", "unicode_version"_a = kUnicodeVersion,
+      "simd"_a.none() = nb::none(),
+      nb::sig("def piece_ends(text: bytes, pattern: str = 'gpt2', unicode_version: str = UNICODE_VERSION, simd: str | "
+              "None = None) -> " ARRAY("numpy.int64")),
+      "Return the byte offset of the end of each piece, cut by a named pattern, with the best instruction set or the\n"
+      "one of SIMD_LEVELS that `simd` names.");
 
   nb::class_<TextColumn>(m, "TextColumn", "The texts of an Arrow column, in its producer's memory.")
       .def(nb::init<nb::handle>(), "column"_a,

@@ -1,24 +1,29 @@
 #include "scan/scanner.hpp"
 
+#include <algorithm>
 #include <string>
 
-#include "scan/gpt2.hpp"
+#include "scan/block_scanners.hpp"
 
 namespace webtext {
 namespace {
 
-Scanner::Cut cut_of(std::string_view pattern) {
-  if (pattern == "gpt2") return gpt2_cut();
-  if (pattern == "cl100k") return &cut_cl100k;
-  if (pattern == "llama3") return &cut_llama3;
-  if (pattern == "qwen2") return &cut_qwen2;
-  if (pattern == "o200k") return &cut_o200k;
-  throw std::invalid_argument("no scanner for the pattern " + std::string(pattern));
+Scanner::Cut cut_of(std::string_view name, SimdLevel level) {
+  const auto pattern =
+      static_cast<std::size_t>(std::find(kPatterns.begin(), kPatterns.end(), name) - kPatterns.begin());
+  if (pattern == kPatterns.size()) throw std::invalid_argument("no scanner for the pattern " + std::string(name));
+#ifdef WEBTEXT_X86
+  if (level == SimdLevel::kAvx512) return block_scanner_avx512(pattern);
+  if (level == SimdLevel::kAvx2) return block_scanner_avx2(pattern);
+#elif defined(WEBTEXT_NEON)
+  if (level == SimdLevel::kNeon) return block_scanner_neon(pattern);
+#endif
+  return kByPieces[pattern];
 }
 
 }  // namespace
 
-Scanner::Scanner(std::string_view pattern, std::string_view unicode_version)
-    : classes_(ClassTable::of(unicode_version)), cut_(cut_of(pattern)) {}
+Scanner::Scanner(std::string_view pattern, std::string_view unicode_version, SimdLevel level)
+    : classes_(ClassTable::of(unicode_version)), cut_(cut_of(pattern, level)) {}
 
 }  // namespace webtext

@@ -1,28 +1,20 @@
 #include <immintrin.h>
 
-#include "scan/gpt2_blocks.hpp"
+#include "scan/blocks.hpp"
 
 namespace webtext {
 namespace {
 
-struct Avx512 {
-  static BlockClasses classify(const Byte* at) {
-    const __m512i bytes = _mm512_loadu_si512(at);
-    const auto between = [](__m512i values, char first, int n) {
-      return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(values, _mm512_set1_epi8(first)),
-                                    _mm512_set1_epi8(static_cast<char>(n)));
-    };
-    BlockClasses classes;
-    classes.letter = between(_mm512_or_si512(bytes, _mm512_set1_epi8(0x20)), 'a', 26);
-    classes.number = between(bytes, '0', 10);
-    classes.blank = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(' '));
-    classes.space = classes.blank | between(bytes, '\t', 5);
-    classes.apostrophe = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8('\''));
-    classes.high = _mm512_movepi8_mask(bytes);
-    return classes;
-  }
+class Avx512 {
+ public:
+  explicit Avx512(const Byte* at) : bytes_(_mm512_loadu_si512(at)) {}
 
-  static std::size_t write_ends(std::uint64_t bits, std::uint32_t base, std::uint32_t* ends) {
+  Bits equal(char byte) const { return _mm512_cmpeq_epi8_mask(bytes_, _mm512_set1_epi8(byte)); }
+  Bits between(char first, char n) const { return between(bytes_, first, n); }
+  Bits letters() const { return between(_mm512_or_si512(bytes_, _mm512_set1_epi8(0x20)), 'a', 26); }
+  Bits high() const { return _mm512_movepi8_mask(bytes_); }
+
+  static std::size_t write_ends(Bits bits, std::uint32_t base, std::uint32_t* ends) {
     alignas(64) static constexpr Byte kPlaces[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
                                                      16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
                                                      32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
@@ -41,13 +33,17 @@ struct Avx512 {
     }
     return n_ends;
   }
+
+ private:
+  static Bits between(__m512i bytes, char first, char n) {
+    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(bytes, _mm512_set1_epi8(first)), _mm512_set1_epi8(n));
+  }
+
+  __m512i bytes_;
 };
 
 }  // namespace
 
-std::size_t cut_gpt2_avx512(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
-                            std::size_t max) {
-  return cut_by_blocks<Avx512>(classes, begin, end, ends, max);
-}
+Scanner::Cut block_scanner_avx512(std::size_t pattern) { return block_scanner<Avx512>(pattern); }
 
 }  // namespace webtext
