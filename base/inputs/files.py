@@ -9,13 +9,15 @@ Files of the last two kinds may be compressed: .gz, .bz2, .xz or .zst.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from webtext.base.decompress import SUFFIXES as COMPRESSED
+from webtext.base.decompress import decompressed
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 
@@ -57,6 +59,12 @@ class InputFile:
         if self.plain_name.endswith(".parquet"):
             return PARQUET
         return JSON_LINES if self.plain_name.endswith((".jsonl", ".ndjson", ".json")) else TEXT
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open the file; it is decompressed while it is read, which raises StreamBroken where it breaks off."""
+        with self.folder.open(self.name) as file:
+            yield decompressed(file, self.name)
 
     def sha256(self) -> str:
         """SHA-256 of the file's bytes, in hex."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from webtext.base.decompress import StreamBroken, decompressed
+from webtext.base.decompress import StreamBroken
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.inputs.files import JSON_LINES, PARQUET, InputFile
 
@@ -68,8 +68,7 @@ def _records(
             raise missing_extra("pyarrow", "build") from None
         yield from map(checked_row, parquet_rows(file, fields, text))
         return
-    with file.folder.open(file.name) as opened:
-        stream = decompressed(opened, file.name)
+    with file.open() as stream:
         if file.kind == JSON_LINES:
             yield from _objects(stream)
         else:

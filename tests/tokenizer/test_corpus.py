@@ -189,6 +189,18 @@ def test_part_sets_and_files_can_be_mixed(documents: str, tmp_path: Path, out: s
     assert tokenizer.hash == Tokenizer.train(texts, vocab_size=400).hash
 
 
+def test_a_folder_of_files_is_all_of_its_files_with_its_weight(tmp_path: Path, out: str) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "b.jsonl").write_bytes(json_lines({"text": TEXTS[1]}, {"text": TEXTS[2]}))
+    (folder / "a.txt").write_text(TEXTS[0])
+    (folder / "c.csv").write_text("not read " * 99)
+    assert train([str(folder)], out).hash == HASH
+    assert manifest_of(out)["counts"]["kept"] == 3
+    train([str(folder)], out, TokenizerSettings(vocab_size=400, weight=(f"{folder}=2",)))
+    assert [parent["weight"] for parent in manifest_of(out)["parents"]] == ["2", "2"]
+
+
 def json_lines(*records: object) -> bytes:
     return b"".join(record if isinstance(record, bytes) else json.dumps(record).encode() + b"\n" for record in records)
 
@@ -231,7 +243,7 @@ def test_damaged_compression_is_an_error_that_names_the_file(
     bad = good[: middle // 2] if damage == "cut" else good[: middle + 1] + bytes(9) + good[middle + 10 :]
     path = tmp_path / f"text.txt{suffix}"
     path.write_bytes(bad)
-    with pytest.raises(InputError, match=f"text.txt{suffix}' is damaged"):
+    with pytest.raises(InputError, match=f"text.txt{suffix}' cannot be read"):
         train([str(path)], out)
     assert not Path(out).exists()
 
@@ -239,7 +251,7 @@ def test_damaged_compression_is_an_error_that_names_the_file(
 def test_lines_without_text_are_counted_by_reason(
     tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("webtext.tokenizer.files.inputs.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("webtext.base.inputs.records.MAX_LINE_BYTES", 1000)
     bad = [b"{no json\n", b"\xff\n", b"[" * 900 + b"\n", {"body": "x"}, {"text": 7}, ["text"], {"text": "y" * 5000}]
     path = tmp_path / "texts.jsonl"
     path.write_bytes(
@@ -247,11 +259,11 @@ def test_lines_without_text_are_counted_by_reason(
     )
     assert train([str(path)], out).hash == HASH
     manifest = manifest_of(out)
-    failed = {"no_json": 3, "no_text": 3, "line_too_long": 1}
+    failed = {"not_json": 3, "no_text": 2, "not_utf8": 1, "line_too_long": 1}
     assert manifest["counts"] == {"records_in": 11, "kept": 3, "dropped": {"empty": 1}, "failed": failed}
-    assert "7 records without text: 1 line_too_long, 3 no_json, 3 no_text" in capsys.readouterr().err
+    assert "7 records without text: 1 line_too_long, 2 no_text, 3 not_json, 1 not_utf8" in capsys.readouterr().err
     train([str(path), str(path)], out)
-    assert "14 records without text: 2 line_too_long, 6 no_json, 6 no_text" in capsys.readouterr().err
+    assert "14 records without text: 2 line_too_long, 4 no_text, 6 not_json, 2 not_utf8" in capsys.readouterr().err
 
 
 def test_lone_surrogates_in_json_lines_are_replaced(tmp_path: Path, out: str) -> None:
@@ -350,9 +362,9 @@ def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, o
     (tmp_path / "table.parquet").touch()
     dropped = write_set(tmp_path / "tokens", [], kind="tokens")
     for source, message in {
-        str(tmp_path / "nothing.txt"): "no file",
+        str(tmp_path / "nothing.txt"): "does not exist",
         str(tmp_path / "folder"): "is not a part set",
-        str(tmp_path / "table.parquet"): "is damaged",
+        str(tmp_path / "table.parquet"): "cannot be read: not a Parquet file",
         dropped: "contains tokens, not corpus or documents",
     }.items():
         with pytest.raises(InputError, match=message):

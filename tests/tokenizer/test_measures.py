@@ -214,8 +214,8 @@ def test_score_reads_json_lines_and_reports_records_without_text(
     assert run(["tokenizer", "score", files["toy.json"], *on, "--json"]) == 0
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
-    assert (answer["n_words"], answer["failed"]) == (3, {"no_text": 1, "no_json": 1})
-    assert captured.err == "warning: records without text: 1 no_json, 1 no_text\n"
+    assert (answer["n_words"], answer["failed"]) == (3, {"no_text": 1, "not_json": 1})
+    assert captured.err == "warning: records without text: 1 no_text, 1 not_json\n"
 
 
 def test_score_errors_are_short(files: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -228,7 +228,7 @@ def test_score_errors_are_short(files: dict[str, str], tmp_path: Path, capsys: p
             "reference language 'fr'\n  name inputs as LANG=FILE",
         ),
         ([files["toy.json"], "--on", f"en={files['en.txt']}", "--reference", "e"], 2, "did you mean 'en'?"),
-        ([files["toy.json"], "--on", str(tmp_path / "none.txt")], 3, "no file"),
+        ([files["toy.json"], "--on", str(tmp_path / "none.txt")], 3, "does not exist"),
     ):
         assert run(["tokenizer", "score", *arguments]) == code
         assert message in capsys.readouterr().err

@@ -164,7 +164,7 @@ def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Inpu
                 f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
             )
         named[url] = Fraction(number)
-    return [open_input(url, named.get(url, Fraction(1))) for url in inputs]
+    return [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)))]
 
 
 def _count(

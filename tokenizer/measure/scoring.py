@@ -41,7 +41,7 @@ def score_inputs(
     The reference language for parity defaults to 'en' if present, else to the first. Raises ConfigError if `reference`
     doesn't occur, and InputError if there is no text.
     """
-    sources = [_opened(given) for given in inputs]
+    sources = [each for given in inputs for each in _opened(given)]
     with run.console.progress(None, "tokenizer score: texts", "texts") as progress:
 
         def counted() -> Iterator[tuple[str | None, Text]]:
@@ -79,10 +79,10 @@ def labelled_texts(sources: Sequence[tuple[str, Input]], text_field: str = "text
                     yield language or document["language"], document["text"]
 
 
-def _opened(given: str) -> tuple[str, Input]:
+def _opened(given: str) -> list[tuple[str, Input]]:
     labelled = _LABELLED.fullmatch(given)
     language, named = labelled.groups() if labelled else ("", given)
-    return language, open_input(named)
+    return [(language, source) for source in open_input(named)]
 
 
 def table(scores: Mapping[str, Score], reference: str | None = None, seldom: int = SELDOM) -> str:
