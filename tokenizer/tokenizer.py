@@ -283,7 +283,7 @@ class Tokenizer:
 
         check_unchanged(text := as_text(text), self._vocabulary)
         ids = self.encode_numpy(text, allowed_special)
-        starts, ends = token_offsets(text, self._n_bytes[ids], unit)
+        starts, ends = token_offsets(text, self.token_sizes[ids], unit)
         return ids.tolist(), _bpe.offset_pairs(starts, ends)
 
     def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[list[int]]:
@@ -467,8 +467,8 @@ class Tokenizer:
         return {id_: name for name, id_ in self._ids.items()}
 
     @functools.cached_property
-    def _n_bytes(self) -> NDArray[np.int64]:
-        """The number of bytes of each id."""
+    def token_sizes(self) -> NDArray[np.int64]:
+        """The number of bytes of each id, as an array; 0 for an unused id."""
         import numpy as np
 
         n_bytes = np.zeros(self.vocab_size, np.int64)
@@ -481,7 +481,7 @@ class Tokenizer:
         """Return the end of each token of a text, as byte offsets."""
         import numpy as np
 
-        return np.cumsum(self._n_bytes[self.encode_numpy(text)])
+        return np.cumsum(self.token_sizes[self.encode_numpy(text)])
 
     def piece_ends(self, text: bytes) -> Offsets:
         """Return the end of each piece that the pattern cuts a text into, as byte offsets."""

@@ -129,7 +129,11 @@ def test_every_shape_has_hugging_faces_ids_with_all_added_tokens(shape: Path, tm
 
 NFC: Json = {"type": "NFC"}
 OTHER_IDS: dict[str, tuple[Callable[[Json], Any], str]] = {
-    "Qwen's NFC": (lambda f: f.update(normalizer=NFC), "has the normalizer NFC"),
+    "NFKC": (lambda f: f.update(normalizer={"type": "NFKC"}), "has the normalizer NFKC"),
+    "NFC of a token in the normalized text": (
+        lambda f: f.update(normalizer=NFC),
+        "the added token '<.endoftext.>' has \"normalized\": true",
+    ),
     "a sequence": (
         lambda f: f.update(normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}, NFC]}),
         "has the normalizer Lowercase",
@@ -155,7 +159,6 @@ OTHER_IDS: dict[str, tuple[Callable[[Json], Any], str]] = {
         ),
         "has padding: .*",
     ),
-    "not special": (lambda f: f["added_tokens"].append(added(341, "  ", special=False)), '"special": false'),
     "lstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", lstrip=True)), '"lstrip": true'),
     "rstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", rstrip=True)), '"rstrip": true'),
     "single word": (lambda f: f["added_tokens"].append(added(341, "<m>", single_word=True)), '"single_word": true'),
@@ -180,6 +183,127 @@ def test_a_file_that_would_give_other_ids_than_hugging_face_is_rejected(tmp_path
         Tokenizer.load(path)
     assert str(path) in str(caught.value)
     assert "in the file" in str(caught.value)
+
+
+def steps(*given: Json) -> Json:
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": list(given)}}
+
+
+def normalizers(*given: Json) -> Json:
+    return {"normalizer": {"type": "Sequence", "normalizers": list(given)}}
+
+
+def decoders(*given: Json) -> Json:
+    return {"decoder": {"type": "Sequence", "decoders": list(given)}}
+
+
+GPT2_STEP = byte_level(use_regex=True)
+REPLACE: Json = {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}
+METASPACE: Json = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+PARTS_NOT_READ: list[tuple[Json, str]] = [
+    ({"normalizer": {"type": "Lowercase"}}, "has the normalizer Lowercase"),
+    *(
+        (normalizers(NFC, step), f"has the normalizer {step['type']}")
+        for step in [
+            *({"type": name} for name in ("NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")),
+            {"type": "Strip", "strip_left": True, "strip_right": True},
+            {"type": "Prepend", "prepend": "a"},
+            {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": True,
+                "strip_accents": None,
+                "lowercase": True,
+            },
+            REPLACE,
+        ]
+    ),
+    *(
+        (steps(step, GPT2_STEP), f"cannot be read: {{'type': '{step['type']}'")
+        for step in [
+            *({"type": name} for name in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "UnicodeScripts")),
+            {"type": "Punctuation", "behavior": "Isolated"},
+            {"type": "CharDelimiterSplit", "delimiter": "a"},
+            {"type": "FixedLength", "length": 5},
+            GPT2_STEP,
+            METASPACE,
+            *(
+                split("a", behavior=behavior)
+                for behavior in ("Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+            ),
+        ]
+    ),
+    (steps(GPT2_STEP, split("a")), "cannot be read: {'type': 'ByteLevel'"),
+    (steps(split("a"), byte_level(add_prefix_space=True)), "cannot be read: {'type': 'ByteLevel'"),
+    (steps(), "cannot be read: None"),
+    ({"pre_tokenizer": byte_level()}, "cannot be read: {'type': 'ByteLevel'"),
+    *(
+        (decoders(byte_level(), step), f"has the decoder {step['type']}")
+        for step in [
+            *({"type": name} for name in ("ByteFallback", "Fuse")),
+            {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            {"type": "BPEDecoder", "suffix": "</w>"},
+            {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": True},
+            {"type": "Strip", "content": "a", "start": 1, "stop": 1},
+            REPLACE,
+            METASPACE,
+        ]
+    ),
+    ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}, "has a WordLevel model"),
+    (
+        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]], "byte_fallback": False}},
+        "has a Unigram model",
+    ),
+    (
+        {
+            "model": {
+                "type": "WordPiece",
+                "vocab": {"a": 0},
+                "unk_token": "a",
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+            }
+        },
+        "has a WordPiece model",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), PARTS_NOT_READ, ids=lambda part: str(part)[-40:])
+def test_every_other_part_of_hugging_faces_files_is_rejected_by_its_name(
+    tmp_path: Path, change: Json, message: str
+) -> None:
+    """Their library reads each of these files; all kinds of normalizer, pre-tokenizer, decoder and model are here."""
+    (tmp_path / "t.json").write_text(json.dumps(file_of("gpt2") | change))
+    tokenizers.Tokenizer.from_file(str(tmp_path / "t.json"))
+    with pytest.raises(InputError) as caught:
+        Tokenizer.load(tmp_path / "t.json")
+    assert message in str(caught.value)
+    assert len(caught.value.lines) >= 2
+
+
+@pytest.mark.parametrize(("key", "value"), [("dropout", 0.5), ("byte_fallback", True)])
+def test_a_setting_of_the_model_is_rejected_by_its_name(tmp_path: Path, key: str, value: Any) -> None:
+    file = file_of("gpt2")
+    file["model"][key] = value
+    (tmp_path / "t.json").write_text(json.dumps(file))
+    tokenizers.Tokenizer.from_file(str(tmp_path / "t.json"))
+    with pytest.raises(InputError, match=f"has {key} {value} in its model"):
+        Tokenizer.load(tmp_path / "t.json")
+
+
+def test_unknown_tokens_change_nothing_where_every_byte_is_a_token(tmp_path: Path) -> None:
+    file = file_of("gpt2")
+    file["model"] |= {"unk_token": "!", "fuse_unk": True}
+    (tmp_path / "t.json").write_text(json.dumps(file))
+    theirs, ours = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json")), Tokenizer.load(tmp_path / "t.json")
+    assert [theirs.encode(text).ids for text in TEXTS] == ours.encode_batch(TEXTS)
+
+
+def test_another_version_of_the_format_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(file_of("gpt2") | {"version": "2.0"}))
+    with pytest.raises(InputError, match="has the version 2.0\nexpected 1.0"):
+        Tokenizer.load(tmp_path / "t.json")
 
 
 def test_a_token_that_only_a_complete_piece_produces_is_kept(tmp_path: Path) -> None:
@@ -233,11 +357,9 @@ CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {
     "added id true": (lambda f: f["added_tokens"].append(added(True, "x")), "damaged added_tokens"),
     "added half a character": (lambda f: f["added_tokens"].append(added(341, "\ud800")), "the special token '.ud800'"),
     "added no list": (lambda f: f.update(added_tokens={"a": 1}), "damaged added_tokens"),
-    "two splits": (
-        lambda f: f.update(
-            pre_tokenizer={"type": "Sequence", "pretokenizers": [split(r"\d"), split(r"\w+"), byte_level()]}
-        ),
-        "a pre-tokenizer that cannot be read",
+    "many splits": (
+        lambda f: f.update(pre_tokenizer={"type": "Sequence", "pretokenizers": [*[split(r"\d")] * 1000, byte_level()]}),
+        "has 1,001 pre-tokenizers\nexpected at most 20",
     ),
     "no bytes": (lambda f: f.update(pre_tokenizer=split(r"\w+")), "a pre-tokenizer that cannot be read"),
     "bad regex": (

@@ -241,7 +241,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "WordPiece": (lambda d: d["model"].update(type="WordPiece"), "has a WordPiece model"),
     "dropout": (lambda d: d["model"].update(dropout=0.1), "has dropout 0.1"),
     "byte fallback": (lambda d: d["model"].update(byte_fallback=True), "has byte_fallback True"),
-    "prefix space": (lambda d: d["pre_tokenizer"].update(add_prefix_space=True), "has a pre-tokenizer"),
     "no pre-tokenizer": (lambda d: d.update(pre_tokenizer=None), "has a pre-tokenizer"),
     "vocabulary of strings": (lambda d: d["model"]["vocab"].update(a="1"), "the id of 'a' is '1'"),
     "vocabulary list": (lambda d: d["model"].update(vocab=[]), "has no vocabulary"),

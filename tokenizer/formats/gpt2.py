@@ -53,6 +53,8 @@ def parse(
 
 def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
     """Return both files' bytes. Raises InputError if reading them back would give other ids."""
+    if vocabulary.preparation:
+        raise InputError(f"'{place}': vocab.json and merges.txt can't store {vocabulary.preparation}", _SAVE_AS_JSON)
     if vocabulary.pattern != GPT2 or not vocabulary.has_default_version:
         raise InputError(
             f"'{place}': vocab.json and merges.txt can't store the pattern and the Unicode version", _SAVE_AS_JSON

@@ -1,5 +1,7 @@
 r"""Translation between our patterns and Hugging Face's pre-tokenizers, the part of a tokenizer.json that cuts text.
 
+Several Splits in a row are expressions joined by THEN. Digits and GPT-2's own pattern are written as Splits then.
+
 Their regular expressions use Oniguruma (Ruby syntax), ours the `regex` module. Syntax with a different meaning is
 translated both ways. `\p{N}{1,3}+` is a possessive interval here and a repeated interval there; `^` and `$` match at
 the ends of the text here and at the ends of a line there; `\Z` is the very end here but can precede a final "\n" there,
@@ -16,7 +18,7 @@ from typing import Any
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.patterns.limits import MAX_CHARACTERS
-from webtext.tokenizer.patterns.named import ALIASES, GPT2, REGEXES, is_native, pattern_name
+from webtext.tokenizer.patterns.named import ALIASES, GPT2, MAX_STEPS, REGEXES, THEN, is_native, pattern_name
 
 _PARTS = re.compile(
     r"(?P<interval>\{\d*,?\d*\}\+)|(?P<quantifier>\{\d*,?\d*\}\??|[*+?][+?]?)|(?P<open>\(\??)|(?P<close>\))"
@@ -27,57 +29,74 @@ _REPEATED = "(?:{})+"
 _ANY_NUMBER = re.compile(
     r"\{(?:(?P<one>1)(?:,\d*)?|0,|0?,[1-9]\d*)\}\+"
 )  # `{1,3}` times, repeated, is the same as `+` times
+_DIGIT = "[\\p{N}\U00011de0-\U00011de9\U00016ff4-\U00016ff6]"  # of HF tokenizers 0.23: Unicode 17, unlike in its Splits
 _TO_ONIGURUMA = {"^": r"\A", "$": r"(?=\n?\z)", r"\Z": r"\z"}
 _FROM_ONIGURUMA = {"^": r"(?:\A|(?<=\n))", "$": r"(?=\n|\Z)", r"\Z": r"(?=\n?\Z)", r"\z": r"\Z"}
 
 
-def byte_level(use_regex: bool) -> dict[str, Any]:
+def byte_level(use_regex: bool, prefix_space: bool = False) -> dict[str, Any]:
     """Return the step that writes bytes as GPT-2's characters, and with `use_regex` first cuts by GPT-2's pattern."""
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+    return {"type": "ByteLevel", "add_prefix_space": prefix_space, "trim_offsets": True, "use_regex": use_regex}
 
 
-def pre_tokenizer_of(pattern: str) -> dict[str, Any]:
+def pre_tokenizer_of(pattern: str, prefix_space: bool = False) -> dict[str, Any]:
     """Return the pre-tokenizer equivalent to `pattern` (a name or a regular expression of the `regex` module)."""
     if pattern == GPT2:
-        return byte_level(use_regex=True)
-    regex = _translated(REGEXES.get(pattern, pattern), "(?>{})", _TO_ONIGURUMA)
-    split = {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
-    return {"type": "Sequence", "pretokenizers": [split, byte_level(use_regex=False)]}
+        return byte_level(use_regex=True, prefix_space=prefix_space)
+    regexes = [_translated(step, "(?>{})", _TO_ONIGURUMA) for step in REGEXES.get(pattern, pattern).split(THEN)]
+    split = {"type": "Split", "behavior": "Isolated", "invert": False}
+    splits = [split | {"pattern": {"Regex": regex}} for regex in regexes]
+    return {"type": "Sequence", "pretokenizers": [*splits, byte_level(use_regex=False)]}
 
 
-def pattern_of(pre_tokenizer: Any, place: str) -> str:
-    """Return the pattern of a pre-tokenizer: a name if it is a known one, else a regular expression."""
-    match _steps(pre_tokenizer):
-        case [{"type": "ByteLevel", "add_prefix_space": False} as step] if step.get("use_regex", True):
-            return GPT2
-        case [
-            {"type": "Split", "pattern": {"Regex": str(regex)}} as split,
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ] if (keeps := _keeps(split)) is not None:
-            pattern = _pattern(regex, place)
-            if keeps == "all" or is_native(pattern):  # a named pattern matches all of a text
-                return pattern
-    raise InputError(
-        f"'{place}' has a pre-tokenizer that cannot be read: {str(pre_tokenizer)[:80]}",
-        "expected ByteLevel without add_prefix_space, or one isolated Split by regex before it",
-    )
+def pattern_of(pre_tokenizer: Any, place: str) -> tuple[str, bool]:
+    """Return the pattern of a pre-tokenizer (a name if it is a known one), and whether it puts a space before a text."""
+    *steps, last = _steps(pre_tokenizer) or [None]
+    if len(steps) >= MAX_STEPS:
+        raise InputError(f"'{place}' has {len(steps) + 1:,} pre-tokenizers", f"expected at most {MAX_STEPS}")
+    patterns, prefix_space = [_cut_by(step, place) for step in steps], False
+    match last:
+        case {"type": "ByteLevel", "add_prefix_space": bool(prefix_space)} if last.get("use_regex", True):
+            patterns.append(GPT2)
+        case {"type": "ByteLevel", "add_prefix_space": False} if steps:
+            pass
+        case _:
+            raise _unreadable(last, place)
+    if prefix_space and steps:
+        raise _unreadable(last, place)
+    if len(patterns) == 1:
+        return patterns[0], prefix_space
+    return pattern_name(THEN.join(REGEXES.get(pattern, pattern) for pattern in patterns)), False
 
 
 def _steps(pre_tokenizer: Any) -> list[Any]:
+    """Return the steps of nested sequences in one list."""
     match pre_tokenizer:
         case {"type": "Sequence", "pretokenizers": list(steps)}:
-            return steps
+            return [step for inner in steps for step in _steps(inner)]
     return [pre_tokenizer]
 
 
-def _keeps(split: Mapping[str, Any]) -> str | None:
-    """Return which parts of a text a Split keeps as pieces: 'all' or 'matches'; None if it does more than cut."""
-    match split:
-        case {"behavior": "Isolated"}:  # inverted or not: matches and the text between them are pieces
-            return "all"
-        case {"behavior": "Removed", "invert": True}:
-            return "matches"
-    return None
+def _cut_by(step: Any, place: str) -> str:
+    """Return the pattern of a step that keeps all of a text and only cuts it: a Split or Digits."""
+    match step:
+        case {"type": "Digits", "individual_digits": bool(single)}:
+            return _DIGIT if single else f"{_DIGIT}+"
+        case {"type": "Split", "pattern": {"String": str(text)}, "behavior": "Isolated"} if text:
+            return f"(?:{re.escape(text)})"
+        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Isolated"}:
+            return _pattern(regex, place)  # inverted or not: matches and the text between them are pieces
+        case {"type": "Split", "pattern": {"Regex": str(regex)}, "behavior": "Removed", "invert": True}:
+            if is_native(pattern := _pattern(regex, place)):  # a named pattern matches all of a text
+                return pattern
+    raise _unreadable(step, place)
+
+
+def _unreadable(step: Any, place: str) -> InputError:
+    return InputError(
+        f"'{place}' has a pre-tokenizer that cannot be read: {str(step)[:80]}",
+        "expected isolated Splits or Digits, then ByteLevel (alone if it has add_prefix_space)",
+    )
 
 
 def _pattern(regex: str, place: str) -> str:

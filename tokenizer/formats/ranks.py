@@ -78,6 +78,8 @@ def dump(vocabulary: Vocabulary, place: str) -> bytes:
 
 def check(vocabulary: Vocabulary, what: str) -> None:
     """Raise InputError if `what`, which merges by rank and knows no Unicode versions, would give other ids."""
+    if vocabulary.preparation:
+        raise InputError(f"{what} can't represent {vocabulary.preparation}", "save as tokenizer.json")
     if not vocabulary.has_default_version:
         raise InputError(
             f"{what} can't name the Unicode version, which is {vocabulary.unicode_version}", "save as tokenizer.json"

@@ -4,14 +4,16 @@ Our files have one more field, "webtext" in the model (Hugging Face's libraries 
 top). It contains the pattern, the Unicode version, and whether merging uses the list of merges or ranks.
 
 A file is read only if `encode(text, allowed_special="all")` returns the ids that Hugging Face's libraries return with
-`add_special_tokens=False`. So normalizers, truncation, padding and added tokens with special matching rules are
-rejected. Parts that don't affect these ids (post-processor, decoder) are kept in `Vocabulary.extras` and written back.
+`add_special_tokens=False`, and `decode` their text. So truncation, padding, normalizers other than NFC, decoders other
+than ByteLevel, and added tokens with special matching rules are rejected. What doesn't affect these ids, such as the
+post-processor, is kept in `Vocabulary.extras` and written back. Added tokens that aren't special are always recognised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.tokenizer.formats.gpt2 import (
@@ -28,10 +30,11 @@ from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, p
 from webtext.tokenizer.vocabulary import Vocabulary
 
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-"""Default flags of an added token; extras["added_tokens"] contains exceptions."""
+"""Default flags of an added token; extras["added_tokens"] contains those of which one is `normalized`."""
 
 _OWN_FIELD = "webtext"
-_NOT_READ = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}  # unless null, "", 0, false
+_NOT_READ = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")  # unless null, "", 0, false
+_EXPECTED = "Hugging Face's libraries apply it and webtext does not, so ids or texts would differ"
 _KEPT = ("normalizer", "post_processor", "decoder")
 
 
@@ -41,9 +44,10 @@ def parse(
     """Read a tokenizer.json. Raises InputError if it isn't plain byte-level BPE."""
     found = parse_json(data, place)
     model = _model(found, place)
-    _check_text_is_kept(found, place)
+    _check_parts(found, place)
+    normalizer: Literal["NFC"] | None = "NFC" if list(_parts(found.get("normalizer"), "normalizers")) else None
     own = _own_field(model, place)
-    own_pattern = _pattern(found.get("pre_tokenizer"), own, place)
+    own_pattern, prefix_space = _pattern(found.get("pre_tokenizer"), own, place)
     if pattern is not None and pattern_name(pattern) != pattern_name(own_pattern):
         raise ConfigError(f"'{place}' names its own pattern {own_pattern!r}", "leave out pattern=")
 
@@ -51,8 +55,12 @@ def parse(
     specials, flags = _added_tokens(found.get("added_tokens"), ids, place)
     specials |= named_specials(special_tokens, ids | specials)
     by_rank = own.get("rules") == "ranks"
+    always = frozenset(name for name, own_flags in flags.items() if not own_flags["special"])
+    if normalizer and (early := [name for name, own_flags in flags.items() if own_flags["normalized"]]):
+        raise _rejected_token(early[0], "normalized", place)
+    flags = {name: own_flags for name, own_flags in flags.items() if own_flags["normalized"]}
     extras = {key: found[key] for key in _KEPT if found.get(key) not in (None, _default(key))}
-    return make_vocabulary(
+    vocabulary = make_vocabulary(
         ids,
         None if by_rank else _merges(model.get("merges"), place),
         specials,
@@ -62,6 +70,7 @@ def parse(
         place=place,
         extras=extras | ({"added_tokens": flags} if flags else {}),
     )
+    return replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, always=always)
 
 
 def dump(vocabulary: Vocabulary) -> bytes:
@@ -69,17 +78,19 @@ def dump(vocabulary: Vocabulary) -> bytes:
     ids, merges = written(vocabulary)
     flags = vocabulary.extras.get("added_tokens", {})
     kept = {key: vocabulary.extras.get(key, _default(key)) for key in _KEPT}
+    if vocabulary.normalizer and not kept["normalizer"]:
+        kept["normalizer"] = {"type": vocabulary.normalizer}
     return dump_json(
         {
             "version": "1.0",
             "truncation": None,
             "padding": None,
             "added_tokens": [
-                {"id": id_, "content": name, **FLAGS, **flags.get(name, {})}
+                {"id": id_, "content": name, **FLAGS, **flags.get(name, {}), "special": name not in vocabulary.always}
                 for name, id_ in sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
             ],
             "normalizer": kept["normalizer"],
-            "pre_tokenizer": pre_tokenizer_of(vocabulary.pattern),
+            "pre_tokenizer": pre_tokenizer_of(vocabulary.pattern, vocabulary.prefix_space),
             "post_processor": kept["post_processor"],
             "decoder": kept["decoder"],
             "model": {
@@ -108,22 +119,33 @@ def _default(key: str) -> Any:
     return byte_level(use_regex=True) if key == "decoder" else None
 
 
-def _check_text_is_kept(found: Mapping[str, Any], place: str) -> None:
-    """Raise InputError for a normalizer, truncation or padding: `encode` applies none of them, so ids would differ."""
-    expected = "Hugging Face's libraries apply it and webtext does not, so ids would differ"
-    match found.get("normalizer"):
-        case None | {"type": "Sequence", "normalizers": []}:
-            pass
-        case {"type": "Sequence", "normalizers": [{"type": str(name)}, *_]} | {"type": name}:
-            remedy = 'if your text is already normalized, set "normalizer" to null in the file'
-            raise InputError(f"'{place}' has the normalizer {str(name)[:60]}", expected, remedy)
-        case other:
-            raise InputError(f"'{place}' has a damaged normalizer: {str(other)[:60]}", "download it again")
+def _check_parts(found: Mapping[str, Any], place: str) -> None:
+    """Raise InputError for a part that `encode` and `decode` don't apply, so that ids or texts would differ."""
+    if found.get("version", "1.0") != "1.0":
+        raise InputError(f"'{place}' has the version {str(found['version'])[:60]}", "expected 1.0")
+    for key, of, read in (("normalizer", "normalizers", "NFC"), ("decoder", "decoders", "ByteLevel")):
+        for part in _parts(found.get(key), of):
+            if part != read:
+                remedy = f'set "{key}" to null in the file if its effect isn\'t needed'
+                raise InputError(f"'{place}' has the {key} {str(part)[:60]}", _EXPECTED, remedy)
     for key in ("truncation", "padding"):
         if found.get(key) is not None:
-            raise InputError(
-                f"'{place}' has {key}: {str(found[key])[:60]}", expected, f'set "{key}" to null in the file'
-            )
+            remedy = f'set "{key}" to null in the file'
+            raise InputError(f"'{place}' has {key}: {str(found[key])[:60]}", _EXPECTED, remedy)
+
+
+def _parts(part: Any, of: str) -> Iterator[Any]:
+    """Yield the parts of nested sequences, by type as far as they have one."""
+    match part:
+        case None:
+            return
+        case {"type": "Sequence"} if isinstance(part.get(of), list):
+            for inner in part[of]:
+                yield from _parts(inner, of)
+        case {"type": str(name)}:
+            yield name
+        case other:
+            yield other
 
 
 def _model(found: Mapping[str, Any], place: str) -> Mapping[str, Any]:
@@ -148,18 +170,23 @@ def _own_field(model: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     return own
 
 
-def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> str:
-    """Return the pattern in our own field, which the pre-tokenizer must match, or else the pre-tokenizer's pattern."""
+def _pattern(pre_tokenizer: Any, own: Mapping[str, Any], place: str) -> tuple[str, bool]:
+    """Return the pattern in our own field, which the pre-tokenizer must match, or else the pre-tokenizer's pattern.
+
+    Also return whether it puts a space before a text.
+    """
     named = own.get("pattern")
     if not isinstance(named, str):
         return pattern_of(pre_tokenizer, place)
     try:
-        is_ours = pre_tokenizer == pre_tokenizer_of(pattern_name(named))
+        if pre_tokenizer == pre_tokenizer_of(pattern_name(named)):
+            return named, False
     except WebtextError:
-        is_ours = False
-    if not is_ours and pattern_of(pre_tokenizer, place) != named:
+        pass
+    pattern, prefix_space = pattern_of(pre_tokenizer, place)
+    if pattern != named:
         raise InputError(f"'{place}': its pre-tokenizer doesn't match its pattern {named[:60]!r}", "write it again")
-    return named
+    return named, prefix_space
 
 
 def _unicode_version(pattern: str, own: Mapping[str, Any], place: str) -> str:
@@ -196,17 +223,21 @@ def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[
                 f"'{place}': the added token {name[:60]!r} has the id {id_}, but Hugging Face's libraries use {turn}",
                 "add it to the vocabulary with the id that it should have",
             )
-        for flag in ("special", "lstrip", "rstrip", "single_word"):
-            if found[flag] != FLAGS[flag]:
-                raise InputError(
-                    f"'{place}': the added token {name[:60]!r} has \"{flag}\": {str(found[flag]).lower()}",
-                    "webtext recognises added tokens only if allowed_special names them, and only literally",
-                    f'set "{flag}" to {str(FLAGS[flag]).lower()} in the file if that is what you want',
-                )
+        for flag in ("lstrip", "rstrip", "single_word"):
+            if found[flag]:
+                raise _rejected_token(name, flag, place)
         specials[name] = id_
         if found != FLAGS:
             flags[name] = found
     return specials, flags
+
+
+def _rejected_token(name: str, flag: str, place: str) -> InputError:
+    return InputError(
+        f"'{place}': the added token {name[:60]!r} has \"{flag}\": true",
+        "webtext recognises added tokens literally, in the text as it is",
+        f'set "{flag}" to false in the file if that is what you want',
+    )
 
 
 def _merges(merges: Any, place: str) -> list[Pair]:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from webtext.base.errors import InputError
 from webtext.tokenizer.text import Text, utf8
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def score(
     import numpy as np
 
     scores = [Score(tokenizer, np.zeros(tokenizer.vocab_size, np.int64)) for tokenizer in tokenizers]
-    lengths = [_token_bytes(tokenizer) for tokenizer in tokenizers]
+    lengths = [tokenizer.token_sizes for tokenizer in tokenizers]
     for language, batch in _batches(texts):
         data = np.frombuffer(b"".join(batch), np.uint8)
         offsets = np.cumsum([0, *map(len, batch)], dtype=np.int64)
@@ -140,6 +141,9 @@ def score(
             ids, _ = found.tokenizer.encode_buffer(data, offsets, threads=threads)
             found.counts += np.bincount(ids, minlength=len(found.counts))
             token_ends = np.cumsum(bytes_of[ids])
+            if int(bytes_of[ids].sum()) != len(data):
+                changes = found.tokenizer._vocabulary.preparation
+                raise InputError(f"a tokenizer changes these texts by {changes}", "score it on texts that it keeps")
             totals = Totals(
                 n_bytes=len(data),
                 n_characters=int(np.count_nonzero((data & 0xC0) != 0x80)),
@@ -205,15 +209,6 @@ def _batches(texts: Iterable[tuple[str | None, Text]]) -> Iterator[tuple[str | N
             yield from waiting.items()
             waiting, n_bytes = {}, 0
     yield from waiting.items()
-
-
-def _token_bytes(tokenizer: Tokenizer) -> NDArray[np.int64]:
-    import numpy as np
-
-    lengths = np.zeros(tokenizer.vocab_size, np.int64)
-    tokens = tokenizer._vocabulary.tokens
-    lengths[: len(tokens)] = list(map(len, tokens))
-    return lengths
 
 
 def _ratio(part: float, whole: float) -> float:

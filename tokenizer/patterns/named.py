@@ -48,6 +48,10 @@ O200K_REGEX = (
 REGEXES = {GPT2: GPT2_REGEX, "cl100k": CL100K_REGEX, "o200k": O200K_REGEX, "llama3": LLAMA3_REGEX, "qwen2": QWEN2_REGEX}
 """The named patterns. Qwen 2.5 and 3 also use qwen2."""
 
+THEN = "(?#then)"
+"""Stands between expressions that cut one after the other: each cuts the pieces of the one before it."""
+MAX_STEPS = 20
+
 ALIASES = {"r50k": GPT2, "p50k": GPT2}
 
 _SPELLINGS = {regex: name for name, regex in REGEXES.items()} | {
@@ -68,6 +72,11 @@ def pattern_name(pattern: str) -> str:
     """
     if not isinstance(pattern, str):
         raise ConfigError(f"the pattern is {shown(pattern)}", f"expected one of {', '.join(REGEXES)}, or an expression")
+    if THEN in pattern:
+        steps = pattern.split(THEN)
+        if len(steps) > MAX_STEPS:
+            raise ConfigError(f"the pattern has {len(steps):,} steps", f"expected at most {MAX_STEPS}")
+        return THEN.join(REGEXES.get(name, name) for name in map(pattern_name, steps))
     name = _SPELLINGS.get(pattern) or ALIASES.get(pattern, pattern)
     if name not in REGEXES:
         compiled(name)
@@ -89,7 +98,7 @@ def checked_version(pattern: str, version: str = UNICODE_VERSION) -> str:
     >>> checked_version("gpt2"), checked_version(r"\p{L}+", "15.1.0")
     ('16.0.0', '15.1.0')
     """
-    if is_native(pattern) or pinned(pattern, UNICODE_VERSION) is not None:
+    if is_native(pattern) or all(pinned(step, UNICODE_VERSION) is not None for step in pattern.split(THEN)):
         if version not in _bpe.UNICODE_VERSIONS:
             raise ConfigError(
                 f"there are no tables of Unicode {version}", f"expected {', '.join(_bpe.UNICODE_VERSIONS)}"
@@ -126,6 +135,11 @@ def compiled(pattern: str, version: str = UNICODE_VERSION) -> Any:
 
 def cut(pattern: str, text: str, version: str = UNICODE_VERSION) -> Iterator[str]:
     """Yield the pieces of a text; text between two matches is a piece of its own, so the joined pieces are the text."""
+    step, then, rest = pattern.partition(THEN)
+    if then:
+        for piece in cut(step, text, version):
+            yield from cut(rest, piece, version)
+        return
     start = 0
     for match in compiled(pattern, version).finditer(text):
         if match.start() > start:

@@ -89,6 +89,8 @@ def rule_of_base(
     base: Vocabulary, pattern: str, unicode_version: str, special_tokens: Iterable[str] | Mapping[str, int]
 ) -> tuple[str, str]:
     """Return the base's pattern and Unicode version. Raises ConfigError if the arguments contradict the base."""
+    if base.preparation:
+        raise ConfigError(f"base has {base.preparation}", "training doesn't apply it: give a base without")
     if pattern_name(pattern) not in (GPT2, base.pattern):
         raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
     if unicode_version not in (UNICODE_VERSION, base.unicode_version):
