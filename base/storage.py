@@ -12,15 +12,11 @@ import fcntl
 import glob
 import json
 import os
-import platform
 import re
 import shutil
 import stat
-import tempfile
 import time
-import uuid
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -176,7 +172,7 @@ class Folder:
         """Return a temporary path for a future file `name`, on this folder's disk, so that publishing renames it."""
         with no_space_is_an_error(self.location(name)):
             if not self.is_local:
-                return Path(tempfile.gettempdir()) / f"webtext-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+                return Path(temporary_folder()) / f"webtext-{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
             target = self._path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             return target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
@@ -243,6 +239,13 @@ def pretty_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
+def temporary_folder() -> str:
+    """Return the folder for temporary files, by Python's rules."""
+    import tempfile  # takes as long to import as the rest of this module
+
+    return tempfile.gettempdir()
+
+
 def json_object(data: bytes, location: str, remedy: str) -> dict[str, Any]:
     """Return the JSON object in `data`, which was read from `location`; InputError with the remedy if there is none."""
     try:
@@ -294,7 +297,7 @@ def disk_error(error: BaseException, location: str, n_bytes: int | None = None) 
         )
     if number not in (errno.ENOSPC, errno.EDQUOT) and not _FULL.search(str(error)):
         return None
-    path = Path(tempfile.gettempdir() if "://" in location else location).absolute()
+    path = Path(temporary_folder() if "://" in location else location).absolute()
     place = next(each for each in (path, *path.parents) if each.exists())
     mount = next(each for each in (place, *place.parents) if each.is_mount())
     disk = os.statvfs(place)
@@ -331,7 +334,7 @@ def stopping_error(error: BaseException) -> WebtextError | None:
 
 def _holder(folder: int) -> str:
     """Describe the process that has locked an open folder; Linux lists this machine's locks in /proc/locks."""
-    about, host = os.fstat(folder), platform.node()
+    about, host = os.fstat(folder), os.uname().nodename
     place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
     with contextlib.suppress(OSError, ValueError, StopIteration):
         locks = map(str.split, Path("/proc/locks").read_text().splitlines())
@@ -339,7 +342,7 @@ def _holder(folder: int) -> str:
         command = " ".join(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").split())
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         seconds = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
-        since = datetime.fromtimestamp(time.time() - seconds).isoformat(" ", "seconds")
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - seconds))
         return f"process {pid} on {host} since {since}: {command[:MAX_COMMAND_CHARACTERS]}"
     return f"it isn't visible from {host}: it runs on another host or in another container"
 

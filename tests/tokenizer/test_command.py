@@ -202,10 +202,12 @@ def test_errors_are_short_and_have_their_exit_code(
 
 
 def test_importing_and_using_the_tokenizer_loads_nothing_heavy(tmp_path: Path) -> None:
-    """Neither other stages' packages nor numpy and regex, which would take longer than everything else."""
+    """Neither other stages' packages, numpy and regex, nor slow modules of the standard library that are seldom needed."""
+    slow = ["datetime", "decimal", "platform", "tempfile", "uuid"]
     heavy = ["torch", "pyarrow", "aiohttp", "fsspec", "click", "msgspec", "numpy", "regex"]
     code = (
         "import sys; from webtext.tokenizer import Tokenizer\n"
+        f"assert not [name for name in {slow} if name in sys.modules]\n"
         "Tokenizer.train(['the dog'] * 3, vocab_size=260).save(sys.argv[1])\n"
         "tokenizer = Tokenizer.load(sys.argv[1]); assert tokenizer.decode(tokenizer.encode('the cat')) == 'the cat'\n"
         f"print([name for name in {heavy} if name in sys.modules])\n"

@@ -19,14 +19,17 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from fractions import Fraction
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.base.storage import temporary_folder
 from webtext.tokenizer import _trainer
 from webtext.tokenizer.arguments import MAX_INT, checked_int, checked_path, thread_count
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, cut, is_native, pattern_name
 from webtext.tokenizer.text import Text, as_text, bytes_of_piece, checked_texts, encodable, readable
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 DEFAULT_MEMORY = 512 << 20
 _BATCH_CHARACTERS = 1 << 22
@@ -57,7 +60,10 @@ class PieceCounts:
         self.unicode_version = checked_version(self.pattern, unicode_version)
         self.threads = thread_count(threads)
         self._native = _trainer.PieceCounts(
-            self.pattern, self.unicode_version, max_memory, checked_path(folder) if folder is not None else _temporary()
+            self.pattern,
+            self.unicode_version,
+            max_memory,
+            checked_path(folder) if folder is not None else temporary_folder(),
         )
 
     def add(self, texts: Iterable[Text], weight: int = 1) -> None:
@@ -181,6 +187,7 @@ def whole_weights(weights: Sequence[Fraction]) -> tuple[list[int], int]:
 
     Counts multiplied by the integers are exact; a threshold on counts must be multiplied by the scale.
 
+    >>> from fractions import Fraction
     >>> whole_weights([Fraction(1), Fraction("2.5"), Fraction(1, 3)])
     ([6, 15, 2], 6)
     """
@@ -202,9 +209,3 @@ def batches(texts: Iterable[Text]) -> Iterator[list[Text]]:
             batch, n_characters = [], 0
     if batch:
         yield batch
-
-
-def _temporary() -> str:
-    import tempfile
-
-    return tempfile.gettempdir()
