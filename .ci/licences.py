@@ -1,0 +1,101 @@
+"""Print the licences of the packages that webtext installs, from their metadata: `licences.py > docs/licences.md`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+EXTRAS = ("", "build", "train", "s3", "lsh")
+ABOUT = {"": "core: `pip install webtext`"}
+MAX_CHARACTERS = 40  # a longer `License` is a complete text
+SPDX = {
+    "Apache 2.0": "Apache-2.0",
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "MIT License": "MIT",
+    "The BSD 2-Clause License": "BSD-2-Clause",
+}
+"""Names of licences that older metadata uses, and SPDX's. Metadata that says only BSD doesn't name its variant."""
+
+HEAD = """\
+# Licences
+
+What each extra installs on Linux, beyond the extras above it, by the packages' own metadata. Printed by
+`.venv/bin/python .ci/licences.py`; a test compares. The extra `lm-eval` is not installed for development and has no
+table; PyPI's torch for CUDA also brings NVIDIA's libraries, which have NVIDIA's licence.
+
+webtext is under the MIT licence. Code compiled into its wheels: nanobind (BSD-3-Clause) and robin-map (MIT). A wheel
+carries their licences, and a CycloneDX bill of materials in `.dist-info/sboms`. Its tables of character categories come
+from the Unicode Character Database (Unicode-3.0).
+"""
+
+
+def main() -> None:
+    """Print the page."""
+    print(page(), end="")
+
+
+def page() -> str:
+    """Return the page: per extra a table of the packages that it names, then what those need."""
+    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())["project"]
+    seen: set[str] = {"webtext"}
+    parts = [HEAD]
+    for extra in EXTRAS:
+        asked = [*map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"])]
+        named = {canonicalize_name(each.name): each for each in asked if canonicalize_name(each.name) not in seen}
+        seen |= named.keys()
+        rows = [
+            f"| {name} | {each.specifier or 'any'} | {licence(distribution(name))} |" for name, each in named.items()
+        ]
+        parts.append(
+            f"\n## {ABOUT.get(extra, f'`webtext[{extra}]`')}\n\n| package | versions | licence |\n|---|---|---|\n"
+        )
+        parts.append("\n".join(sorted(rows)) + "\n")
+        others = defaultdict(list)
+        for name in sorted(needed(asked, seen)):
+            others[licence(distribution(name))].append(name)
+        if others:
+            parts.append("\nThese need, by licence:\n\n")
+            parts += (f"- {name}: {', '.join(packages)}\n" for name, packages in sorted(others.items()))
+    return "".join(parts)
+
+
+def needed(requirements: list[Requirement], seen: set[str]) -> Iterator[str]:
+    """Yield the packages that these need, directly or not, and add them to `seen`."""
+    for requirement in requirements:
+        try:
+            found = distribution(requirement.name)
+        except PackageNotFoundError:  # for another platform or Python
+            continue
+        extras = requirement.extras or {""}
+        needs = [each for each in map(Requirement, found.requires or []) if each.name != "webtext"]
+        active = [each for each in needs if not each.marker or any(each.marker.evaluate({"extra": x}) for x in extras)]
+        new = [each for each in active if canonicalize_name(each.name) not in seen]
+        seen |= {canonicalize_name(each.name) for each in new}
+        yield from (canonicalize_name(each.name) for each in new)
+        yield from needed(new, seen)
+
+
+def licence(package: Distribution) -> str:
+    """Return a package's licence, as an SPDX expression where its metadata allows."""
+    metadata = package.metadata
+    if found := metadata.get("License-Expression"):
+        return found
+    stated = metadata.get("License", "")
+    classifiers = (each.rpartition(" :: ")[2] for each in metadata.get_all("Classifier", []) if "License ::" in each)
+    found = (
+        stated
+        if stated and len(stated) <= MAX_CHARACTERS and stated != "Dual License"
+        else " OR ".join(sorted(classifiers))
+    )
+    return " OR ".join(SPDX.get(each, each) for each in found.split(" OR "))
+
+
+if __name__ == "__main__":
+    main()
