@@ -7,17 +7,18 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-import datasets
-import duckdb
 import numpy as np
-import polars as pl
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer, _bpe
+
+datasets: Any = pytest.importorskip("datasets")
+duckdb: Any = pytest.importorskip("duckdb")
+pl: Any = pytest.importorskip("polars")
+pa: Any = pytest.importorskip("pyarrow")
 
 TEXTS = ["the dog", "", "é 東京都 🙂 and a text that a view does not hold", "<|endoftext|>", "a" * 12, "b" * 13]
 TYPES = [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view()]

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow
+import pytest
 
 from webtext.tokenizer import Tokenizer
 
@@ -16,6 +16,7 @@ README = Path(__file__).resolve().parents[2] / "tokenizer" / "README.md"
 
 
 def test_the_examples_of_the_readme_run(gpt2: Tokenizer) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
     results = doctest.testfile(
         str(README), module_relative=False, globs={"tok": gpt2, "np": np, "pyarrow": pyarrow}, verbose=False
     )
