@@ -79,7 +79,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
     check_settings(clean, layout.root)
     _check(config, layout)
     if Folder(layout.root).is_local and not run.dry_run:
-        config.write(Path(layout.root))
+        Folder(layout.root).write_object("config.json", config.to_json())  # a record of how the build was made
     pages = _pages(config, layout, run)
     with _stage("clean", layout, run):
         links = PartSet.open(layout.links, "links") if config["build"].links else None

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from webtext.base.config import all_settings, check_sections, from_table, load_config, section_of, setting
 from webtext.base.errors import ConfigError
 from webtext.base.sample import Sample
-from webtext.base.storage import Folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +138,3 @@ class BuildConfig:
 
     def to_json(self) -> dict[str, Any]:
         return {name: all_settings(settings) for name, settings in self._settings.items()}
-
-    def write(self, folder: Path) -> None:
-        """Write the resolved settings beside the output, as a record of how the build was made."""
-        Folder(folder).write_object("config.json", self.to_json())

@@ -234,6 +234,13 @@ class Folder:
                 path.unlink(missing_ok=True)
 
 
+def check_version(found: Any, read: int, location: str) -> None:
+    """Raise InputError unless `found`, the format that the file at `location` states, is the one that is read."""
+    if found != read:
+        remedy = "use the version of webtext that wrote it"
+        raise InputError(f"'{location}' has format {found}; this version reads {read}", remedy)
+
+
 def pretty_json(value: Any) -> bytes:
     """Encode as JSON for people and for hashes: sorted keys, one value per line; equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()

@@ -29,7 +29,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.schemas import OLDER, SCHEMAS
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
-from webtext.base.storage import Folder, pretty_json
+from webtext.base.storage import Folder, check_version, pretty_json
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -145,15 +145,6 @@ def part_name(index: int) -> str:
 def entry_name(index: int) -> str:
     """Return the name of part `index`'s entry file in the folder ENTRIES."""
     return f"{index:05d}.json"
-
-
-def check_format(version: Any, location: str) -> None:
-    """Raise InputError unless `version` is that of this version's manifests."""
-    if version != FORMAT_VERSION:
-        raise InputError(
-            f"'{location}' has format {version}; this version reads {FORMAT_VERSION}",
-            "use the version of webtext that wrote it",
-        )
 
 
 class PartSet:
@@ -369,5 +360,5 @@ def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
         raise InputError(
             f"'{folder.location(MANIFEST)}' is not a manifest of a part set", "name a folder that webtext wrote"
         )
-    check_format(manifest["format"], folder.location(MANIFEST))
+    check_version(manifest["format"], FORMAT_VERSION, folder.location(MANIFEST))
     return manifest

@@ -31,13 +31,12 @@ from webtext.base.parts.partset import (
     Part,
     PartSet,
     Source,
-    check_format,
     entry_name,
     part_name,
 )
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.schemas import SCHEMAS
-from webtext.base.storage import Folder, no_space_is_an_error, pretty_json
+from webtext.base.storage import Folder, check_version, no_space_is_an_error, pretty_json
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
@@ -230,7 +229,7 @@ class SetWriter:
             return
         try:
             manifest = json.loads(self.folder.read_bytes(MANIFEST))
-            check_format(manifest["format"], self.folder.location(MANIFEST))
+            check_version(manifest["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
             kind, stage = manifest["kind"], manifest["recipe"]["stage"]
         except (ValueError, KeyError, TypeError, RecursionError):
             return  # a damaged set is rewritten

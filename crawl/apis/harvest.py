@@ -21,7 +21,7 @@ import zstandard
 
 from webtext.base.errors import InputError
 from webtext.base.progress import Progress
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, check_version
 
 ABOUT = "harvest.json"
 SUFFIX = ".harvest.jsonl.zst"
@@ -76,11 +76,7 @@ class HarvestFiles:
         if not self.folder.exists(ABOUT):
             return None
         about = self.folder.read_object(ABOUT, "remove the folder to harvest again")
-        if about.get("format") != FORMAT_VERSION:
-            raise InputError(
-                f"'{self.folder.location(ABOUT)}' has format {about.get('format')}; this version reads {FORMAT_VERSION}",
-                "use the version of webtext that wrote it, or remove the folder to harvest again",
-            )
+        check_version(about.get("format"), FORMAT_VERSION, self.folder.location(ABOUT))
         return about
 
     def begin(self, about: Mapping[str, Any]) -> None:
