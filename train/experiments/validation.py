@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
@@ -20,12 +21,11 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
-from webtext.shards.shardfile import ShardWriter
+from webtext.shards.writing.token_part import TokenPartWriter, Vocabulary
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.corpora import Corpus
 
 FILE = "validation.jsonl"
-_SHARD = "validation-00000.tok"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +93,17 @@ def read_validation(path: str) -> ValidationSet:
 def pack_validation(validation: ValidationSet, corpus: Corpus, out: str) -> str:
     """Pack the set with the corpus's tokenizer, for measuring during training, unless it exists; return its folder."""
     tokenizer = corpus.tokenizer
-    facts = {"vocab_size": tokenizer.vocab_size, "eot_id": tokenizer.eot_id, "tokenizer_hash": tokenizer.hash}
-    recipe = Recipe(stage="train.compare", code_version=2, settings={**facts, "documents": validation.hash})
+    vocabulary = Vocabulary(tokenizer.vocab_size, tokenizer.eot_id, tokenizer.hash)
+    recipe = Recipe(stage="train.compare", code_version=2, settings=asdict(vocabulary) | {"documents": validation.hash})
     place = Folder(out).location(f"validation-{tokenizer.hash[:12]}")
     if Folder(place).exists("manifest.json") and PartSet.open(place, "tokens").recipe == recipe.to_json():
         return place
     Folder(place).remove_all()
     tokens = SetWriter(place, "tokens", recipe)
     with tokens.part(0, key=validation.hash) as part:
-        with ShardWriter(part.attach(_SHARD), **facts) as shard:
-            rows = []
+        with TokenPartWriter(part, vocabulary, sys.maxsize) as packed:
             for row, (identifier, text) in enumerate(validation.documents):
-                ids = tokenizer.encode_numpy(text)
-                about = {"id": identifier, "source_part": FILE, "row": row}
-                rows.append({"shard": _SHARD, "start": shard.append(ids), "length": len(ids) + 1, **about})
-        part.write(rows)
-        part.describe(_SHARD, shard.in_manifest())
-        part.counts.keep(len(rows))
+                packed.add("validation", tokenizer.encode_numpy(text), id=identifier, source_part=FILE, row=row)
         made = part.publish()
     tokens.seal([made])
     return place
