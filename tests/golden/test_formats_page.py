@@ -223,6 +223,16 @@ def test_a_report_has_the_keys_of_the_page() -> None:
                 check_types(each, nested[name], name)
 
 
+def test_every_file_that_the_code_names_is_on_the_page() -> None:
+    """The demo's own files aren't part of a user's build."""
+    root = Path(__file__).parents[2]
+    folders = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
+    paths = [path for folder in folders for path in (root / folder).rglob("*.py") if "demo" not in path.parts]
+    names = {name for path in paths for name in re.findall(r'"([a-z][a-z_-]*\.(?:jsonl?|tsv|toml))"', path.read_text())}
+    assert len(names) > 25
+    assert not (missing := {name for name in names if name not in PAGE}), missing
+
+
 def test_a_reader_takes_thirty_lines_and_only_the_libraries_of_its_format() -> None:
     allowed = {"gzip", "hashlib", "json", "struct", "zlib", "pathlib", "numpy", "pyarrow", "safetensors", "zstandard"}
     for block in blocks():
