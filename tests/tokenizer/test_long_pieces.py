@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import random
 import subprocess
 import sys
@@ -74,10 +75,13 @@ def test_a_rank_vocabulary_uses_windows_and_has_the_same_ids() -> None:
 
 
 def test_without_vector_instructions_the_ids_are_the_same() -> None:
+    """With ids of 16 and of 32 bits."""
     program = (
-        "import random; from webtext.tokenizer import Tokenizer;"
-        "t = Tokenizer.train(['ab ba abab aabb bbaa ' * 9], vocab_size=270);"
-        "print([t.encode(''.join(random.Random(n).choices('ab', k=n))) for n in (5, 16, 17, 40, 64, 65, 300, 5000)])"
+        "import random; from webtext.tokenizer import Tokenizer, Vocabulary;"
+        "t = Tokenizer.train(['ab ba abab aabb bbaa ' * 9], vocab_size=270, special_tokens=[])._vocabulary;"
+        "w = Vocabulary(tokens=[*t.tokens[:256], *[b''] * 65536, *t.tokens[256:]], merges=None);"
+        "texts = [''.join(random.Random(n).choices('ab', k=n)) for n in (5, 8, 9, 16, 17, 40, 64, 65, 300, 5000)];"
+        "print([[Tokenizer(v).encode(text) for text in texts] for v in (t, w)])"
     )
     seen = {
         subprocess.run(
@@ -86,3 +90,5 @@ def test_without_vector_instructions_the_ids_are_the_same() -> None:
         for level in _bpe.SIMD_LEVELS
     }
     assert len(seen) == 1
+    narrow, wide = ast.literal_eval(seen.pop())
+    assert max(map(max, narrow)) < 270 < 65_536 < max(map(max, wide))

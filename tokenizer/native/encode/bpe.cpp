@@ -42,7 +42,7 @@ Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::opt
     if (byte_tokens_[byte] == kNone) throw std::invalid_argument("no token for the byte " + std::to_string(byte));
   }
   merges ? rules_from_merges(*merges) : rules_from_ranks();
-  if (is_narrow_ && narrow_rules_.assign(rules_, byte_tokens_)) merge_short_ = webtext::merge_short();
+  is_narrow_ ? std::get<0>(short_).assign(rules_, byte_tokens_) : std::get<1>(short_).assign(rules_, byte_tokens_);
   whole_pieces_ = whole_pieces && !(by_rank_ && stuck_.empty()) && some_unreachable();
 }
 

@@ -76,7 +76,7 @@ class Bpe {
   template <class Token, class Use>
   void with_encoder(const Use& use) const;
   const std::vector<std::uint32_t>& merge_bytes(Worker& worker, std::string_view piece) const;
-  void merge_alone(std::string_view piece, std::vector<std::uint32_t>& into) const;
+  bool merge_short(std::string_view piece, std::vector<std::uint32_t>& into) const;
   bool merge_by_windows(Worker& worker, std::string_view piece, std::size_t window) const;
   template <class Id, class Use>
   void each_token(const Id* ids, std::size_t n_ids, const Use& use) const;
@@ -96,8 +96,7 @@ class Bpe {
   std::vector<bool> is_text_;  // by id
   std::array<std::uint32_t, 256> byte_tokens_;
   MergeRules rules_;
-  NarrowRules narrow_rules_;
-  MergeShort merge_short_ = nullptr;  // uses narrow_rules_
+  std::tuple<ShortMerging<std::uint16_t>, ShortMerging<std::uint32_t>> short_;  // the first if is_narrow_
   bool whole_pieces_ = false;
   bool by_rank_;
   std::vector<std::uint32_t> stuck_;                 // by rank: the tokens that smaller ids don't lead to

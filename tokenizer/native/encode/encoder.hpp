@@ -65,7 +65,11 @@ class Bpe::Encoder {
   static constexpr std::size_t kWindow = 512;  // pieces; 128 to 256 were 5 to 20 % slower
 
   Encoder(const Bpe& bpe, Worker& worker)
-      : bpe_(bpe), worker_(worker), table_(worker.table<Id>()), view_(table_.view()) {}
+      : bpe_(bpe),
+        worker_(worker),
+        merging_(std::get<ShortMerging<Id>>(bpe.short_)),
+        table_(worker.table<Id>()),
+        view_(table_.view()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
     std::uint32_t ends[kWindow];
@@ -158,7 +162,7 @@ class Bpe::Encoder {
       new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
       found_[index] = &new_entries_[n_new_++];
     }
-    if (bpe_.merge_short_ && !bpe_.whole_pieces_) merge_together();
+    if (merging_.merge && !bpe_.whole_pieces_) merge_together();
     for (std::size_t index = 0; index < n_new_; ++index) {
       New& piece = new_[index];
       if (!piece.n_tokens) merge_alone(piece);
@@ -188,19 +192,19 @@ class Bpe::Encoder {
     short_.clear();
     std::size_t n_bytes = 0;
     for (std::size_t index = 0; index < n_new_; ++index)
-      n_bytes += is_due(new_[index]) ? new_[index].n_bytes + ShortPiece::kSlack : 0;
+      n_bytes += is_due(new_[index]) ? new_[index].n_bytes + kShortSlack : 0;
     short_tokens_.resize(n_bytes);
-    std::uint16_t* room = short_tokens_.data();
+    Id* room = short_tokens_.data();
     for (std::size_t index = 0; index < n_new_; ++index) {
       if (!is_due(new_[index])) continue;
       short_.push_back({new_[index].bytes, new_[index].key.padded(), new_[index].n_bytes, room, 0});
-      room += new_[index].n_bytes + ShortPiece::kSlack;
+      room += new_[index].n_bytes + kShortSlack;
     }
-    bpe_.merge_short_(bpe_.narrow_rules_, short_.data(), short_.size());
+    merging_.merge(merging_.rules, short_.data(), short_.size());
     std::size_t next = 0;
     for (std::size_t index = 0; index < n_new_; ++index) {
       if (!is_due(new_[index])) continue;
-      const ShortPiece& merged = short_[next++];
+      const ShortPiece<Id>& merged = short_[next++];
       keep(new_[index], merged.tokens, merged.n_tokens);
     }
   }
@@ -241,6 +245,7 @@ class Bpe::Encoder {
 
   const Bpe& bpe_;
   Worker& worker_;
+  const ShortMerging<Id>& merging_;
   Table& table_;
   KnownPiecesView<Id> view_;  // of table_, for one window
   PieceKey keys_[kWindow];
@@ -250,8 +255,8 @@ class Bpe::Encoder {
   Entry new_entries_[kWindow];
   std::size_t n_new_ = 0;
   std::vector<std::uint32_t> new_tokens_;
-  std::vector<ShortPiece> short_;
-  std::vector<std::uint16_t> short_tokens_;
+  std::vector<ShortPiece<Id>> short_;
+  std::vector<Id> short_tokens_;
 };
 
 // Calls use(encoder) with a worker, and with the table type that fits the vocabulary.

@@ -151,24 +151,27 @@ const std::vector<std::uint32_t>& Bpe::merge_bytes(Worker& worker, std::string_v
       return worker.scratch;
     }
   }
-  if (merge_short_ && piece.size() <= kShortPiece) {
-    merge_alone(piece, worker.scratch);
-    return worker.scratch;
-  }
+  if (merge_short(piece, worker.scratch)) return worker.scratch;
   if (piece.size() > kVeryLong && is_orderly()) {
-    const bool has_short = merge_short_ && merge_by_windows(worker, piece, kShortPiece);
-    if (has_short || merge_by_windows(worker, piece, kLongWindow)) return worker.scratch;
+    if (merge_by_windows(worker, piece, kShortPiece) || merge_by_windows(worker, piece, kLongWindow))
+      return worker.scratch;
   }
   return worker.merger(rules_, byte_tokens_, piece);
 }
 
-// Merges one piece of at most kShortPiece bytes.
-void Bpe::merge_alone(std::string_view piece, std::vector<std::uint32_t>& into) const {
-  std::uint16_t tokens[kShortPiece + ShortPiece::kSlack];
-  const PieceKey key = PieceKey::of(begin_of(piece), piece.size());
-  ShortPiece merged{begin_of(piece), key.padded(), piece.size(), tokens, 0};
-  merge_short_(narrow_rules_, &merged, 1);
-  into.assign(tokens, tokens + merged.n_tokens);
+// Merges one piece of at most kShortPiece bytes; false if it is longer, or if there is no such function.
+bool Bpe::merge_short(std::string_view piece, std::vector<std::uint32_t>& into) const {
+  if (piece.size() > kShortPiece) return false;
+  const auto merge = [&]<class Id>(const ShortMerging<Id>& merging) {
+    if (!merging.merge) return false;
+    Id tokens[kShortPiece + kShortSlack];
+    const PieceKey key = PieceKey::of(begin_of(piece), piece.size());
+    ShortPiece<Id> merged{begin_of(piece), key.padded(), piece.size(), tokens, 0};
+    merging.merge(merging.rules, &merged, 1);
+    into.assign(tokens, tokens + merged.n_tokens);
+    return true;
+  };
+  return merge(std::get<0>(short_)) || merge(std::get<1>(short_));
 }
 
 // Merges a long piece in overlapping windows, which stay in the cache. In an orderly vocabulary, a sequence of tokens
@@ -184,8 +187,8 @@ bool Bpe::merge_by_windows(Worker& worker, std::string_view piece, std::size_t w
   std::uint32_t expected = TokenTable::kNone;
   for (std::size_t start = 0;;) {
     const std::string_view part = piece.substr(start, window);
-    if (window <= kShortPiece) merge_alone(part, worker.window);
-    const auto& tokens = window <= kShortPiece ? worker.window : worker.merger(rules_, byte_tokens_, part);
+    const bool is_short = window <= kShortPiece && merge_short(part, worker.window);
+    const auto& tokens = is_short ? worker.window : worker.merger(rules_, byte_tokens_, part);
     if (start > 0 && tokens[0] != expected) return false;
     if (start + part.size() == piece.size()) {
       out.insert(out.end(), tokens.begin(), tokens.end());

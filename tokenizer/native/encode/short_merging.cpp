@@ -7,47 +7,47 @@
 
 namespace webtext {
 
-MergeShort merge_short() {
+template <class Id>
+void ShortMerging<Id>::assign(const MergeRules& merge_rules, const std::array<std::uint32_t, 256>& byte_tokens) {
 #ifdef WEBTEXT_X86
-  if (simd_level() >= SimdLevel::kAvx2) return &merge_short_avx2;
+  if (simd_level() >= SimdLevel::kAvx2 && rules.assign(merge_rules, byte_tokens)) merge = &merge_short_avx2<Id>;
 #endif
-  return nullptr;
 }
 
-bool NarrowRules::assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens) {
-  if (rules.n_ranks() >= kNever) return false;
+template <class Id>
+bool ShortRules<Id>::assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens) {
+  bool fits = rules.n_ranks() <= Slot::kMost;
   for (std::size_t byte = 0; byte < 256; ++byte) {
-    if (byte_tokens[byte] > 0xFFFF) return false;
-    byte_tokens_[byte] = static_cast<std::uint16_t>(byte_tokens[byte]);
+    fits = fits && byte_tokens[byte] <= Slot::kMost;
+    byte_tokens_[byte] = static_cast<Id>(byte_tokens[byte]);
   }
   token_of_rank_.assign(rules.n_ranks(), 0);
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> ranked_pairs;
-  bool fits = true;
-  rules.each([&](std::uint32_t left, std::uint32_t right, Rule rule) {
-    fits = fits && left <= 0xFFFF && right <= 0xFFFF && rule.token <= 0xFFFF;
-    ranked_pairs.emplace_back(left << 16 | right, rule.rank);
-    token_of_rank_[rule.rank] = static_cast<std::uint16_t>(rule.token);
-    if (ranked_pairs.size() == 1) first_token_ = static_cast<std::uint16_t>(rule.token - rule.rank);
-    is_dense_ = is_dense_ && static_cast<std::uint16_t>(rule.rank + first_token_) == rule.token;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> ranked_pairs;
+  rules.each([&](std::uint64_t left, std::uint32_t right, Rule rule) {
+    fits = fits && left <= Slot::kMost && right <= Slot::kMost && rule.token <= Slot::kMost;
+    ranked_pairs.emplace_back(left << 32 | right, rule.rank);
+    token_of_rank_[rule.rank] = static_cast<Id>(rule.token);
+    if (ranked_pairs.size() == 1) first_token_ = static_cast<Id>(rule.token - rule.rank);
+    is_dense_ = is_dense_ && static_cast<Id>(rule.rank + first_token_) == rule.token;
   });
   if (!fits) return false;
-  while (std::size_t{4} << (32 - shift_) < 5 * ranked_pairs.size()) --shift_;  // at least a fifth stays free
+  while (std::size_t{4} << (64 - shift_) < 5 * ranked_pairs.size()) --shift_;  // at least a fifth stays free
+  const std::uint32_t least = shift_ - 2;
   while (!displace(ranked_pairs)) {  // no seed fits some bucket: a table twice as large
-    if (--shift_ < 8) return false;
+    if (--shift_ < least) return false;
   }
   byte_ranks_.assign(1 << 16, kNever);
-  for (std::uint32_t left = 0; left < 256; ++left) {
-    for (std::uint32_t right = 0; right < 256; ++right) {
-      const std::uint32_t rank = rules.byte_rank(static_cast<Byte>(left), static_cast<Byte>(right));
-      if (rank != Rule::kNever) byte_ranks_[left << 8 | right] = static_cast<std::uint16_t>(rank);
-    }
+  for (std::uint32_t pair = 0; pair < 1 << 16; ++pair) {
+    const std::uint32_t rank = rules.byte_rank(static_cast<Byte>(pair >> 8), static_cast<Byte>(pair));
+    byte_ranks_[pair] = static_cast<Id>(rank);  // Rule::kNever becomes kNever
   }
   return true;
 }
 
 // Finds a seed for every bucket, fullest first, with which all its pairs get free slots.
-bool NarrowRules::displace(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranked_pairs) {
-  const std::size_t n_slots = std::size_t{1} << (32 - shift_), n_buckets = n_slots / 4;
+template <class Id>
+bool ShortRules<Id>::displace(const std::vector<std::pair<std::uint64_t, std::uint32_t>>& ranked_pairs) {
+  const std::size_t n_slots = std::size_t{1} << (64 - shift_), n_buckets = n_slots / 4;
   slots_.assign(n_slots, {});
   seeds_.assign(n_buckets, 0);
   std::vector<std::uint32_t> starts(n_buckets + 1), members(ranked_pairs.size());
@@ -78,11 +78,13 @@ bool NarrowRules::displace(const std::vector<std::pair<std::uint32_t, std::uint3
     seeds_[index] = static_cast<std::uint16_t>(seed);
     for (std::uint32_t member = starts[index]; member < starts[index + 1]; ++member) {
       const auto [pair, rank] = ranked_pairs[members[member]];
-      slots_[place(pair, seeds_[index])] = {static_cast<std::uint16_t>(pair), static_cast<std::uint16_t>(pair >> 16),
-                                            static_cast<std::uint16_t>(rank)};
+      slots_[place(pair, seeds_[index])] = {static_cast<Id>(pair), static_cast<Id>(pair >> 32), static_cast<Id>(rank)};
     }
   }
   return true;
 }
+
+template struct ShortMerging<std::uint16_t>;
+template struct ShortMerging<std::uint32_t>;
 
 }  // namespace webtext

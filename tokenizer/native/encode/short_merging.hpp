@@ -1,5 +1,5 @@
-// Merging pieces of up to 64 bytes if tokens and ranks fit in 16 bits. Vector instructions find the lowest rank, and
-// pairs are looked up without a branch. This is most of the cost of encoding a first text.
+// Merging pieces of up to 64 bytes, many at once. Vector instructions find the lowest rank, and pairs are looked up
+// without a branch. This is most of the cost of encoding a first text.
 #pragma once
 
 #include <array>
@@ -12,71 +12,97 @@
 
 namespace webtext {
 
-// The rules of a narrow vocabulary in a perfect hash table (hash and displace, Belazzougui et al. 2009). A look-up
-// reads one slot, and the table for GPT-2 takes half a megabyte, so it stays in the second-level cache: with rules in a
-// table of 1 MB, look-ups took 28 instead of 18 % of a first text's time.
-class NarrowRules {
- public:
-  static constexpr std::uint16_t kNever = 0xFFFF;
+// A rule in a hash table. Its rank is found without a branch, which would be unpredictable.
+template <class Id>
+struct RuleSlot {  // tokens and ranks of 16 bits
+  static constexpr std::uint32_t kMost = 0xFFFE;
+  std::uint16_t right = 0, left = 0, rank = 0xFFFF;
 
-  // Returns false if the rules don't fit: a token or a rank has more than 16 bits.
+  std::uint32_t rank_of(std::uint32_t other_left, std::uint32_t other_right) const {
+    return rank | (0 - static_cast<std::uint32_t>(((left ^ other_left) | (right ^ other_right)) != 0));
+  }
+};
+
+template <>
+struct RuleSlot<std::uint32_t> {  // of 21 bits, in one word
+  static constexpr std::uint32_t kMost = (1 << 21) - 2;
+  std::uint64_t bits = ~std::uint64_t{0};
+
+  RuleSlot() = default;
+  RuleSlot(std::uint64_t right, std::uint64_t left, std::uint64_t rank) : bits(rank << 42 | left << 21 | right) {}
+  std::uint32_t rank_of(std::uint64_t left, std::uint64_t right) const {
+    const bool differs = (bits ^ (left << 21 | right)) << 22;
+    return static_cast<std::uint32_t>(bits >> 42) | (0 - static_cast<std::uint32_t>(differs));
+  }
+};
+
+// The rules in a perfect hash table (hash and displace, Belazzougui et al. 2009). A look-up reads one slot, and the
+// table for GPT-2 takes half a megabyte, so it stays in the second-level cache: with rules in a table of 1 MB, look-ups
+// took 28 instead of 18 % of a first text's time. `Id` is uint16_t if tokens and ranks fit in it, else uint32_t.
+template <class Id>
+class ShortRules {
+ public:
+  using Slot = RuleSlot<Id>;
+  static constexpr Id kNever = static_cast<Id>(~Id{0});
+
+  // Returns false if the rules don't fit: a token or a rank has too many bits.
   bool assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
 
-  // A look-up in two steps, so that the slot can be prefetched in between.
-  struct Slot {
-    std::uint16_t right = 0, left = 0, rank = kNever;
-  };
-  const Slot* slot_of(std::uint32_t left, std::uint32_t right) const {
-    const std::uint32_t pair = left << 16 | right;
+  // A look-up is in two steps, so that the slot can be prefetched in between.
+  const Slot* slot_of(std::uint64_t left, std::uint64_t right) const {
+    const std::uint64_t pair = left << 32 | right;
     return &slots_[place(pair, seeds_[bucket(pair)])];
   }
-  static std::uint32_t rank_at(const Slot* slot, std::uint32_t left, std::uint32_t right) {
-    // Without a branch, which would be unpredictable.
-    const std::uint32_t differs = (slot->left ^ left) | (slot->right ^ right);
-    return slot->rank | (0 - static_cast<std::uint32_t>(differs != 0));
-  }
 
-  std::uint16_t byte_rank(Byte left, Byte right) const { return byte_ranks_[left << 8 | right]; }
-  std::uint16_t byte_token(Byte byte) const { return byte_tokens_[byte]; }
-  std::uint16_t token(std::uint16_t rank) const {  // in trained vocabularies, tokens are in the order of ranks
-    return is_dense_ ? static_cast<std::uint16_t>(rank + first_token_) : token_of_rank_[rank];
+  Id byte_rank(Byte left, Byte right) const { return byte_ranks_[left << 8 | right]; }
+  Id byte_token(Byte byte) const { return byte_tokens_[byte]; }
+  Id token(std::uint32_t rank) const {  // in trained vocabularies, tokens are in the order of ranks
+    return is_dense_ ? static_cast<Id>(rank + first_token_) : token_of_rank_[rank];
   }
 
  private:
-  std::uint32_t bucket(std::uint32_t pair) const { return (pair * 0x9E3779B1u) >> (shift_ + 2); }
-  std::uint32_t place(std::uint32_t pair, std::uint32_t seed) const {
-    return (((pair ^ seed * 0x9E3779B1u) * 0x85EBCA6Bu) ^ (pair * 0xC2B2AE35u)) >> shift_;
+  std::uint64_t bucket(std::uint64_t pair) const { return (pair * 0x9E3779B97F4A7C15u) >> (shift_ + 2); }
+  std::uint64_t place(std::uint64_t pair, std::uint64_t seed) const {
+    return (((pair ^ seed * 0x9E3779B97F4A7C15u) * 0x85EBCA6BC2B2AE35u) ^ (pair * 0xC2B2AE3D27D4EB4Fu)) >> shift_;
   }
-  bool displace(const std::vector<std::pair<std::uint32_t, std::uint32_t>>& ranked_pairs);
+  bool displace(const std::vector<std::pair<std::uint64_t, std::uint32_t>>& ranked_pairs);
 
   std::vector<Slot> slots_;
   std::vector<std::uint16_t> seeds_;  // by bucket; there is one bucket per four slots
-  std::uint32_t shift_ = 24;
-  std::vector<std::uint16_t> byte_ranks_, token_of_rank_;
-  std::array<std::uint16_t, 256> byte_tokens_;
+  std::uint32_t shift_ = 56;
+  std::vector<Id> byte_ranks_, token_of_rank_;
+  std::array<Id, 256> byte_tokens_;
   bool is_dense_ = true;
-  std::uint16_t first_token_ = 0;
+  Id first_token_ = 0;
 };
 
 inline constexpr std::size_t kShortPiece = 64;  // bytes
+inline constexpr std::size_t kShortSlack = 4;   // tokens that may be written after the last: room for n_bytes + 4
 
 // A piece of 1 to kShortPiece bytes, and the output for its tokens.
+template <class Id>
 struct ShortPiece {
-  static constexpr std::size_t kSlack = 4;  // tokens that may be written after the last: room is n_bytes + kSlack
-
   const Byte* bytes;
   const Byte* padded;  // the same if up to 15 bytes, with 16 readable ones; any value for a longer piece
   std::size_t n_bytes;
-  std::uint16_t* tokens;
+  Id* tokens;
   std::size_t n_tokens;
 };
 
 // Writes the tokens of n pieces, and sets their n_tokens.
-using MergeShort = void (*)(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
+template <class Id>
+using MergeShort = void (*)(const ShortRules<Id>& rules, ShortPiece<Id>* pieces, std::size_t n);
 
-void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n);
+template <class Id>
+void merge_short_avx2(const ShortRules<Id>& rules, ShortPiece<Id>* pieces, std::size_t n);
 
-// Returns the function for this machine, or null.
-MergeShort merge_short();
+// The rules of a vocabulary and the function for this machine; null if the rules don't fit or there is none.
+template <class Id>
+struct ShortMerging {
+  ShortRules<Id> rules;
+  MergeShort<Id> merge = nullptr;
+
+  void assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
+};
 
 }  // namespace webtext

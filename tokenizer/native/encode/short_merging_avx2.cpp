@@ -1,21 +1,66 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "encode/short_merging.hpp"
 
 namespace webtext {
 namespace {
 
+// Vectors of ranks: sixteen 16-bit numbers in two, or sixteen 32-bit numbers in two of twice the size.
+struct Narrow {
+  static __m128i load(const std::uint16_t* ranks, int index) {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(ranks) + index);
+  }
+  template <int Vectors>
+  static std::uint32_t lowest(const std::uint16_t* ranks) {
+    __m128i low = _mm_min_epu16(load(ranks, 0), load(ranks, 1));
+    for (int index = 2; index < Vectors; ++index) low = _mm_min_epu16(low, load(ranks, index));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(low))) & 0xFFFF;
+  }
+  // Bits of the 16 places from vector `index` on whose rank is `wanted`.
+  static std::uint32_t places(const std::uint16_t* ranks, int index, std::uint32_t wanted) {
+    const __m128i all = _mm_set1_epi16(static_cast<short>(wanted));
+    return static_cast<std::uint32_t>(_mm_movemask_epi8(
+        _mm_packs_epi16(_mm_cmpeq_epi16(load(ranks, index), all), _mm_cmpeq_epi16(load(ranks, index + 1), all))));
+  }
+};
+
+struct Wide {
+  static __m256i load(const std::uint32_t* ranks, int index) {
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(ranks) + index);
+  }
+  template <int Vectors>
+  static std::uint32_t lowest(const std::uint32_t* ranks) {
+    __m256i low = _mm256_min_epu32(load(ranks, 0), load(ranks, 1));
+    for (int index = 2; index < Vectors; ++index) low = _mm256_min_epu32(low, load(ranks, index));
+    __m128i least = _mm_min_epu32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    least = _mm_min_epu32(least, _mm_shuffle_epi32(least, 0b01001110));
+    least = _mm_min_epu32(least, _mm_shuffle_epi32(least, 0b10110001));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(least));
+  }
+  static std::uint32_t places(const std::uint32_t* ranks, int index, std::uint32_t wanted) {
+    const __m256i all = _mm256_set1_epi32(static_cast<int>(wanted));
+    const auto bits = [&](int at) {
+      return static_cast<std::uint32_t>(
+          _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(load(ranks, at), all))));
+    };
+    return bits(index) | bits(index + 1) << 8;
+  }
+};
+
 // The state of one piece of at most 8 * Vectors bytes during merging. A token stays at the position of its first byte;
 // `alive_` has a bit for each remaining token. ranks_[i] is the rank of the token at i and the next one. There are
 // hardly any branches, because a misprediction costs more than all other work of a step.
-template <int Vectors>
+template <class Id, int Vectors>
 class Lane {
  public:
   static constexpr std::size_t kPlaces = 8 * Vectors;
+  static constexpr Id kNever = ShortRules<Id>::kNever;
+  using Ranks = std::conditional_t<sizeof(Id) == 2, Narrow, Wide>;
 
-  void start(const NarrowRules& rules, ShortPiece* piece) {
+  void start(const ShortRules<Id>& rules, ShortPiece<Id>* piece) {
     piece_ = piece;
     const std::size_t n_bytes = piece->n_bytes;
     const Byte* bytes = piece->bytes;
@@ -28,51 +73,41 @@ class Lane {
       bytes = padded;
     }
     for (std::size_t at = 0; at < kPlaces; ++at) tokens_[at] = rules.byte_token(bytes[at]);
-    ranks_[kPlaces - 1] = NarrowRules::kNever;
+    ranks_[kPlaces - 1] = kNever;
     for (std::size_t at = 0; at + 1 < kPlaces; ++at) ranks_[at] = rules.byte_rank(bytes[at], bytes[at + 1]);
-    // After the last pair nothing merges.
-    const __m128i last = _mm_set1_epi16(static_cast<short>(n_bytes - 1));
-    for (int index = 0; index < Vectors; ++index) {
-      const __m128i places =
-          _mm_add_epi16(_mm_setr_epi16(0, 1, 2, 3, 4, 5, 6, 7), _mm_set1_epi16(static_cast<short>(8 * index)));
-      _mm_store_si128(vector(index),
-                      _mm_or_si128(load(index), _mm_cmpgt_epi16(places, _mm_sub_epi16(last, _mm_set1_epi16(1)))));
+    for (std::size_t at = 0; at < kPlaces; ++at) {  // after the last pair nothing merges
+      ranks_[at] = static_cast<Id>(ranks_[at] | (0 - static_cast<Id>(at + 1 >= n_bytes)));
     }
     alive_ = ~std::uint64_t{0} >> (64 - n_bytes);
     // Initial slots for the first `take_answers`, which then changes nothing.
     at_ = left_ = right_ = kPlaces - 1;
-    no_left_ = no_right_ = NarrowRules::kNever;
+    no_left_ = no_right_ = kNever;
     left_slot_ = right_slot_ = rules.slot_of(0, 0);
   }
 
   // Stores the ranks that the last step prefetched.
   void take_answers() {
-    const std::uint32_t right = NarrowRules::rank_at(right_slot_, tokens_[at_], tokens_[right_]);
-    const std::uint32_t left = NarrowRules::rank_at(left_slot_, tokens_[left_], tokens_[at_]);
-    ranks_[at_] = static_cast<std::uint16_t>(right | no_right_);
-    ranks_[left_] = static_cast<std::uint16_t>(left | no_left_);
+    const std::uint32_t right = right_slot_->rank_of(tokens_[at_], tokens_[right_]);
+    const std::uint32_t left = left_slot_->rank_of(tokens_[left_], tokens_[at_]);
+    ranks_[at_] = static_cast<Id>(right | no_right_);
+    ranks_[left_] = static_cast<Id>(left | no_left_);
   }
 
   // Merges the pair of lowest rank and prefetches the rules of its two neighbours; returns false if no pair is left.
-  bool step(const NarrowRules& rules) {
-    __m128i low = _mm_min_epu16(load(0), load(1));
-    for (int index = 2; index < Vectors; ++index) low = _mm_min_epu16(low, load(index));
-    const auto lowest = static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_minpos_epu16(low))) & 0xFFFF;
-    if (lowest == NarrowRules::kNever) return false;
-    const __m128i wanted = _mm_set1_epi16(static_cast<short>(lowest));
+  bool step(const ShortRules<Id>& rules) {
+    const std::uint32_t lowest = Ranks::template lowest<Vectors>(ranks_);
+    if (lowest == kNever) return false;
     std::uint64_t places = 0;
     for (int index = 0; index < Vectors; index += 2) {
-      const __m128i equal =
-          _mm_packs_epi16(_mm_cmpeq_epi16(load(index), wanted), _mm_cmpeq_epi16(load(index + 1), wanted));
-      places |= static_cast<std::uint64_t>(static_cast<std::uint32_t>(_mm_movemask_epi8(equal))) << (8 * index);
+      places |= static_cast<std::uint64_t>(Ranks::places(ranks_, index, lowest)) << (8 * index);
     }
     at_ = static_cast<std::uint32_t>(_tzcnt_u64(places));
     const std::uint64_t behind = alive_ & (~std::uint64_t{1} << at_);
     const std::uint64_t rest = _blsr_u64(behind), before = _bzhi_u64(alive_, at_);
     const auto gone = static_cast<std::uint32_t>(_tzcnt_u64(behind));
     alive_ &= rest | ~behind;
-    tokens_[at_] = rules.token(static_cast<std::uint16_t>(lowest));
-    ranks_[gone] = NarrowRules::kNever;
+    tokens_[at_] = rules.token(lowest);
+    ranks_[gone] = kNever;
     // For a missing neighbour, kNever is written to a position that has no rank anyway.
     right_ = static_cast<std::uint32_t>(_tzcnt_u64(rest | std::uint64_t{1} << 63)) % kPlaces;
     left_ = static_cast<std::uint32_t>(before ? 63 - _lzcnt_u64(before) : gone);
@@ -98,24 +133,21 @@ class Lane {
   }
 
  private:
-  __m128i* vector(int index) { return reinterpret_cast<__m128i*>(ranks_) + index; }
-  __m128i load(int index) { return _mm_load_si128(vector(index)); }
-
-  alignas(16) std::uint16_t ranks_[kPlaces];
-  std::uint16_t tokens_[kPlaces];
+  alignas(32) Id ranks_[kPlaces];
+  Id tokens_[kPlaces];
   std::uint64_t alive_;
-  ShortPiece* piece_;
+  ShortPiece<Id>* piece_;
   std::uint32_t at_, left_, right_;
   std::uint32_t no_left_, no_right_;  // kNever if the neighbour is missing, else 0
-  const NarrowRules::Slot *left_slot_, *right_slot_;
+  const RuleSlot<Id>*left_slot_, *right_slot_;
 };
 
 // Merges several pieces at once, a step of each in turn, so that memory accesses overlap with work on other pieces.
-template <int Vectors>
-void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
+template <int Vectors, class Id>
+void merge(const ShortRules<Id>& rules, ShortPiece<Id>* const* pieces, std::size_t n) {
   constexpr std::size_t kLanes = 8;
-  Lane<Vectors> lanes[kLanes];
-  Lane<Vectors>* active[kLanes];
+  Lane<Id, Vectors> lanes[kLanes];
+  Lane<Id, Vectors>* active[kLanes];
   std::size_t n_active = 0, next = 0;
   for (; n_active < kLanes && next < n; ++n_active) {
     active[n_active] = &lanes[n_active];
@@ -125,7 +157,7 @@ void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
     // Separate from the steps, so that written ranks have reached the cache when they are read as vectors.
     for (std::size_t index = 0; index < n_active; ++index) active[index]->take_answers();
     for (std::size_t index = 0; index < n_active;) {
-      Lane<Vectors>& lane = *active[index];
+      Lane<Id, Vectors>& lane = *active[index];
       if (lane.step(rules)) {
         ++index;
         continue;
@@ -144,10 +176,11 @@ void merge(const NarrowRules& rules, ShortPiece* const* pieces, std::size_t n) {
 }  // namespace
 
 // Sorts pieces by length, so that all lanes take the same number of vectors.
-void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t n) {
+template <class Id>
+void merge_short_avx2(const ShortRules<Id>& rules, ShortPiece<Id>* pieces, std::size_t n) {
   constexpr std::size_t kAtOnce = 64;
   for (std::size_t first = 0; first < n; first += kAtOnce) {
-    ShortPiece* sorted[3][kAtOnce];
+    ShortPiece<Id>* sorted[3][kAtOnce];
     std::size_t counts[3] = {};
     for (std::size_t index = first; index < n && index < first + kAtOnce; ++index) {
       const std::size_t length = pieces[index].n_bytes;
@@ -159,5 +192,8 @@ void merge_short_avx2(const NarrowRules& rules, ShortPiece* pieces, std::size_t 
     merge<8>(rules, sorted[2], counts[2]);
   }
 }
+
+template void merge_short_avx2(const ShortRules<std::uint16_t>&, ShortPiece<std::uint16_t>*, std::size_t);
+template void merge_short_avx2(const ShortRules<std::uint32_t>&, ShortPiece<std::uint32_t>*, std::size_t);
 
 }  // namespace webtext
