@@ -11,6 +11,7 @@ are removed.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import gzip
@@ -34,8 +35,9 @@ from webtext.base.parts.partset import Failure
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import OLDER
+from webtext.base.progress import Progress
 from webtext.base.storage import Folder
-from webtext.crawl.apis.harvest import END, HarvestFiles
+from webtext.crawl.apis.harvest import HarvestFiles, Step, harvest
 from webtext.shards.shardfile import ShardWriter
 
 WORDS = [
@@ -140,16 +142,28 @@ def write_others() -> None:
     with mock.patch.dict(partwriter.SCHEMAS, pages=OLDER["pages"]):
         row = link | failed | {"redirects": [], "split": "train", "opt_outs": []}
         write_set("older/pages", "pages", row, Failure("an id", "raised", "ValueError: a cause"))
-    harvest = HarvestFiles(Folder("harvest"))
-    harvest.begin({"input": "hackernews:1..2", "began": READ, "end": 2})
-    story = {"id": 1, "type": "story", "url": url("train-a"), "score": 5, "time": CREATED}
-    harvest.publish([json.dumps({"api": "hackernews", "retrieved": READ, "data": story}).encode() + b"\n"], "2")
-    harvest.publish([], END)
+    write_harvest()
     with ShardWriter(
         Path("wide.tok"), vocab_size=100_000, eot_id=99_999, tokenizer_hash="ab" * 32, block_bytes=16
     ) as shard:
         shard.append(np.array([1, 65_536, 99_998], np.uint32))
         shard.append(np.array([7], np.uint32))
+
+
+class Items:
+    """Two items of Hacker News, of which the second doesn't exist; each is a step."""
+
+    api, first = "firebase", "1"
+
+    async def ask(self, cursor: str) -> Step:
+        story = {"id": 1, "type": "story", "url": url("train-a"), "score": 5, "time": CREATED}
+        return Step([story], READ, "2") if cursor == "1" else Step([None], READ, None)
+
+
+def write_harvest() -> None:
+    files = HarvestFiles(Folder("harvest"))
+    files.begin({"input": "hackernews:1..3", "began": READ, "end": 3})
+    asyncio.run(harvest(Items(), files, 0.0, Progress(None)))
 
 
 def build() -> None:

@@ -324,9 +324,9 @@ def test_the_page_s_reader_gives_a_checkpoint_s_tensors() -> None:
 
 def test_the_page_s_reader_gives_the_answers_of_a_harvest() -> None:
     answers = list(readers()["read_harvest"](GOLDEN / "harvest"))
-    assert [(answer["api"], answer["retrieved"], answer["data"]["score"]) for answer in answers] == [
-        ("hackernews", 1_496_318_400, 5)
-    ]
+    story = {"id": 1, "type": "story", "url": "http://127.0.0.1:18017/train-a", "score": 5, "time": 1_483_228_800}
+    assert answers == [{"api": "firebase", "retrieved": 1_496_318_400, "data": data} for data in (story, None)]
+    check_types(json.loads((GOLDEN / "harvest/harvest.json").read_bytes()), keys_of("Harvest"))
 
 
 def test_the_page_s_reader_finds_the_n_grams_of_a_filter(tmp_path: Path) -> None:

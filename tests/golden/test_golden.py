@@ -27,15 +27,17 @@ from webtext.base.parts.digest import RecordDigest
 from webtext.base.parts.lineage import stale
 from webtext.base.parts.partset import Failure, PartSet
 from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.decontaminate.kept_filter import open_filter
 from webtext.clean.dedup.index import open_index
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.crawl.apis.harvest import HarvestFiles
+from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.dumps import SOURCE as REDDIT
-from webtext.shards import TokenShards
+from webtext.crawl.links.settings import LinkSettings
+from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardFile, verify_shard
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.files.corpus import TokenizerSettings, train_tokenizer
@@ -182,13 +184,26 @@ def test_the_golden_counts_are_read() -> None:
     assert (len(found), found[b" the"], found[b" 1816"]) == (86, 108, 2)
 
 
-def test_the_golden_filter_and_harvest_are_opened() -> None:
+def test_the_golden_filter_is_opened() -> None:
     header, bits = open_filter(GOLDEN / "corpus.filter")
     assert (header.words, header.ngrams, header.probes, header.failed) == (8, 801, 27, 0)
     assert int(np.bitwise_count(bits).sum()) == 13_660
-    files = HarvestFiles(Folder(str(GOLDEN / "harvest")))
+
+
+def links_of(harvest: Path, out: Path) -> PartSet:
+    files = HarvestFiles(Folder(str(harvest)))
     assert files.cursors == ["2", "end"]
-    assert files.about() == {"began": 1_496_318_400, "end": 2, "format": 1, "input": "hackernews:1..2"}
+    assert files.about() == {"began": 1_496_318_400, "end": 3, "format": 1, "input": "hackernews:1..3"}
+    return collect_links(files.locations, str(out), LinkSettings(), Run.quiet())
+
+
+def test_the_golden_harvest_gives_the_recorded_link(tmp_path: Path) -> None:
+    (row,) = links_of(GOLDEN / "harvest", tmp_path / "links").table(0).to_pylist()
+    assert (row["url"], row["karma"]) == ("http://127.0.0.1:18017/train-a", 5)
+    assert row["posts"] == [
+        {"source": "hackernews", "post_id": "1", "subreddit": None, "score": 5, "created": 1_483_228_800}
+        | {"retrieved": 1_496_318_400}
+    ]
 
 
 def test_the_golden_checkpoint_loads_as_a_model() -> None:
@@ -314,6 +329,15 @@ def test_a_tokenizer_whose_manifest_is_newer_is_trained_again(tmp_path: Path) ->
     assert Tokenizer.load(tmp_path / "tokenizer.json").hash == Tokenizer.load(GOLDEN / "tokenizer.json").hash
 
 
+def test_a_run_of_a_newer_order_of_samples_is_not_resumed(tmp_path: Path) -> None:
+    replace(copy(CHECKPOINT, tmp_path) / "state.json", b'"version": 2', b'"version": 3')
+    state = open_checkpoint(tmp_path / CHECKPOINT).state["sampler"]
+    with pytest.raises(InputError, match="belongs to another order of samples: version 3"):
+        Sampler(TokenShards(str(GOLDEN / "tokens")), context=16, batch_size=2).load_state_dict(
+            state | {"fingerprint": sha256_json(state["order"])}
+        )
+
+
 # One flipped byte.
 
 
@@ -359,6 +383,22 @@ def test_a_flipped_byte_in_a_checkpoint_is_found(name: str, tmp_path: Path) -> N
         with pytest.raises(InputError, match=f"{name}' has changed since it was written"):
             open_checkpoint(path.parent)
         flip(path, at)
+
+
+def test_a_flipped_byte_in_a_harvest_is_counted(tmp_path: Path) -> None:
+    path = copy("harvest", tmp_path) / "00000.2.harvest.jsonl.zst"
+    flip(path, path.stat().st_size // 2)
+    assert links_of(path.parent, tmp_path / "links").counts.failed == {"damaged_stream": 1}
+
+
+def test_a_flipped_byte_in_a_tokenizer_is_found_by_its_manifest(tmp_path: Path) -> None:
+    """The file itself has no checksum: token sets name the tokenizer's hash, and `tokenizer train` makes it again."""
+    tokenizer = copy("tokenizer.json", tmp_path)
+    for name in ("corpus", "tokenizer.manifest.json"):
+        copy(name, tmp_path)
+    flip(tokenizer, tokenizer.read_bytes().index(b'"ignore_merges"') + 1)
+    train_tokenizer([str(tmp_path / "corpus")], str(tokenizer), TokenizerSettings(vocab_size=300), Run.quiet())
+    assert tokenizer.read_bytes() == (GOLDEN / "tokenizer.json").read_bytes()
 
 
 def test_a_flipped_bit_of_a_filter_is_found(tmp_path: Path) -> None:
