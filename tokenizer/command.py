@@ -65,7 +65,7 @@ Writes: FILE, and its manifest next to it
 
 @verb(group, "train", workers=True, settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
-@click.option("--out", metavar="FILE", help="tokenizer.json, a name ending in .tiktoken, or a folder.")
+@click.option("--out", metavar="FILE", help="tokenizer.json, a name ending in .tiktoken, vocab.json, or a folder.")
 def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: str | None) -> None:
     """Learn a vocabulary from a corpus."""
     target = need_out(out)
@@ -225,7 +225,7 @@ Examples:
   webtext tokenizer convert own.tiktoken own.json --pattern gpt2 --special-token '<|endoftext|>=50256'
 
 \b
-Reads:  a tokenizer in any format: tokenizer.json, *.tiktoken, a folder with vocab.json and merges.txt
+Reads:  a tokenizer in any format: tokenizer.json, *.tiktoken, vocab.json with merges.txt, or their folder
 Writes: TARGET, in the format that its name implies; an error if that format would change ids
 """
 
@@ -236,7 +236,7 @@ Writes: TARGET, in the format that its name implies; an error if that format wou
 @_PATTERN
 @_SPECIAL
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
-    """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, or a folder."""
+    """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, vocab.json, or a folder."""
     from webtext.tokenizer.formats.files import refuse_to_overwrite, unsaid
     from webtext.tokenizer.show.overview import safe
 

@@ -109,7 +109,7 @@ class Tokenizer:
         pattern: str | None = None,
         special_tokens: Iterable[str] | Mapping[str, int] | None = None,
     ) -> Tokenizer:
-        """Read a tokenizer.json, a *.tiktoken, or a folder with vocab.json (encoder.json) and merges.txt (vocab.bpe).
+        """Read a tokenizer.json, a *.tiktoken, a vocab.json (encoder.json) with merges.txt (vocab.bpe), or a folder.
 
         A rank file (*.tiktoken) contains neither the pattern nor the special tokens. OpenAI's published files are
         recognised by their SHA-256; any other rank file needs `pattern`. Special tokens passed as a list get the ids
@@ -123,11 +123,15 @@ class Tokenizer:
         except InputError as error:
             raise InputError(f"'{os.fspath(path)}': {error.lines[0]}", "write or download it again") from None
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a tokenizer.json, a *.tiktoken rank file, or (path without suffix) a folder: vocab.json, merges.txt."""
+    def save(self, path: str | os.PathLike[str], model_max_length: int | None = None) -> None:
+        """Write a tokenizer.json, a *.tiktoken, a vocab.json with merges.txt, or (path without suffix) a folder.
+
+        transformers' AutoTokenizer loads the folder. Its tokenizer_config.json names `model_max_length` (in ids) and
+        <|endoftext|>; a chat template and tokens by their roles are kept from the folder that this tokenizer is from.
+        """
         from webtext.tokenizer.formats.files import save
 
-        save(self._vocabulary, path)
+        save(self._vocabulary, path, model_max_length)
 
     # Text to ids
 

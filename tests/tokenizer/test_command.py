@@ -123,7 +123,7 @@ def test_inspect_shows_pieces_and_ids(tokenizer: str, capsys: pytest.CaptureFixt
 def test_convert_writes_other_formats_and_says_what_they_leave_out(
     tmp_path: Path, tokenizer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ranks, folder, back = (str(tmp_path / name) for name in ("ranks.tiktoken", "folder", "back.json"))
+    ranks, folder, back = (str(tmp_path / name) for name in ("ranks.tiktoken", "vocab.json", "back.json"))
     assert run(["tokenizer", "convert", tokenizer, ranks]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith(f"276 tokens in '{ranks}' (")
@@ -164,7 +164,7 @@ def test_convert_overwrites_tokenizers_only(
     target = tmp_path / name
     assert run(["tokenizer", "convert", tokenizer, str(target)]) == 0
     assert run(["tokenizer", "convert", tokenizer, str(target)]) == 0
-    precious = target / "vocab.json" if target.is_dir() else target
+    precious = target / "tokenizer.json" if target.is_dir() else target
     precious.write_text('{"name": "precious"}')
     assert run(["tokenizer", "convert", tokenizer, str(target)]) == 2
     assert f"'{target}' exists and is not a tokenizer" in capsys.readouterr().err

@@ -43,7 +43,7 @@ def test_by_rank_a_token_may_merge_via_a_larger_one() -> None:
     assert remark.startswith("1 token merged via larger ids: 256 b'abc'; libraries that use a list of merges")
 
 
-def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(
+def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_merges(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     backwards = Tokenizer(Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None))
@@ -53,7 +53,7 @@ def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_a_folder(
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert theirs.encode("abcabc").ids == [257, C, 257, C]  # what the remark warns about
     with pytest.raises(InputError, match=r"merges alone don't produce every token: \['abc'\]"):
-        backwards.save(tmp_path / "folder")
+        backwards.save(tmp_path / "vocab.json")
 
 
 def test_unused_ids_and_duplicate_merges_are_reported() -> None:

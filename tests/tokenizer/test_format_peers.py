@@ -63,9 +63,11 @@ def test_transformers_reads_what_we_write(
     transformers: Any = pytest.importorskip("transformers")
     trained.save(tmp_path / "tokenizer.json")
     trained.save(tmp_path / "folder")
+    trained.save(tmp_path / "pair" / "vocab.json")
     peers = [
         transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json")),
-        transformers.GPT2Tokenizer.from_pretrained(tmp_path / "folder"),
+        transformers.GPT2Tokenizer.from_pretrained(tmp_path / "pair"),
+        transformers.AutoTokenizer.from_pretrained(tmp_path / "folder"),
     ]
     texts = [text for text in texts_of(corpus_slice) if text]
     wanted = [trained.encode(text, allowed_special="all") for text in texts]
@@ -121,7 +123,7 @@ def test_every_format_restores_the_tokenizer_or_says_why_not(
     tokenizer.save(ranks)
     assert same(Tokenizer.load(ranks, tokenizer.pattern, tokenizer.special_tokens), tokenizer, texts, wanted)
 
-    for name in ("tokenizer.json", "folder"):
+    for name in ("tokenizer.json", "folder", "pair/vocab.json"):
         if why_not := refusal(tokenizer, tmp_path / name):
             assert any(reason in why_not for reason in ("also a token of text", "the pattern and", "a special token"))
             assert tokenizer.special_tokens or tokenizer.pattern != "gpt2"

@@ -24,7 +24,7 @@ BYTE_RANKS = b"".join(base64.b64encode(bytes([byte])) + b" %d\n" % byte for byte
 
 def saved(tokenizer: Tokenizer, folder: Path) -> dict[str, Tokenizer]:
     """Write the tokenizer in every format and read it again."""
-    names = ["tokenizer.json", "ranks.tiktoken", "folder"]
+    names = ["tokenizer.json", "ranks.tiktoken", "folder", "pair/vocab.json", "openai/encoder.json"]
     for name in names:
         tokenizer.save(folder / name)
     return {
@@ -60,7 +60,7 @@ def test_a_rank_file_survives_every_other_format(wide: Tokenizer, tmp_path: Path
 
 def test_vocab_bpe_is_written_as_published(trained: Tokenizer, data: Path, tmp_path: Path) -> None:
     """The rank file has no merges: they follow from the order of ids."""
-    Tokenizer.load(data / "gpt2" / "r50k_base.tiktoken").save(tmp_path / "out")
+    Tokenizer.load(data / "gpt2" / "r50k_base.tiktoken").save(tmp_path / "out" / "vocab.json")
     assert (tmp_path / "out" / "merges.txt").read_bytes() == (data / "gpt2" / "vocab.bpe").read_bytes()
     assert json.loads((tmp_path / "out" / "vocab.json").read_text()) == json.loads(
         (data / "gpt2" / "encoder.json").read_text()
@@ -108,12 +108,12 @@ def test_merges_that_ranks_do_not_imply_are_hashed_and_not_saved_as_ranks(tmp_pa
     assert Tokenizer.load(tmp_path / "odd.json").hash == Tokenizer(odd).hash
 
 
-def test_a_folder_cannot_store_another_pattern(tmp_path: Path) -> None:
+def test_two_files_cannot_store_another_pattern(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't store the pattern and the Unicode version\nsave as tokenizer.json"):
-        Tokenizer.train([], pattern=r"\w+").save(tmp_path / "folder")
+        Tokenizer.train([], pattern=r"\w+").save(tmp_path / "vocab.json")
 
 
-@pytest.mark.parametrize("other", ["tokenizer.json", "encoder.json", "vocab.bpe"])
+@pytest.mark.parametrize("other", ["encoder.json", "vocab.bpe", "chat_template.jinja", "special_tokens_map.json"])
 def test_a_folder_never_mixes_two_tokenizers(small: Tokenizer, tmp_path: Path, other: str) -> None:
     """Existing files would be read instead of ours, or together with ours."""
     (tmp_path / other).write_bytes(b"{}")
@@ -123,13 +123,13 @@ def test_a_folder_never_mixes_two_tokenizers(small: Tokenizer, tmp_path: Path, o
 
 
 def test_a_folder_with_two_vocabularies_is_not_guessed_at(small: Tokenizer, tmp_path: Path) -> None:
-    small.save(tmp_path)
+    small.save(tmp_path / "vocab.json")
     (tmp_path / "encoder.json").write_bytes(b"{}")
     with pytest.raises(InputError, match="contains both vocab.json and encoder.json"):
         Tokenizer.load(tmp_path)
 
 
-def test_merges_that_others_skip_are_not_written_to_a_folder(tmp_path: Path) -> None:
+def test_merges_that_others_skip_are_not_written(tmp_path: Path) -> None:
     """tokenizers' BPE.read_file treats any line that begins with '#version' as a header."""
     text = "#version!" * 9
     tokenizer = Tokenizer.train([text], pattern="gpt2", vocab_size=300)
@@ -142,14 +142,14 @@ def test_merges_that_others_skip_are_not_written_to_a_folder(tmp_path: Path) -> 
     del tokens[256]
     merges = [(ord("#"), ord("v")), *((256 + at, ord("ersion!"[at])) for at in range(7))]
     with pytest.raises(InputError, match="other libraries skip merges that begin with '#version'"):
-        Tokenizer(Vocabulary(tokens=tokens, merges=merges)).save(tmp_path / "folder")
+        Tokenizer(Vocabulary(tokens=tokens, merges=merges)).save(tmp_path / "vocab.json")
 
 
-def test_a_special_token_in_a_folder_must_look_like_one(small: Tokenizer, tmp_path: Path) -> None:
+def test_a_special_token_in_two_files_must_look_like_one(small: Tokenizer, tmp_path: Path) -> None:
     named = Tokenizer.train(SAMPLES, vocab_size=300, special_tokens=["PAD"])
     with pytest.raises(InputError, match="can't mark 'PAD' as a special token"):
-        named.save(tmp_path / "folder")
-    small.save(tmp_path)
+        named.save(tmp_path / "vocab.json")
+    small.save(tmp_path / "vocab.json")
     with pytest.raises(InputError, match=r"'<\|endoftext\|>' has the id 399 in the file, not 5"):
         Tokenizer.load(tmp_path, special_tokens={"<|endoftext|>": 5})
 
@@ -271,7 +271,9 @@ def test_a_tokenizer_json_that_cannot_be_read_says_why(json_of: Callable[..., Pa
     assert len(caught.value.lines) <= 3
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "ranks.tiktoken", "folder/vocab.json", "folder/merges.txt"])
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "ranks.tiktoken", "folder/tokenizer.json", "pair/vocab.json", "pair/merges.txt"]
+)
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "garbage"])
 def test_damaged_files_are_short_errors(small: Tokenizer, tmp_path: Path, name: str, damage: str) -> None:
     saved(small, tmp_path)

@@ -145,8 +145,8 @@ class WordTokenizer:
     def decode_stream(self) -> DecodeStream:
         return DecodeStream(self.decode_bytes)
 
-    def save(self, path: Path) -> None:
-        path.write_text("{}")
+    def save(self, path: Path, model_max_length: int) -> None:
+        (path / "tokenizer.json").write_text("{}")
 
 
 class Uniform:
@@ -232,7 +232,6 @@ def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkey
         "config.json",
         "model.safetensors",
         "tokenizer.json",
-        "tokenizer_config.json",
     ]
     monkeypatch.setattr("webtext.train.evaluate.perplexity.evaluate_model", None)
     assert (

@@ -1,9 +1,10 @@
 """Reading and writing tokenizer files; the path decides the format.
 
-    tokenizer.json              Hugging Face; contains everything                    tokenizer_json.py
-    folder                      GPT-2's vocab.json (or encoder.json) and merges.txt  gpt2.py
-                                (or vocab.bpe); if it has a tokenizer.json, that is read instead
-    *.tiktoken                  OpenAI's rank file                                   ranks.py
+    tokenizer.json  Hugging Face; contains everything                                    tokenizer_json.py
+    folder          tokenizer.json, and tokenizer_config.json for transformers           libraries.py
+                    to read also: vocab.json (encoder.json) and merges.txt (vocab.bpe)
+    vocab.json      and merges.txt next to it (next to encoder.json: vocab.bpe)          gpt2.py
+    *.tiktoken      OpenAI's rank file                                                   ranks.py
 
 Paths may be fsspec URLs. Input is bounded in size and checked; anything wrong raises an InputError that names the file.
 """
@@ -13,12 +14,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.storage import Folder
 from webtext.tokenizer import findings
-from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.formats import gpt2, ranks, tokenizer_json
+from webtext.tokenizer.arguments import MAX_INT, checked_int, split_path
+from webtext.tokenizer.formats import gpt2, libraries, ranks, tokenizer_json
 from webtext.tokenizer.patterns.named import GPT2
 from webtext.tokenizer.vocabulary import Vocabulary
 
@@ -29,9 +32,10 @@ _BLOCK_BYTES = 1 << 20  # first read; later ones double the size, because `read(
 SpecialTokens = Iterable[str] | Mapping[str, int]
 
 _TOKENIZER_JSON = "tokenizer.json"
-_VOCABULARY_NAMES = ("vocab.json", "encoder.json")
-_MERGES_NAMES = ("merges.txt", "vocab.bpe")
-_EXPECTED = "expected tokenizer.json, *.tiktoken, or a folder with vocab.json and merges.txt"
+_MERGES_OF = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
+_CONFIGS = ("special_tokens_map.json", "tokenizer_config.json")  # the second counts where they differ
+_TEMPLATE = "chat_template.jinja"
+_EXPECTED = "expected tokenizer.json, *.tiktoken, vocab.json with merges.txt, or a folder with one of them"
 
 
 logger = logging.getLogger(__name__)
@@ -49,7 +53,7 @@ def load(
     return vocabulary
 
 
-def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
+def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length: int | None = None) -> None:
     """Write the tokenizer in the format that `path` implies; each file is written atomically.
 
     Raises InputError if the format would change ids; logs a warning if other libraries will return other ids.
@@ -57,6 +61,10 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
     parent, name = split_path(path)
     if name.endswith(".tiktoken"):
         parent.write_bytes(name, ranks.dump(vocabulary, parent.location(name)))
+    elif name in _MERGES_OF:
+        vocabulary_json, merges_txt = gpt2.dump(vocabulary, parent.location(name))
+        parent.write_bytes(name, vocabulary_json)
+        parent.write_bytes(_MERGES_OF[name], merges_txt)
     elif name.endswith(".json"):
         parent.write_bytes(name, tokenizer_json.dump(vocabulary))
         for remark in findings.about_ranks(vocabulary):
@@ -65,26 +73,30 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> None:
         raise ConfigError(f"'{path}' is not a known tokenizer format", _EXPECTED.replace("expected", "use", 1))
     else:
         folder = Folder(path)
-        for other in (_TOKENIZER_JSON, *_VOCABULARY_NAMES[1:], *_MERGES_NAMES[1:]):
+        for other in (*_MERGES_OF, *_MERGES_OF.values(), _CONFIGS[0], _TEMPLATE):
             if folder.exists(other):
                 raise ConfigError(f"'{folder.location(other)}' belongs to another tokenizer", "name another folder")
-        vocabulary_json, merges_txt = gpt2.dump(vocabulary, folder.location())
-        folder.write_bytes(_VOCABULARY_NAMES[0], vocabulary_json)
-        folder.write_bytes(_MERGES_NAMES[0], merges_txt)
+        config = libraries.config_of(vocabulary)
+        if model_max_length is not None:
+            config["model_max_length"] = checked_int("model_max_length", model_max_length, 1, MAX_INT, "1 id or more")
+        save(vocabulary, folder.location(_TOKENIZER_JSON))
+        folder.write_bytes(_CONFIGS[1], gpt2.dump_json({"tokenizer_class": "PreTrainedTokenizerFast", **config}))
 
 
 def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
     """Return sentences about what the format of `path` can't store, with the argument to pass when reading."""
-    name = split_path(path)[1]
-    if name.endswith(".json"):
+    name, said = split_path(path)[1], []
+    lost = vocabulary.extras.get("tokenizer_config", {}).keys() & {"chat_template"}
+    if name.endswith(".tiktoken") or name in _MERGES_OF:
+        lost = lost | vocabulary.extras.keys() - {"tokenizer_config"}
+    elif not name.endswith(".json"):
         return []
-    said = []
     if name.endswith(".tiktoken"):
         said.append(f"a rank file doesn't store the pattern: read it with pattern={vocabulary.pattern!r}")
         if vocabulary.special_tokens:
             said.append(f"nor the special tokens: read it with special_tokens={dict(vocabulary.special_tokens)}")
-    if vocabulary.extras:
-        said.append(f"{', '.join(sorted(vocabulary.extras))} of tokenizer.json are left out")
+    if lost:
+        said.append(f"{', '.join(sorted(lost))}: left out; a folder stores everything")
     return said
 
 
@@ -95,7 +107,7 @@ def refuse_to_overwrite(path: str | os.PathLike[str], source: str | os.PathLike[
     if folder.url == Folder(source).url:
         raise ConfigError(f"'{os.fspath(path)}' is both source and target", "name another target")
     is_file = name.endswith((".tiktoken", ".json"))
-    if not (parent.exists(name) if is_file else any(map(folder.exists, (*_VOCABULARY_NAMES, *_MERGES_NAMES)))):
+    if not parent.exists(name) if is_file else not any(map(folder.exists, (_TOKENIZER_JSON, *_MERGES_OF))):
         return
     try:
         _load(path, GPT2 if name.endswith(".tiktoken") else None, None)
@@ -107,26 +119,51 @@ def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: Spe
     parent, name = split_path(path)
     if name.endswith(".tiktoken"):
         return ranks.parse(_read(parent, name), parent.location(name), pattern, special_tokens)
+    if name in _MERGES_OF:
+        return _load_pair(parent, name, _MERGES_OF[name], pattern, special_tokens)
     if name.endswith(".json"):
         return tokenizer_json.parse(_read(parent, name), parent.location(name), pattern, special_tokens)
     folder = Folder(path)
     if folder.exists(_TOKENIZER_JSON):
-        return _load(folder.location(_TOKENIZER_JSON), pattern, special_tokens)
+        vocabulary = _load(folder.location(_TOKENIZER_JSON), pattern, special_tokens)
+    else:
+        vocabulary = _load_pair(folder, *_names_of_pair(folder), pattern, special_tokens)
+    config = _read_config(folder)
+    return replace(vocabulary, extras={**vocabulary.extras, "tokenizer_config": config}) if config else vocabulary
+
+
+def _names_of_pair(folder: Folder) -> tuple[str, str]:
+    """Return the names of the vocabulary and of the merges in a folder."""
     if not folder.exists(""):
         raise InputError(f"there is no tokenizer '{folder.url}'", "check the path")
-    found = [[name for name in names if folder.exists(name)] for names in (_VOCABULARY_NAMES, _MERGES_NAMES)]
+    found = [[name for name in names if folder.exists(name)] for names in (_MERGES_OF, _MERGES_OF.values())]
     if not all(found):
         raise InputError(f"'{folder.url}' is not a tokenizer", _EXPECTED)
     for names in found:
         if len(names) > 1:
             raise InputError(f"'{folder.url}' contains both {names[0]} and {names[1]}", "remove one of them")
-    vocabulary, merges = found[0][0], found[1][0]
-    return gpt2.parse(
-        (_read(folder, vocabulary), folder.location(vocabulary)),
-        (_read(folder, merges), folder.location(merges)),
-        pattern,
-        special_tokens,
-    )
+    return found[0][0], found[1][0]
+
+
+def _load_pair(
+    folder: Folder, vocabulary: str, merges: str, pattern: str | None, special_tokens: SpecialTokens | None
+) -> Vocabulary:
+    files = [(_read(folder, name), folder.location(name)) for name in (vocabulary, merges)]
+    return gpt2.parse(files[0], files[1], pattern, special_tokens)
+
+
+def _read_config(folder: Folder) -> dict[str, Any]:
+    """Return what transformers' files say about the tokenizer in the folder, as far as it is written again."""
+    config: dict[str, Any] = {}
+    for name in filter(folder.exists, _CONFIGS):
+        config |= gpt2.parse_json(_read(folder, name), folder.location(name))
+    if folder.exists(_TEMPLATE):
+        try:
+            config["chat_template"] = _read(folder, _TEMPLATE).decode()
+        except UnicodeDecodeError as error:
+            place = folder.location(_TEMPLATE)
+            raise InputError(f"'{place}' is not valid UTF-8: {error}", "write or download it again") from None
+    return libraries.kept_config(config)
 
 
 def _read(folder: Folder, name: str) -> bytes:

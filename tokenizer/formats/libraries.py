@@ -1,8 +1,12 @@
-"""A vocabulary as an object of other libraries: transformers' tokenizer and tiktoken's encoding."""
+"""A vocabulary as an object of other libraries, transformers' tokenizer and tiktoken's encoding, and in transformers' words.
+
+What a tokenizer_config.json says, such as the chat template, changes no ids. It is kept in `Vocabulary.extras`.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError, MachineError
@@ -17,22 +21,40 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+_ENDS = ("bos_token", "eos_token", "unk_token")
+_KEPT = (
+    *_ENDS,
+    *("sep_token", "pad_token", "cls_token", "mask_token"),
+    *("model_max_length", "padding_side", "truncation_side", "chat_template"),
+)
+
+
+def config_of(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the arguments of transformers' tokenizer; <|endoftext|> begins and ends texts, as in GPT-2, if none does."""
+    config = {"clean_up_tokenization_spaces": False, **vocabulary.extras.get("tokenizer_config", {})}
+    if EOT in vocabulary.special_tokens and not any(role in config for role in _ENDS):
+        config |= dict.fromkeys(_ENDS, EOT)
+    return config
+
+
+def kept_config(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a tokenizer_config.json that is written again, with tokens by their names."""
+    kept = {key: found[key] for key in _KEPT if key in found}
+    return {key: value.get("content") if isinstance(value, dict) else value for key, value in kept.items()}
+
+
 def huggingface_tokenizer(vocabulary: Vocabulary) -> Any:
-    """Return a `transformers.PreTrainedTokenizerFast`; <|endoftext|> begins and ends texts, as in GPT-2."""
+    """Return a `transformers.PreTrainedTokenizerFast`, as it would load the tokenizer's folder."""
     try:
         from tokenizers import Tokenizer
         from transformers import PreTrainedTokenizerFast
     except ModuleNotFoundError as error:
         raise _missing(error.name, "transformers") from None
-    ends = dict.fromkeys(("bos_token", "eos_token"), EOT) if EOT in vocabulary.special_tokens else {}
     for remark in about_ranks(vocabulary):
         logger.warning("tokenizers: %s", remark)
     make: Any = PreTrainedTokenizerFast
-    return make(
-        tokenizer_object=Tokenizer.from_str(tokenizer_json.dump(vocabulary).decode()),
-        clean_up_tokenization_spaces=False,
-        **ends,
-    )
+    tokenizer = Tokenizer.from_str(tokenizer_json.dump(vocabulary).decode())
+    return make(tokenizer_object=tokenizer, **config_of(vocabulary))
 
 
 def tiktoken_encoding(vocabulary: Vocabulary) -> tiktoken.Encoding:

@@ -71,11 +71,7 @@ def write_huggingface(
     eot_id = config.vocab_size - 1
     if tokenizer is not None:
         eot_id = tokenizer.eot_id
-        place.local_path().mkdir(parents=True, exist_ok=True)
-        tokenizer.save(place.local_path("tokenizer.json"))
-        names = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.context}
-        ends = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
-        _write_json(place, "tokenizer_config.json", {**names, **ends, "clean_up_tokenization_spaces": False})
+        tokenizer.save(place.local_path(), model_max_length=config.context)
     _write_json(place, "config.json", _their_config(config, eot_id, dtype))
 
 
