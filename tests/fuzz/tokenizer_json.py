@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import random
@@ -27,6 +28,7 @@ TEXTS = [
     " \r\n a\tb",
     "ABab12'll don't x<|x|><|x|>",
 ]
+MAX_BYTES = 1 << 14
 KEYS = [
     *("version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder"),
     *("model", "type", "webtext", "format", "pattern", "unicode_version", "rules", "dropout", "unk_token", "fuse_unk"),
@@ -129,14 +131,14 @@ def mutate(data: bytes, max_size: int, seed: int) -> bytes:
 
 
 def _change(place: dict[str, Any] | list[Any], key: Any, chance: random.Random) -> None:
-    value = chance.choice([*VALUES, *KEYS]) if chance.random() < 0.8 else chance.randrange(-2, 600)
+    value = copy.deepcopy(chance.choice([*VALUES, *KEYS])) if chance.random() < 0.8 else chance.randrange(-2, 600)
     if isinstance(place, dict):
         if key is not None and chance.random() < 0.3:
             value = place.pop(key)
             key = None if chance.random() < 0.5 else key + chance.choice("ab ")
         place[chance.choice([*KEYS, *filter(None, map(str, VALUES[21:37]))]) if key is None else key] = value
     elif key is None or chance.random() < 0.3:
-        place.insert(chance.randrange(len(place) + 1), place[key] if key is not None else value)
+        place.insert(chance.randrange(len(place) + 1), copy.deepcopy(place[key]) if key is not None else value)
     elif chance.random() < 0.3:
         del place[key]
     else:
