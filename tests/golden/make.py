@@ -36,8 +36,12 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import OLDER
 from webtext.base.progress import Progress
+from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.crawl.apis.harvest import HarvestFiles, Step, harvest
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.pages.open_part import OpenPart
+from webtext.crawl.visits.settings import FetchSettings
 from webtext.shards.shardfile import ShardWriter
 
 WORDS = [
@@ -53,7 +57,7 @@ TRAIN = """--n-layer 1 --n-head 2 --n-embd 8 --context 16 --batch-size 2 --micro
 --learning-rate 1e-2 --threads 1 --device cpu --dtype float32 --eval-interval 2 --eval-windows 4
 --checkpoint-interval 2 --keep-checkpoints 1"""
 LEFT_OUT = """_dedup corpus/README.md published/links published/recipe.toml report.html RS_2017-01
-pages/clocks.tsv"""
+pages/clocks.tsv killed/pages/clocks.tsv"""
 
 
 def article(seed: int) -> str:
@@ -143,11 +147,23 @@ def write_others() -> None:
         row = link | failed | {"redirects": [], "split": "train", "opt_outs": []}
         write_set("older/pages", "pages", row, Failure("an id", "raised", "ValueError: a cause"))
     write_harvest()
+    write_killed_crawl()
     with ShardWriter(
         Path("wide.tok"), vocab_size=100_000, eot_id=99_999, tokenizer_hash="ab" * 32, block_bytes=16
     ) as shard:
         shard.append(np.array([1, 65_536, 99_998], np.uint32))
         shard.append(np.array([7], np.uint32))
+
+
+class Killed(Exception):
+    pass
+
+
+def write_killed_crawl() -> None:
+    """Leave what a crawl leaves that is killed before it publishes its first part."""
+    settings = FetchSettings(allow_address=(f"127.0.0.1:{PORT}",), delay=0.0, retries=0)
+    with serving(), mock.patch.object(OpenPart, "publish", side_effect=Killed), contextlib.suppress(Killed):
+        fetch_pages("links", "killed/pages", settings, Run.quiet())
 
 
 class Items:

@@ -37,6 +37,7 @@ from webtext.crawl.apis.harvest import HarvestFiles
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.dumps import SOURCE as REDDIT
 from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.pages.open_part import recover
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardFile, verify_shard
 from webtext.tokenizer import Tokenizer
@@ -144,6 +145,31 @@ def test_the_rows_of_the_golden_pages_locate_their_responses() -> None:
         assert (found[url].status, found[url].damage) == (200, None)
     title = b"<html><head><title>Page short</title></head><body><article><p>Too short.</p></article></body></html>"
     assert found["http://127.0.0.1:18017/short"].raw == title
+
+
+def test_a_killed_crawl_s_rows_and_records_are_recovered(tmp_path: Path) -> None:
+    """A half-written line and a damaged record cost the rows from there on, which are fetched again."""
+    folder = copy("killed/pages", tmp_path)
+    recovered = recover(Folder(str(folder)), {})
+    assert recovered is not None
+    paths = {entry.row["url"].rpartition("/")[2]: entry.row["outcome"] for entry in recovered.entries}
+    assert paths.pop("gone") == "failed"
+    assert paths.pop("moved") == "linked"
+    assert paths == dict.fromkeys(
+        ("train-d", "damaged", "short", "copy-of-a", "held-out-3", "train-b", "train-a"), "fetched"
+    )
+    assert (recovered.index, recovered.entries[-1].end) == (0, (folder / "_open/part-00000.warc.gz").stat().st_size)
+    journal = folder / "_open/part-00000.journal"
+    assert recovered.journal_bytes == journal.stat().st_size
+    journal.write_bytes(journal.read_bytes()[:-10])
+    assert n_recovered(folder) == 8
+    flip(folder / "_open/part-00000.warc.gz", recovered.entries[3].end + 100)
+    assert n_recovered(folder) == 4
+
+
+def n_recovered(folder: Path) -> int:
+    recovered = recover(Folder(str(folder)), {})
+    return len(recovered.entries) if recovered is not None else 0
 
 
 def test_the_golden_index_is_opened_with_its_corpus() -> None:
