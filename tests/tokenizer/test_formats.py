@@ -172,7 +172,21 @@ def test_an_unknown_rank_file_needs_a_pattern(small: Tokenizer, tmp_path: Path) 
     assert (named.special_tokens, named.vocab_size) == ({"<s>": 1000}, 1001)
 
 
-@pytest.mark.parametrize("line", [b"YQ==", b"YQ== x", b"!!! 5", b"YQ== -1", b"YQ== 99999999999", b" 5", b"YQ== 5 6"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"YQ==",
+        b"YQ== x",
+        b"!!! 5",
+        b"YQ== -1",
+        b"YQ== 99999999999",
+        b" 5",
+        b"YQ== 5 6",
+        b"YQ 5",
+        b"YQ==YQ== 5",
+        b"YWI= 97",
+    ],
+)
 def test_a_damaged_line_of_a_rank_file_is_named(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "bad.tiktoken").write_bytes(BYTE_RANKS + line + b"\n")
     with pytest.raises(InputError, match=r"line 257 of '.*bad.tiktoken' is b'.*'\nexpected a token in base64"):
@@ -199,7 +213,7 @@ def test_more_special_tokens_follow_those_that_a_published_rank_file_has(data: P
 def test_a_rank_file_with_a_token_twice_is_an_error(tmp_path: Path) -> None:
     """tiktoken's reader keeps the last rank and leaves the first one unused."""
     (tmp_path / "twice.tiktoken").write_bytes(BYTE_RANKS + b"YQ== 256\n")
-    with pytest.raises(InputError, match="has b'a' with two ranks"):
+    with pytest.raises(InputError, match="twice.tiktoken': .* token 97 and token 256 have the same bytes"):
         Tokenizer.load(tmp_path / "twice.tiktoken", pattern="gpt2")
 
 

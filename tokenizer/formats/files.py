@@ -46,10 +46,11 @@ def load(
 ) -> Vocabulary:
     """Read the tokenizer at `path`; `pattern` and `special_tokens` add what the file doesn't contain."""
     vocabulary = _load(path, pattern, special_tokens)
-    if sum(len(token) ** 2 for token in vocabulary.tokens) > MAX_SQUARED_BYTES:
-        raise InputError(
-            f"'{os.fspath(path)}' has a token of {max(map(len, vocabulary.tokens)):,} bytes", "name a tokenizer file"
-        )
+    longest = max(map(len, vocabulary.tokens), default=0)
+    if longest**2 * len(vocabulary.tokens) > MAX_SQUARED_BYTES and (
+        sum(len(token) ** 2 for token in vocabulary.tokens) > MAX_SQUARED_BYTES
+    ):
+        raise InputError(f"'{os.fspath(path)}' has a token of {longest:,} bytes", "name a tokenizer file")
     return vocabulary
 
 

@@ -7,11 +7,11 @@ SHA-256.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer import _bpe
 from webtext.tokenizer.findings import larger_first, unmerged
 from webtext.tokenizer.patterns.named import GPT2, pattern_name
 from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
@@ -49,16 +49,14 @@ def parse(
             f"'{place}' is not one of OpenAI's published rank files, and a rank file doesn't name its pattern",
             "pass the one it was made with: pattern='gpt2', another name or a regular expression",
         )
-    ranks = [_rank(line, number, place) for number, line in enumerate(data.splitlines(), 1) if line]
-    tokens = [b""] * (max((rank for _, rank in ranks), default=-1) + 1)
-    known: set[bytes] = set()
-    for token, rank in ranks:
-        if tokens[rank]:
-            raise InputError(f"'{place}' has two tokens with the rank {rank}", "write or download it again")
-        if token in known:
-            raise InputError(f"'{place}' has {token[:60]!r} with two ranks", "write or download it again")
-        tokens[rank] = token
-        known.add(token)
+    tokens, n_read = _bpe.read_ranks(data, MAX_ID)
+    if n_read < len(data):
+        line, number = data[n_read : n_read + 100].splitlines()[0], data.count(b"\n", 0, n_read) + 1
+        raise InputError(
+            f"line {number} of '{place}' is {line[:60]!r}",
+            "expected a token in base64 and a rank of its own",
+            "download it again",
+        )
     if known_pattern and pattern and pattern_name(pattern) != pattern_name(known_pattern):
         raise ConfigError(f"'{place}' is published with the pattern {known_pattern!r}", "leave out pattern=")
     return Vocabulary(
@@ -103,16 +101,3 @@ def _special_tokens(
         return dict(published if named is None else named)
     new = [name for name in special_ids(named, 0) if name not in published]
     return {**published, **special_ids(new, first=max(n_ranks, *(id_ + 1 for id_ in published.values()), 0))}
-
-
-def _rank(line: bytes, number: int, place: str) -> tuple[bytes, int]:
-    try:
-        encoded, rank = line.split()
-        token, id_ = base64.b64decode(encoded, validate=True), int(rank)
-        if token and 0 <= id_ < MAX_ID:
-            return token, id_
-    except (ValueError, binascii.Error):
-        pass
-    raise InputError(
-        f"line {number} of '{place}' is {line[:60]!r}", "expected a token in base64 and its rank", "download it again"
-    )

@@ -18,6 +18,7 @@
 #include "bind/arrays.hpp"
 #include "bind/arrow.hpp"
 #include "bind/texts.hpp"
+#include "encode/rank_file.hpp"
 #include "scan/safe_cut.hpp"
 
 #define TEXT "str | bytes"
@@ -296,7 +297,19 @@ Bpe* make_bpe(const std::vector<nb::bytes>& tokens, const std::optional<std::vec
               const std::string& unicode_version) {
   std::vector<std::pair<std::uint32_t, std::string>> specials;
   for (const auto& [id, token] : special_tokens) specials.emplace_back(id, std::string(token.c_str(), token.size()));
-  return new Bpe(Scanner(pattern, unicode_version), strings_of(tokens), merges, whole_pieces, std::move(specials));
+  return new Bpe(Scanner(pattern, unicode_version), views_of(tokens), merges, whole_pieces, specials);
+}
+
+nb::tuple read_ranks(const nb::bytes& file, std::uint32_t n_most) {
+  const RankFile read({file.c_str(), file.size()}, n_most);
+  auto tokens = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(read.size())));
+  if (!tokens.is_valid()) throw nb::python_error();
+  for (std::size_t rank = 0; rank < read.size(); ++rank) {
+    PyObject* token = PyBytes_FromStringAndSize(read[rank].data(), static_cast<Py_ssize_t>(read[rank].size()));
+    if (!token) throw nb::python_error();
+    PyList_SetItem(tokens.ptr(), static_cast<Py_ssize_t>(rank), token);
+  }
+  return nb::make_tuple(tokens, read.n_read());
 }
 
 std::vector<std::pair<std::uint32_t, std::uint32_t>> character_ranges(const std::string& category,
@@ -330,6 +343,10 @@ NB_MODULE(_bpe, m) {
   m.def(
       "byte_order", [] { return nb::bytes(byte_order().data(), 256); },
       "Return the 256 bytes in the order of GPT-2's first 256 tokens.");
+  m.def("read_ranks", &read_ranks, "file"_a, "n_most"_a,
+        nb::sig("def read_ranks(file: bytes, n_most: int) -> tuple[list[bytes], int]"),
+        "Return the tokens of a rank file by rank (b'' where there is none), and the number of bytes read: up to the\n"
+        "first line that is damaged or whose rank isn't new and below n_most.");
   m.def("last_safe_cut", &last_cut, "data"_a, "begin"_a, "at"_a, "end"_a, "unicode_version"_a = kUnicodeVersion,
         "Return the last position in data[at:end] where every pattern with a scanner cuts, or `begin` if there is "
         "none.\n"

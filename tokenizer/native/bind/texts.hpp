@@ -24,10 +24,10 @@ inline std::string_view view(nb::handle text) {
   return {bytes, static_cast<std::size_t>(n_bytes)};
 }
 
-inline std::vector<std::string> strings_of(const std::vector<nb::bytes>& items) {
-  std::vector<std::string> strings;
-  for (const nb::bytes& item : items) strings.emplace_back(item.c_str(), item.size());
-  return strings;
+inline std::vector<std::string_view> views_of(const std::vector<nb::bytes>& items) {
+  std::vector<std::string_view> views;
+  for (const nb::bytes& item : items) views.emplace_back(item.c_str(), item.size());
+  return views;
 }
 
 // Views of many texts, kept alive by a tuple that no other thread can change.

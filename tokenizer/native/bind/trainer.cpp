@@ -138,9 +138,9 @@ struct Start {
 Start start_of(const std::optional<Base>& base) {
   if (!base) return {byte_tokens(), encode_bytes()};
   const auto& [bytes, merges, whole_pieces] = *base;
-  const std::vector<std::string> tokens = strings_of(bytes);
+  const std::vector<std::string_view> tokens = views_of(bytes);
   Start start;
-  for (const std::string& token : tokens) start.tokens.add(token);
+  for (const std::string_view token : tokens) start.tokens.add(token);
   const Scanner unused("gpt2", kUnicodeVersion);
   const auto bpe =
       std::make_shared<Bpe>(unused, tokens, merges, whole_pieces, std::vector<std::pair<std::uint32_t, std::string>>());

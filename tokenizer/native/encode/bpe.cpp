@@ -15,25 +15,23 @@ std::string quoted(std::size_t id) { return "token " + std::to_string(id); }
 
 }  // namespace
 
-Bpe::Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
-         bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens)
+Bpe::Bpe(const Scanner& scanner, std::vector<std::string_view> tokens, const std::optional<std::vector<Merge>>& merges,
+         bool whole_pieces, const std::vector<std::pair<std::uint32_t, std::string>>& special_tokens)
     : tokens_(tokens.size()),
       rules_(merges ? merges->size() : tokens.size()),
       by_rank_(!merges),
       is_narrow_(tokens.size() <= std::size_t{1} << 16),
       scanner_(scanner) {
-  for (const std::string& token : tokens) is_text_.push_back(!token.empty());
-  for (auto& [id, bytes] : special_tokens) {
+  for (const std::string_view token : tokens) is_text_.push_back(!token.empty());
+  for (const auto& [id, bytes] : special_tokens) {
     if (id >= tokens.size()) tokens.resize(id + 1);
     if (!tokens[id].empty()) throw std::invalid_argument("special " + quoted(id) + " has the id of another token");
-    tokens[id] = std::move(bytes);
+    tokens[id] = bytes;
   }
   for (std::size_t id = 0; id < tokens.size(); ++id) {
-    const bool is_text = id < is_text_.size() && is_text_[id];
-    if (const std::uint32_t twin = is_text ? tokens_.find(tokens[id]) : kNone; twin != kNone) {
+    if (const std::uint32_t twin = tokens_.add(tokens[id], id < is_text_.size() && is_text_[id]); twin != kNone) {
       throw std::invalid_argument(quoted(twin) + " and " + quoted(id) + " have the same bytes");
     }
-    tokens_.add(tokens[id], is_text);
   }
   tokens_.pad(16);  // decoding copies 16 bytes, whatever the token's length
   for (int byte = 0; byte < 256; ++byte) {
@@ -50,11 +48,11 @@ void Bpe::rules_from_merges(const std::vector<Merge>& merges) {
   std::string joined;
   for (std::uint32_t rank = 0; rank < merges.size(); ++rank) {
     const auto [left, right] = merges[rank];
-    const std::string place = "merge " + std::to_string(rank);
+    const auto wrong = [&](const char* what) { return std::invalid_argument("merge " + std::to_string(rank) + what); };
     const std::string_view bytes[] = {tokens_.bytes_of(left), tokens_.bytes_of(right)};
-    if (bytes[0].empty() || bytes[1].empty()) throw std::invalid_argument(place + " names an unused id");
+    if (bytes[0].empty() || bytes[1].empty()) throw wrong(" names an unused id");
     const std::uint32_t token = tokens_.find(joined.assign(bytes[0]).append(bytes[1]));
-    if (token == kNone) throw std::invalid_argument(place + " produces bytes that are not a token");
+    if (token == kNone) throw wrong(" produces bytes that are not a token");
     rules_.add(left, right, {rank, token}, joined);
   }
 }

@@ -30,8 +30,8 @@ class Bpe {
   // used only by decoding. `merges` are in order of rank; without them any two tokens whose joined bytes are a token
   // merge, the smallest id first. With `whole_pieces`, a piece that is a token becomes that token without merging.
   // Throws std::invalid_argument if this isn't a byte-level vocabulary.
-  Bpe(const Scanner& scanner, std::vector<std::string> tokens, const std::optional<std::vector<Merge>>& merges,
-      bool whole_pieces, std::vector<std::pair<std::uint32_t, std::string>> special_tokens);
+  Bpe(const Scanner& scanner, std::vector<std::string_view> tokens, const std::optional<std::vector<Merge>>& merges,
+      bool whole_pieces, const std::vector<std::pair<std::uint32_t, std::string>>& special_tokens);
   ~Bpe();
 
   // Cuts a text with the scanner, writes its tokens and returns their number. `Token` is uint32_t, or uint16_t if

@@ -39,10 +39,15 @@ class TokenTable {
   const Byte* data() const { return bytes_.data(); }
   const std::uint64_t* starts() const { return starts_.data(); }
 
-  // Appends a token, which `find` finds if `is_text` and if it has bytes. They must not be this table's own.
-  void add(std::string_view bytes, bool is_text = true) {
+  // Appends a token, which `find` finds if `is_text` and if it has bytes. They must not be this table's own. Adds
+  // nothing and returns the other token if it would have the same bytes as one that `find` finds.
+  std::uint32_t add(std::string_view bytes, bool is_text = true) {
+    const bool is_found = is_text && !bytes.empty();
+    const std::uint64_t hash = is_found ? hash_of(bytes) : 0;
+    if (const std::uint32_t other = is_found ? slots_[slot_of(bytes, hash)].token : kNone; other != kNone) return other;
     append(bytes);
-    if (is_text && !bytes.empty()) index(size() - 1, hash_of(bytes));
+    if (is_found) index(size() - 1, hash);
+    return kNone;
   }
 
   // Adds a token with the joined bytes of two others; adds and returns nothing if these bytes are a token already.
