@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, _trainer, reference
+from webtext.tokenizer.train.counts import PieceCounts
 from webtext.tokenizer.train.training import tokens_of, train_vocabulary
 
 from .conftest import CORPORA, real_is_slow
@@ -125,9 +126,51 @@ def test_reference_and_hf_learn_the_same_from_ties(
     assert reference.train_merges(texts, n_tokens, "gpt2", min_frequency, longest) == expected
 
 
+@given(
+    tiny_texts(),
+    st.integers(256, 320),
+    st.integers(1, 3),
+    st.sampled_from([None, 2, 4, 9]),
+    st.integers(0, 20),
+    st.data(),
+)
+def test_pieces_that_wait_in_a_file_learn_the_same(
+    texts: list[str],
+    n_tokens: int,
+    min_frequency: int,
+    max_token_length: int | None,
+    n_known: int,
+    data: st.DataObject,
+) -> None:
+    """With memory for next to nothing, pieces are loaded for one threshold at a time."""
+    base = train_vocabulary(data.draw(tiny_texts()), vocab_size=256 + n_known, special_tokens=[]) if n_known else None
+    merges = []
+    for max_memory in (1, 1 << 30):
+        counts = PieceCounts(max_memory=max_memory)
+        counts.add(texts)
+        vocabulary = train_vocabulary(
+            counts,
+            vocab_size=n_tokens + n_known,
+            special_tokens=[],
+            min_frequency=min_frequency,
+            max_token_length=max_token_length,
+            base=base,
+        )
+        merges.append(vocabulary.merges)
+    assert merges[0] == merges[1]
+
+
 def test_reference_learns_the_same_from_real_text(corpus_slice: Callable[[str], str]) -> None:
     texts = [corpus_slice(name)[:20_000] for name in CORPORA]
     assert our_merges(texts, 700) == reference.train_merges(texts, 700)
+
+
+@pytest.mark.parametrize("max_memory", [1 << 16, pytest.param(1 << 20, marks=pytest.mark.slow)])
+def test_real_text_is_learned_in_little_memory(corpus_slice: Callable[[str], str], max_memory: int) -> None:
+    text = corpus_slice("multi")[: 40_000 if max_memory < 1 << 20 else 2_000_000]
+    counts = PieceCounts(max_memory=max_memory)
+    counts.add([text])
+    assert train_vocabulary(counts, vocab_size=2_000) == train_vocabulary([text], vocab_size=2_000)
 
 
 def test_any_number_of_threads_learns_the_same(corpus_slice: Callable[[str], str]) -> None:

@@ -57,7 +57,7 @@ class TokenizerSettings:
     )
     text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
     weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
-    memory_mb: int = setting(512, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
+    memory_mb: int = setting(1024, "megabytes for counts, and then for merging; the rest is spilled", in_recipe=False)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values out of range."""
@@ -81,7 +81,7 @@ class CountSettings:
     pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
     unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
     text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
-    memory_mb: int = setting(512, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
+    memory_mb: int = setting(1024, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
 
     def __post_init__(self) -> None:
         """Raise ConfigError if `memory_mb` is below 1."""

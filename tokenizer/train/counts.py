@@ -3,10 +3,16 @@
 Counting is exact. The counts, and so the merges, don't depend on the number of threads, on spilling, or on whether one
 run counts everything or many runs' files are merged.
 
-Memory is bounded. Tables take at most `max_memory` bytes; counts above that are sorted and spilled to nameless files
-(which disappear with the process), and a k-way merge sums them. One block of a text is in memory at a time. A piece
-longer than all that is stored once. Rare pieces aren't dropped: together they decide ties, and a pair of them can be
-the next merge, so dropping them would not be exact.
+Memory is bounded, however many distinct pieces there are. Tables take at most `max_memory` bytes; counts above that are
+sorted and spilled to nameless files (which disappear with the process), and a k-way merge sums them. One block of a
+text is in memory at a time. Rare pieces aren't dropped: together they decide ties, and a pair of them can be the next
+merge, so dropping them would not be exact.
+
+Merging then takes at most `max_memory` bytes, too. A distinct piece takes 14 bytes per byte of its text until it is one
+token. If that is too much, pieces wait in a file while those with more frequent pairs are merged (see
+`native/train/selection.hpp`), which takes longer and changes no merge. Two things are in memory even if they exceed
+`max_memory`: a single piece, and the pieces with one of the equally frequent pairs that merge next (in text, at first,
+about a tenth of the distinct pieces).
 
 `native/train/count_file.hpp` describes the format of `*.counts`: sorted pieces, each without the prefix that it shares with
 the previous one, a checksum, and the pattern and Unicode version that cut them.
@@ -31,7 +37,7 @@ from webtext.tokenizer.text import Text, as_text, bytes_of_piece, checked_texts,
 if TYPE_CHECKING:
     from fractions import Fraction
 
-DEFAULT_MEMORY = 512 << 20
+DEFAULT_MEMORY = 1 << 30
 _BATCH_CHARACTERS = 1 << 22
 _BLOCK_BYTES = 1 << 22
 

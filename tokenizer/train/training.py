@@ -1,7 +1,7 @@
 """Learning merges from texts: count the pieces, then merge the most frequent pair repeatedly.
 
 The merges equal those of HF tokenizers' BpeTrainer with a ByteLevel pre-tokenizer and the complete byte alphabet.
-Counts have 64 bits. Texts are read once and not kept (`counts.py`); merging needs memory for the distinct pieces.
+Counts have 64 bits. Texts are read once and not kept; memory is bounded (`counts.py`).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ class Growing {
   const Value* data() const { return data_; }
   Value& back() { return data_[size_ - 1]; }
   std::size_t size() const { return size_; }
+  std::size_t memory() const { return capacity_ * sizeof(Value); }
 
   void push_back(const Value& value) {
     if (size_ == capacity_) reserve(size_ + 1);

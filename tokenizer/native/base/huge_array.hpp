@@ -63,8 +63,7 @@ class HugeArray {
   // two.
   void provide() {
 #ifdef MADV_POPULATE_WRITE
-    const auto begin = reinterpret_cast<std::uintptr_t>(data_) & ~(kPage - 1);
-    madvise(reinterpret_cast<void*>(begin), reinterpret_cast<std::uintptr_t>(end()) - begin, MADV_POPULATE_WRITE);
+    if (data_) madvise(data_, memory(), MADV_POPULATE_WRITE);
 #endif
   }
 
@@ -78,8 +77,6 @@ class HugeArray {
   std::size_t memory() const { return size_ * sizeof(T); }
 
  private:
-  static constexpr std::uintptr_t kPage = 1 << 12;
-
   void* mapping_ = nullptr;
   std::size_t mapped_ = 0;
   T* data_ = nullptr;

@@ -156,7 +156,6 @@ Start start_of(const std::optional<Base>& base) {
 std::vector<Merge> train(LockedCounts& counts, std::size_t n_tokens, std::int64_t min_frequency,
                          std::optional<std::size_t> max_token_length, const std::optional<Base>& base,
                          const std::optional<nb::callable>& progress) {
-  constexpr std::size_t kTableMemory = std::size_t{64} << 20;
   Goal goal{n_tokens, min_frequency};
   if (max_token_length) goal.max_token_length = *max_token_length;
   Start start = start_of(base);
@@ -166,7 +165,6 @@ std::vector<Merge> train(LockedCounts& counts, std::size_t n_tokens, std::int64_
     if (progress) (*progress)(n_merges);
   };
   return counts.with([&](PieceCounts& all, const auto&) {
-    all.shrink(kTableMemory);
     return train_merges(all, std::move(start.tokens), start.encode, goal, report);
   });
 }

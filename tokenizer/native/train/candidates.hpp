@@ -44,6 +44,8 @@ class Candidates {
     }
   }
 
+  std::size_t memory() const { return heap_.capacity() * sizeof(Candidate) + next_.memory(); }
+
  private:
   struct Candidate {
     Pair queued;

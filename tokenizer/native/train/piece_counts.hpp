@@ -19,7 +19,7 @@ namespace webtext {
 
 class PieceCounts {
  public:
-  static constexpr std::size_t kDefaultMemory = std::size_t{512} << 20;
+  static constexpr std::size_t kDefaultMemory = std::size_t{1} << 30;
 
   // All tables together take at most `max_memory` bytes, except for a piece longer than that. Spills go to `folder`.
   explicit PieceCounts(std::string pattern = "gpt2", std::string unicode_version = kUnicodeVersion,
@@ -27,6 +27,8 @@ class PieceCounts {
 
   const std::string& pattern() const { return pattern_; }
   const std::string& unicode_version() const { return unicode_version_; }
+  std::size_t max_memory() const { return max_memory_; }
+  const std::string& folder() const { return folder_; }
 
   // Adds a piece. Every `add` throws std::overflow_error if the bytes of all texts, times their weights, exceed 63
   // bits; this guarantees that nothing else overflows.

@@ -54,6 +54,8 @@ class PlaceLists {
     places.insert(places.end(), begin, begin + begin[-1]);
   }
 
+  std::size_t memory() const { return arena_.memory() + list_.memory(); }
+
  private:
   static constexpr std::uint32_t kInArena = 1u << 31;
   static constexpr std::size_t kHead = 2;  // before the places: the pair, and their number

@@ -6,6 +6,8 @@
 
 #include "train/candidates.hpp"
 #include "train/place_lists.hpp"
+#include "train/selection.hpp"
+#include "train/word_file.hpp"
 #include "train/words.hpp"
 
 namespace webtext {
@@ -68,26 +70,31 @@ class PairIndex {
   std::size_t n_used_ = 0;
 };
 
+bool may_merge(const TokenTable& tokens, const Goal& goal, std::uint32_t left, std::uint32_t right) {
+  const std::size_t n_bytes = std::size_t{tokens.n_bytes(left)} + tokens.n_bytes(right);
+  return n_bytes <= 2 || n_bytes < goal.max_token_length;
+}
+
 // A pair's number is its index in `pairs_`; 0 is none. Each place stores the number of its pair. All pairs next to a
 // merge are new because its token is new, so a table by neighbour finds their numbers, and only the initial pairs are
 // looked up by their tokens. For the same reason, after the step that creates a pair its count only falls, and all its
 // places are known. (A hash table of pairs with lists of words took four times as long and three times the memory.)
 class Trainer {
  public:
-  Trainer(TokenTable&& tokens, const Goal& goal, const Progress& progress)
-      : tokens_(std::move(tokens)), goal_(goal), watch_(progress) {
+  Trainer(TokenTable& tokens, const Goal& goal, Watch& watch) : tokens_(tokens), goal_(goal), watch_(watch) {
     pairs_.push_back({});
   }
 
-  // All pieces are passed twice: first their sizes, then their tokens.
-  void make_room(std::size_t n_bytes, std::int64_t count) {
-    if (n_bytes > 1) words_.make_room(count, n_bytes);
+  // All pieces are passed twice: first for their sizes, then for their tokens.
+  void make_room(const Word& piece, std::int64_t count) {
+    std::size_t n_bytes = 0;
+    for (const std::uint32_t token : piece) n_bytes += tokens_.n_bytes(token);
+    words_.make_room(count, n_bytes);
     watch_.work(1);
   }
   void room_is_made() { words_.room_is_made(); }
 
-  void add_piece(const std::vector<std::uint32_t>& piece, std::int64_t count) {
-    if (piece.size() < 2) return;
+  void add_piece(const Word& piece, std::int64_t count) {
     words_.begin(count);
     for (std::size_t index = 0; index + 1 < piece.size(); ++index) {
       const std::uint32_t pair = index_(pairs_, piece[index], piece[index + 1]);
@@ -100,9 +107,10 @@ class Trainer {
     words_.append(0, tokens_.n_bytes(piece.back()));
   }
 
-  std::vector<Merge> learn() {
+  // Appends merges until none is left; returns false if it stops before because it takes more than `max_memory` bytes.
+  bool learn(std::vector<Merge>& merges, std::size_t max_memory) {
     queue_first_pairs();
-    std::vector<Merge> merges;
+    max_memory = std::max(max_memory, memory() / 2 * 3);  // whatever was loaded, many merges follow
     while (tokens_.size() < goal_.n_tokens) {
       const std::uint32_t best = queue_.pop(pairs_);
       const auto [count, left, right] = pairs_[best];
@@ -112,8 +120,28 @@ class Trainer {
       merges.emplace_back(left, right);
       watch_.n_merges = merges.size();
       merge(best, *token);
+      if (memory() > max_memory) return false;
     }
-    return merges;
+    return true;
+  }
+
+  // Calls use(word, count) for every piece that still has pairs.
+  template <class Use>
+  void each_word(const Use& use) const {
+    Word word;
+    std::uint32_t last = 0;
+    for (std::uint32_t at = 1; at < words_.size(); ++at) {
+      const std::uint32_t pair = words_.slot(at);
+      if (pair & Words::kMark) continue;
+      if (pair) {
+        word.push_back(pairs_[pair].left);
+        last = pairs_[pair].right;
+      } else if (!word.empty()) {
+        word.push_back(last);
+        use(word, words_.count(at));
+        word.clear();
+      }
+    }
   }
 
  private:
@@ -216,15 +244,19 @@ class Trainer {
   }
 
   bool wanted(std::uint32_t number) const {
-    const Pair& pair = pairs_[number];
-    if (pair.count == 0) return false;
-    const std::size_t n_bytes = std::size_t{tokens_.n_bytes(pair.left)} + tokens_.n_bytes(pair.right);
-    return n_bytes <= 2 || n_bytes < goal_.max_token_length;
+    const auto [count, left, right] = pairs_[number];
+    return count > 0 && count >= goal_.min_frequency && may_merge(tokens_, goal_, left, right);
   }
 
-  TokenTable tokens_;
+  std::size_t memory() const {
+    const std::size_t n_numbers =
+        places_.capacity() + left_of_.capacity() + right_of_.capacity() + n_seen_.capacity() + 2 * seen_.capacity();
+    return words_.memory() + pairs_.memory() + lists_.memory() + queue_.memory() + 4 * n_numbers;
+  }
+
+  TokenTable& tokens_;
   Goal goal_;
-  Watch watch_;
+  Watch& watch_;
   Words words_;
   Growing<Pair> pairs_;
   PairIndex index_;  // of the initial pairs
@@ -255,18 +287,52 @@ EncodePiece encode_bytes() {
   };
 }
 
-std::vector<Merge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
-                                const Goal& goal, const Progress& progress) {
-  Trainer trainer(std::move(tokens), goal, progress);
-  std::vector<std::uint32_t> piece_tokens;
-  pieces.each([&](std::string_view piece, std::int64_t count) { trainer.make_room(piece.size(), count); });
-  trainer.room_is_made();
-  pieces.each([&](std::string_view piece, std::int64_t count) {
-    piece_tokens.clear();
-    encode(piece, piece_tokens);
-    trainer.add_piece(piece_tokens, count);
-  });
-  return trainer.learn();
+std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode, const Goal& goal,
+                                const Progress& progress) {
+  const std::size_t max_memory = pieces.max_memory();
+  pieces.shrink(max_memory / 8);
+  std::size_t n_bytes = 0;
+  pieces.each([&](std::string_view piece, std::int64_t) { n_bytes += piece.size(); });
+  EachWord each_word = [&](const UseWord& use) {
+    Word word;
+    pieces.each([&](std::string_view piece, std::int64_t count) {
+      word.clear();
+      encode(piece, word);
+      if (word.size() > 1) use(word, count);
+    });
+  };
+  bool is_all = Selection::memory_for(n_bytes, n_bytes, std::size_t{tokens.size()} * tokens.size()) <= max_memory / 2;
+  const auto bytes_of = [&](std::uint32_t token) { return tokens.n_bytes(token); };
+  const auto matters = [&](std::uint32_t left, std::uint32_t right) { return may_merge(tokens, goal, left, right); };
+  Watch watch(progress);
+  std::vector<Merge> merges;
+  for (std::int64_t below = std::numeric_limits<std::int64_t>::max();;) {
+    Selection selected = is_all ? Selection() : Selection(each_word, max_memory / 2, below, bytes_of, matters);
+    const std::int64_t threshold = std::max(goal.min_frequency, selected.threshold());
+    Trainer trainer(tokens, {goal.n_tokens, threshold, goal.max_token_length}, watch);
+    each_word([&](const Word& word, std::int64_t count) {
+      if (selected(word)) trainer.make_room(word, count);
+    });
+    trainer.room_is_made();
+    std::shared_ptr<WordFile> rest;
+    const auto keep = [&](const Word& word, std::int64_t count) {
+      if (!rest) rest = std::make_shared<WordFile>(pieces.folder());
+      rest->add(word, count);
+    };
+    each_word([&](const Word& word, std::int64_t count) {
+      selected(word) ? trainer.add_piece(word, count) : keep(word, count);
+    });
+    selected = Selection();  // frees its memory
+    const bool is_done = trainer.learn(merges, max_memory / 4 * 3);
+    if (tokens.size() >= goal.n_tokens || (is_done && threshold == goal.min_frequency)) return merges;
+    trainer.each_word(keep);
+    if (rest) rest->finish();
+    each_word = [rest](const UseWord& use) {
+      if (rest) rest->each(use);
+    };
+    if (is_done) below = threshold;
+    is_all = false;
+  }
 }
 
 }  // namespace webtext

@@ -35,7 +35,10 @@ EncodePiece encode_bytes();
 // they have fewer than `max_token_length` bytes together. Every merge creates a new token: two tokens whose joined
 // bytes are a token already don't merge, which happens only with a `tokens` that wasn't learned this way. Throws
 // std::length_error for 2 GiB of distinct pieces, or 2^31 places of pairs.
-std::vector<Merge> train_merges(const PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode,
-                                const Goal& goal, const Progress& progress);
+//
+// Takes about `pieces.max_memory()` bytes. If the pieces need more, those without a frequent pair wait in a file (see
+// selection.hpp).
+std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode, const Goal& goal,
+                                const Progress& progress);
 
 }  // namespace webtext

@@ -58,6 +58,7 @@ class Words {
   }
 
   std::size_t size() const { return slots_.size(); }
+  std::size_t memory() const { return slots_.memory(); }
   const std::uint32_t& slot(std::uint32_t at) const { return slots_[at]; }
   void set_pair(std::uint32_t at, std::uint32_t pair) { slots_[at] = pair; }
 
