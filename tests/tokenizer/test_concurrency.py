@@ -203,3 +203,22 @@ def test_an_array_that_another_thread_writes_crashes_no_call(call: str, tmp_path
     assert (child.returncode, child.stderr) == (0, "")
     if call == "decode":
         assert "changed" in child.stdout or "unknown id" in child.stdout
+
+
+def test_workers_keep_little_memory_after_a_parallel_call() -> None:
+    """Eight threads fill tables of known pieces, 32 MB each; together they keep 128 MB at most."""
+    code = """
+from webtext.tokenizer import Tokenizer
+def resident():
+    return int(next(line for line in open("/proc/self/status") if line.startswith("VmRSS")).split()[1]) // 1000
+tokenizer = Tokenizer.train(["low lower lowest"], vocab_size=260)
+letters = bytes.maketrans(b"0123456789", b"ghijklmnop")
+texts = [b" ".join(b"%06x" % (number * 40503 % 2**24) for number in range(start, start + 20_000)).translate(letters)
+         for start in range(0, 3_000_000, 20_000)]
+before = resident()
+for _ in range(2):
+    tokenizer.encode_flat(texts, threads=8)
+print(resident() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 200

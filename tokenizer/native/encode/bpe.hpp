@@ -90,7 +90,7 @@ class Bpe {
   void rules_from_merges(const std::vector<Merge>& merges);
   void rules_from_ranks();
 
-  static constexpr std::size_t kIdleWorkers = 64;
+  static constexpr std::size_t kIdleWorkers = 64, kIdleBytes = std::size_t{128} << 20;
 
   TokenTable tokens_;          // finds only those that text can produce
   std::vector<bool> is_text_;  // by id
@@ -104,6 +104,7 @@ class Bpe {
   bool is_narrow_ = true;
   Scanner scanner_;
   mutable std::array<std::atomic<Worker*>, kIdleWorkers> idle_{};  // lock-free, so a fork can't inherit a locked mutex
+  mutable std::atomic<std::size_t> n_idle_bytes_{0};
 };
 
 }  // namespace webtext

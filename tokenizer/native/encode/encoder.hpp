@@ -26,6 +26,13 @@ class Worker {
     return *table;
   }
 
+  // The bytes that it keeps.
+  std::size_t memory() const {
+    const auto of = [](const auto& table) { return table ? table->memory() : 0; };
+    return of(std::get<0>(tables_)) + of(std::get<1>(tables_)) + merger.memory() + copy.capacity() +
+           4 * (scratch.capacity() + window.capacity());
+  }
+
   Merger merger;
   std::vector<std::uint32_t> scratch, window;
   std::vector<Byte> copy;  // a copy of a share of a text
@@ -34,20 +41,26 @@ class Worker {
   std::tuple<std::unique_ptr<KnownPieces<std::uint16_t>>, std::unique_ptr<KnownPieces<std::uint32_t>>> tables_;
 };
 
-// Borrows an idle worker for one call, or creates one.
+// Borrows an idle worker for one call, or creates one. Idle workers together keep at most kIdleBytes.
 class Bpe::Lease {
  public:
   explicit Lease(const Bpe& bpe) : bpe_(bpe) {
     for (auto& slot : bpe.idle_) {
-      if (slot.load(std::memory_order_relaxed) && (worker_ = slot.exchange(nullptr))) return;
+      if (!slot.load(std::memory_order_relaxed) || !(worker_ = slot.exchange(nullptr))) continue;
+      bpe_.n_idle_bytes_ -= worker_->memory();
+      return;
     }
     worker_ = new Worker;
   }
   ~Lease() {
-    for (auto& slot : bpe_.idle_) {
-      Worker* empty = nullptr;
-      if (slot.compare_exchange_strong(empty, worker_)) return;
+    const std::size_t n_bytes = worker_->memory();
+    if (bpe_.n_idle_bytes_.fetch_add(n_bytes) + n_bytes <= kIdleBytes) {
+      for (auto& slot : bpe_.idle_) {
+        Worker* empty = nullptr;
+        if (slot.compare_exchange_strong(empty, worker_)) return;
+      }
     }
+    bpe_.n_idle_bytes_ -= n_bytes;
     delete worker_;
   }
   Lease(const Lease&) = delete;

@@ -136,6 +136,7 @@ class KnownPieces {
 
   KnownPieces() { clear(kLeastBuckets); }
 
+  std::size_t memory() const { return 2 * (mask_ + 1) * sizeof(Entry) + 4 * arena_.capacity(); }
   KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data()}; }
 
   // Makes room for n more pieces. Entries are moved, and all are dropped at once, only here.

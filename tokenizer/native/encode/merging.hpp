@@ -18,6 +18,12 @@ class Merger {
                                                const std::array<std::uint32_t, 256>& byte_tokens,
                                                std::string_view piece);
 
+  std::size_t memory() const {
+    return 4 * (tokens_.capacity() + ranks_.capacity() + before_.capacity() + after_.capacity() + lists_.capacity() +
+                places_.capacity()) +
+           8 * (filled_.capacity() + summary_.capacity() + entries_.capacity());
+  }
+
  private:
   static constexpr std::uint32_t kNone = ~0u;
 
