@@ -89,7 +89,7 @@ def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
     name, said = split_path(path)[1], []
     lost = vocabulary.extras.get("tokenizer_config", {}).keys() & {"chat_template"}
     if name.endswith(".tiktoken") or name in _MERGES_OF:
-        lost = lost | vocabulary.extras.keys() - {"tokenizer_config"}
+        lost = lost | vocabulary.extras.keys() - {"tokenizer_config", "pre_tokenizer"}
     elif not name.endswith(".json"):
         return []
     if name.endswith(".tiktoken"):

@@ -130,7 +130,6 @@ def make_vocabulary(
     unicode_version: str = UNICODE_VERSION,
     whole_pieces: bool,
     place: str,
-    extras: Mapping[str, Any] | None = None,
 ) -> Vocabulary:
     """Create a Vocabulary from tokens as they are written in a file. Raises InputError for inconsistent ids."""
     made = {left + right for left, right in merges or ()}
@@ -160,7 +159,6 @@ def make_vocabulary(
         unicode_version=unicode_version,
         special_tokens=specials,
         whole_pieces=whole_pieces,
-        extras=extras or {},
     )
 
 

@@ -35,7 +35,7 @@ FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": F
 _OWN_FIELD = "webtext"
 _NOT_READ = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")  # unless null, "", 0, false
 _EXPECTED = "Hugging Face's libraries apply it and webtext does not, so ids or texts would differ"
-_KEPT = ("normalizer", "post_processor", "decoder")
+_KEPT = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 
 
 def parse(
@@ -59,7 +59,6 @@ def parse(
     if normalizer and (early := [name for name, own_flags in flags.items() if own_flags["normalized"]]):
         raise _rejected_token(early[0], "normalized", place)
     flags = {name: own_flags for name, own_flags in flags.items() if own_flags["normalized"]}
-    extras = {key: found[key] for key in _KEPT if found.get(key) not in (None, _default(key))}
     vocabulary = make_vocabulary(
         ids,
         None if by_rank else _merges(model.get("merges"), place),
@@ -68,18 +67,18 @@ def parse(
         unicode_version=_unicode_version(own_pattern, own, place),
         whole_pieces=by_rank or bool(model.get("ignore_merges")),
         place=place,
-        extras=extras | ({"added_tokens": flags} if flags else {}),
     )
-    return replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, always=always)
+    vocabulary = replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, always=always)
+    usual = _usual_parts(vocabulary)
+    extras = {key: found[key] for key in _KEPT if found.get(key) not in (None, usual[key])}
+    return replace(vocabulary, extras=extras | ({"added_tokens": flags} if flags else {}))
 
 
 def dump(vocabulary: Vocabulary) -> bytes:
     """Return the file's bytes. For a rank vocabulary, `merges` is the list that its order of ids implies."""
     ids, merges = written(vocabulary)
     flags = vocabulary.extras.get("added_tokens", {})
-    kept = {key: vocabulary.extras.get(key, _default(key)) for key in _KEPT}
-    if vocabulary.normalizer and not kept["normalizer"]:
-        kept["normalizer"] = {"type": vocabulary.normalizer}
+    parts = {key: vocabulary.extras.get(key, part) for key, part in _usual_parts(vocabulary).items()}
     return dump_json(
         {
             "version": "1.0",
@@ -89,10 +88,7 @@ def dump(vocabulary: Vocabulary) -> bytes:
                 {"id": id_, "content": name, **FLAGS, **flags.get(name, {}), "special": name not in vocabulary.always}
                 for name, id_ in sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
             ],
-            "normalizer": kept["normalizer"],
-            "pre_tokenizer": pre_tokenizer_of(vocabulary.pattern, vocabulary.prefix_space),
-            "post_processor": kept["post_processor"],
-            "decoder": kept["decoder"],
+            **parts,
             "model": {
                 "type": "BPE",
                 _OWN_FIELD: {
@@ -115,8 +111,11 @@ def dump(vocabulary: Vocabulary) -> bytes:
     )
 
 
-def _default(key: str) -> Any:
-    return byte_level(use_regex=True) if key == "decoder" else None
+def _usual_parts(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the parts as they are written unless they were read in another form."""
+    normalizer = {"type": vocabulary.normalizer} if vocabulary.normalizer else None
+    pre_tokenizer = pre_tokenizer_of(vocabulary.pattern, vocabulary.prefix_space)
+    return dict(zip(_KEPT, (normalizer, pre_tokenizer, None, byte_level(use_regex=True)), strict=True))
 
 
 def _check_parts(found: Mapping[str, Any], place: str) -> None:
