@@ -36,10 +36,12 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def folder(small_demo: Path, small_web: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: a dump that votes for pages of the small web, which is up."""
+    """A user's folder: a dump that votes for pages of the small web, which is up, and texts of their own."""
     here = tmp_path_factory.mktemp("readme")
     shutil.copy(small_demo / "RS_2017-01.zst", here / "RS_2017-01.zst")
     (here / "build.toml").write_text(blocks("toml")[0])
+    (here / "texts").mkdir()
+    (here / "texts" / "a.txt").write_text("The dog chased the other dogs.\n" * 50)
     return here
 
 
