@@ -9,6 +9,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -275,11 +276,16 @@ SimdLevel simd_of(const std::string& name) {
 
 nb::object piece_ends(const nb::bytes& text, const std::string& pattern, const std::string& unicode_version,
                       const std::optional<std::string>& simd) {
+  const Scanner scanner(pattern, unicode_version, simd ? simd_of(*simd) : simd_level());
   Offsets ends;
-  Scanner scanner(pattern, unicode_version, simd ? simd_of(*simd) : simd_level());
-  scanner.each_piece({text.c_str(), text.size()}, [&, end = std::int64_t{0}](std::string_view piece) mutable {
-    ends.push_back(end += static_cast<std::int64_t>(piece.size()));
-  });
+  std::uint32_t window[1024];
+  const auto *begin = reinterpret_cast<const Byte*>(text.c_str()), *end = begin + text.size();
+  for (const Byte* at = begin; at < end; at = begin + ends.back()) {
+    const std::size_t n_pieces = scanner.cut(at, end, window, std::size(window));
+    ends.resize(ends.size() + n_pieces);
+    std::transform(window, window + n_pieces, ends.end() - static_cast<std::ptrdiff_t>(n_pieces),
+                   [first = at - begin](std::uint32_t piece_end) { return first + piece_end; });
+  }
   return to_array(std::move(ends));
 }
 
