@@ -4,7 +4,7 @@
 // A block begins where a piece begins. No piece depends on what precedes it, so neither does a block, and the next one
 // begins at the last start that was found. Starts that depend on what follows the block aren't found. If no start is
 // found, or none before a place whose rule isn't expressed by masks (`unclear`), the scanner of single characters cuts
-// one piece.
+// some pieces.
 //
 // Included by one file per instruction set. Everything here is local to that file, so that no code with special
 // instructions is shared with the rest of the program; the standard library's functions of bits would be.
@@ -17,7 +17,8 @@
 namespace webtext {
 namespace {
 
-constexpr std::ptrdiff_t kBlock = 64;  // bytes: the bits of a mask
+constexpr std::ptrdiff_t kBlock = 64;      // bytes: the bits of a mask
+constexpr std::size_t kUnclearPieces = 8;  // one at a time would make text full of such places five times slower
 
 // How patterns differ.
 struct Rules {
@@ -134,11 +135,11 @@ std::size_t cut_by_blocks(const ClassTable& classes, const Byte* begin, const By
       n_ends += Lanes::write_ends(found, base, ends + n_ends);
       at += last_of(found);
     } else {
-      std::uint32_t n_bytes;
-      kByPieces[pattern](classes, at, end, &n_bytes, 1);
-      at += n_bytes;
-      if (at - begin > kFarthestEnd) break;
-      ends[n_ends++] = base + n_bytes;
+      for (std::size_t n = kByPieces[pattern](classes, at, end, ends + n_ends, kUnclearPieces); n > 0; --n) {
+        if (ends[n_ends] > static_cast<std::uint64_t>(kFarthestEnd) - base) return n_ends;
+        ends[n_ends++] += base;
+      }
+      at = begin + ends[n_ends - 1];
     }
   }
   return n_ends;
