@@ -62,7 +62,8 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
         n_read = 0
         try:
             for record in records_of(tail):
-                starts_member = tail.shows_start(record.stream_pos)
+                is_next = not n_read or record.stream_pos > reached  # records of one member may have one position
+                starts_member = is_next and tail.shows_start(record.stream_pos)
                 reached = record.stream_pos if starts_member else reached
                 stretch = Stretch(reached, starts_member, response_of(record, reached, tail))
                 if unreported is not None:

@@ -100,6 +100,15 @@ def test_records_of_one_gzip_member_have_no_offset_of_their_own(tmp_path: Path) 
     assert [(one.offset, one.length) for one in read(tmp_path, gzip.compress(b"".join(pages)))] == [(None, None)] * 5
 
 
+@pytest.mark.parametrize("packing", ["gzip per record", "zstd per record", "lz4 per record"])
+def test_records_that_share_a_member_among_others_have_no_offset(packing: str, tmp_path: Path) -> None:
+    """The second one had the member's place, where the first one would be read instead."""
+    pages = [response(number) for number in range(4)]
+    found = read(tmp_path, PACKINGS[packing]([pages[0], pages[1] + pages[2], pages[3]]))
+    assert numbers(found) == ["0", "1", "2", "3"]
+    assert [one.offset is None for one in found] == [one.length is None for one in found] == [False, True, True, False]
+
+
 def test_a_place_without_a_response_is_an_error_that_names_it(tmp_path: Path) -> None:
     read(tmp_path, PACKINGS["plain"](THREE))
     with pytest.raises(InputError, match="no response record at offset 3 of"):
