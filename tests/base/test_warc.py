@@ -228,7 +228,8 @@ def test_a_small_record_cut_short_at_the_end_gives_no_body(n_lost: int, tmp_path
     data = PACKINGS["gzip per record"]([response(n, text) for n, text in enumerate(pages)])
     found = read(tmp_path, data[:-n_lost])
     assert [one.body(MIB) for one in found if not one.damage] == pages[:2]
-    assert [one.damage for one in found if one.damage] == ["record_cut_short"]
+    # The random bytes that mark the file's end continue the cut member: one time in fifty they are no deflate data.
+    assert [one.damage for one in found if one.damage] in (["record_cut_short"], ["damaged_record"])
 
 
 def test_a_revisit_of_a_record_cut_short_gets_no_body(tmp_path: Path) -> None:
