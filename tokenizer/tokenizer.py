@@ -17,6 +17,8 @@ from webtext.tokenizer.encode.special import AllowedSpecial, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
 from webtext.tokenizer.text import AnyText, Text, Texts, as_text, as_texts, encodable, in_place
+from webtext.tokenizer.train.counts import DEFAULT_MEMORY
+from webtext.tokenizer.train.progress import Report, TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary, byte_characters
 
@@ -74,6 +76,8 @@ class Tokenizer:
         max_token_length: int | None = None,
         base: Tokenizer | None = None,
         unicode_version: str = UNICODE_VERSION,
+        max_memory: int = DEFAULT_MEMORY,
+        progress: Report | None = None,
     ) -> Tokenizer:
         """Learn a vocabulary from texts, which are read once.
 
@@ -85,6 +89,10 @@ class Tokenizer:
 
         `base` is a tokenizer to extend: its pattern, special tokens and ids are kept, and the new tokens get the ids
         after them, up to `vocab_size` in total (see `train_vocabulary`).
+
+        Counting the texts takes at most `max_memory` bytes, and so does merging; what exceeds them waits in temporary
+        files (see `train/counts.py`). `progress` is called with the fraction of all work that is done (None while texts
+        of an iterator are counted, 1.0 only at the end), the size of the texts so far and the number of merges.
         """
         if base is not None and not isinstance(base, Tokenizer):
             raise ConfigError(f"base is {shown(base)}", "expected a Tokenizer: Tokenizer.load(path)")
@@ -97,6 +105,8 @@ class Tokenizer:
                 special_tokens=special_tokens,
                 min_frequency=min_frequency,
                 threads=threads,
+                max_memory=max_memory,
+                progress=None if progress is None else TrainingProgress(progress, thread_count(threads)),
                 max_token_length=max_token_length,
                 base=base._vocabulary if base is not None else None,
             )

@@ -1,6 +1,6 @@
 """Speed of counting pieces for tokenizer training, and peak memory of training, on a stream of any length.
 
-    python tests/bench/bench_counting.py [DATA] [--gigabytes 10] [--corpus en] [--threads 1] [--memory-mb 512] [--check]
+    python tests/bench/bench_counting.py [DATA] [--gigabytes 10] [--corpus en] [--threads 1] [--memory-mb 1024] [--check]
 
 DATA (default: WEBTEXT_TEST_DATA) contains corpora/{en,multi,code}.txt.xz. The stream is generated from them: blocks
 from random places, in which two letters of about one word in a hundred are changed. The changes drift along the stream,
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=0.2)
     parser.add_argument("--corpus", choices=["en", "multi", "code", "all"], default="en")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--memory-mb", type=int, default=512)
+    parser.add_argument("--memory-mb", type=int, default=1024)
     parser.add_argument("--vocab-size", type=int, default=50_257)
     parser.add_argument("--check", action="store_true", help="count again with spilling tables, and compare")
     arguments = parser.parse_args()

@@ -26,6 +26,7 @@ from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.files import corpus
 from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
+from webtext.tokenizer.train.progress import TrainingProgress
 
 pa: Any = pytest.importorskip("pyarrow")
 pq: Any = pytest.importorskip("pyarrow.parquet")
@@ -405,20 +406,52 @@ def test_a_tokenizer_is_extended_and_the_recipe_names_it(
     assert trained([documents], out, settings, monkeypatch)
 
 
-def test_merging_shows_its_progress(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["set", "text", "text.gz", "jsonl"])
+def test_the_percentage_rises_to_100_and_only_at_the_end(
+    documents: str, out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The share of a part set's rows and of a text's bytes is known; that of other files is known when they are read."""
     run = Run.quiet()
-    shown = []
+    seen: list[int] = []
+
+    class Recorded(Progress):
+        def advance(self, n: int = 1, note: str = "") -> None:
+            assert n >= 0
+            super().advance(n, note)
+            seen.append(self.done)
 
     @contextlib.contextmanager
     def progress(total: int | None, label: str, unit: str) -> Iterator[Progress]:
-        silent = Progress(total)
-        yield silent
-        shown.append((silent.total, label, unit))
-        assert silent.done <= (silent.total or 1_000_000)
+        assert (total, label, unit) == (100, "tokenizer train", "%")
+        yield Recorded(total)
 
     monkeypatch.setattr(run.console, "progress", progress)
-    train_tokenizer([documents], out, SETTINGS, run)
-    assert shown == [(None, "tokenizer train: text", "MB"), (143, "tokenizer train: merges", "merges")]
+    monkeypatch.setattr("webtext.tokenizer.files.corpus.REPORTED_BYTES", 10)
+    shares: list[float | None] = []
+    counted = TrainingProgress.counted
+
+    def recorded(self: TrainingProgress, n_bytes: int, share: float | None) -> None:
+        shares.append(share)
+        counted(self, n_bytes, share)
+
+    monkeypatch.setattr(TrainingProgress, "counted", recorded)
+    text = b"the quick brown fox and the lazy dog\n" * 400_000
+    inputs = {
+        "set": lambda: documents,
+        "text": lambda: _written(tmp_path / "a.txt", text),
+        "text.gz": lambda: _written(tmp_path / "a.txt.gz", gzip.compress(text, 1)),
+        "jsonl": lambda: _written(tmp_path / "a.jsonl", b'{"text": "the quick brown fox"}\n' * 99),
+    }
+    train_tokenizer([inputs[kind]()], out, SETTINGS, run)
+    assert seen[-1] == 100
+    assert 100 not in seen[:-1]
+    assert (None in shares) == (kind in ("text.gz", "jsonl"))
+    assert shares[-1] == 1
+
+
+def _written(path: Path, data: bytes) -> str:
+    path.write_bytes(data)
+    return str(path)
 
 
 def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,12 +254,12 @@ def test_a_signal_stops_training_at_once_and_breaks_nothing() -> None:
 def test_progress_is_reported_and_may_end_training() -> None:
     piece = bytes(random.Random(0).choices(b"abcdefgh", k=1_000_000))
     told: list[int] = []
-    merges = _trainer.train(counts_of({piece: 1}), 5_000, progress=told.append)
+    merges = _trainer.train(counts_of({piece: 1}), 5_000, progress=lambda n_merges, loaded: told.append(n_merges))
     assert told[0] == 0
     assert told == sorted(told)
     assert 0 < told[-1] <= len(merges)
 
-    def stop(n_merges: int) -> None:
+    def stop(n_merges: int, loaded: float) -> None:
         raise LookupError
 
     with pytest.raises(LookupError):

@@ -10,11 +10,12 @@ multiplied by an integer, as is `min_frequency`. A sum above 63 bits is an error
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
@@ -29,6 +30,7 @@ from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.train.counts import PieceCounts, whole_weights
+from webtext.tokenizer.train.progress import REPORTED_BYTES, TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -115,8 +117,20 @@ def train_tokenizer(
     if run.dry_run:
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
-    counts, scale = _count(sources, settings, rule, run, "tokenizer train: text")
-    vocabulary = _merged(counts, settings, base, rule, settings.min_frequency * scale, run)
+    n_known = base.size if base is not None else 256 + len(settings.special_tokens)
+    with _progress(run, "tokenizer train", max(settings.vocab_size - n_known, 0)) as progress:
+        counts, scale = _count(sources, settings, rule, run, progress)
+        vocabulary = train_vocabulary(
+            counts,
+            vocab_size=settings.vocab_size,
+            pattern=rule[0],
+            unicode_version=rule[1],
+            special_tokens=settings.special_tokens,
+            min_frequency=settings.min_frequency * scale,
+            max_token_length=settings.max_token_length,
+            base=base,
+            progress=progress,
+        )
     output.folder.remove_leftovers(f"{stem}.")  # a user's folder may contain other .tmp files
     output.unfinish()
     tokenizer = Tokenizer(vocabulary)
@@ -145,7 +159,9 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     if run.dry_run:
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
-    counts, _ = _count(sources, settings, rule, run, "tokenizer count: text")
+    with _progress(run, "tokenizer count", 0) as progress:
+        counts, _ = _count(sources, settings, rule, run, progress)
+        progress.finish(0)
     output.unfinish()
     counts.save(output.folder.local_path(output.name))
     output.finish(pieces=len(counts))
@@ -168,15 +184,27 @@ def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Inpu
 
 
 def _count(
-    sources: Sequence[Input], settings: TokenizerSettings | CountSettings, rule: _Rule, run: Run, label: str
+    sources: Sequence[Input],
+    settings: TokenizerSettings | CountSettings,
+    rule: _Rule,
+    run: Run,
+    progress: TrainingProgress,
 ) -> tuple[PieceCounts, int]:
     """Return the counts of all inputs, and the scale by which weights were multiplied."""
     counts = PieceCounts(*rule, threads=run.engine.workers, max_memory=settings.memory_mb << 20)
     weights, scale = whole_weights([source.weight for source in sources])
-    with run.console.progress(None, label, "MB") as progress:
-        speed = _Speed(progress)
-        for source, weight in zip(sources, weights, strict=True):
-            count_input(source, counts, weight, settings.text_field, speed)
+    sizes, n_new = [source.size for source in sources], 0
+
+    def on_bytes(n_bytes: int) -> None:
+        nonlocal n_new
+        n_new += n_bytes
+        if n_new >= REPORTED_BYTES:
+            progress.counted(n_new, _share(sources, sizes))
+            n_new = 0
+
+    for source, weight in zip(sources, weights, strict=True):
+        count_input(source, counts, weight, settings.text_field, on_bytes)
+    progress.counted(n_new, 1.0)
     if failed := sum((source.counts for source in sources), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
         run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
@@ -187,39 +215,33 @@ def _count(
     return counts, scale
 
 
-def _merged(
-    counts: PieceCounts, settings: TokenizerSettings, base: Vocabulary | None, rule: _Rule, min_frequency: int, run: Run
-) -> Vocabulary:
-    """Train on counts and show progress."""
-    n_known = base.size if base is not None else 256 + len(settings.special_tokens)
-    n_merges = max(settings.vocab_size - n_known, 0)
-    with run.console.progress(n_merges, "tokenizer train: merges", "merges") as progress:
-        return train_vocabulary(
-            counts,
-            vocab_size=settings.vocab_size,
-            pattern=rule[0],
-            unicode_version=rule[1],
-            special_tokens=settings.special_tokens,
-            min_frequency=min_frequency,
-            max_token_length=settings.max_token_length,
-            base=base,
-            on_merges=lambda n_merges: progress.advance(n_merges - progress.done),
-        )
+def _share(sources: Sequence[Input], sizes: Sequence[int]) -> float | None:
+    """Return the share of the inputs that is read, by their sizes; None if that is unknown."""
+    read = 0.0
+    for source, size in zip(sources, sizes, strict=True):
+        if source.share is None:
+            return None
+        read += source.share * size
+    return read / sum(sizes)
 
 
-class _Speed:
-    """Advances the progress by complete megabytes and shows MB/s."""
+@contextlib.contextmanager
+def _progress(run: Run, label: str, n_merges: int) -> Iterator[TrainingProgress]:
+    with run.console.progress(100, label, "%") as progress:
+        yield TrainingProgress(_Shown(progress), run.engine.workers, n_merges)
+
+
+class _Shown:
+    """Shows the fraction that is done in percent, MB per second while counting, and then the number of merges."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._n_bytes = 0
         self._start = time.monotonic()
 
-    def __call__(self, n_bytes: int) -> None:
-        self._n_bytes += n_bytes
-        if whole := self._n_bytes // 1_000_000 - self._progress.done:
-            seconds = max(time.monotonic() - self._start, 1e-9)
-            self._progress.advance(whole, f"{self._n_bytes / 1e6 / seconds:,.0f} MB/s")
+    def __call__(self, fraction: float | None, n_bytes: int, n_merges: int) -> None:
+        megabytes, seconds = n_bytes / 1e6, max(time.monotonic() - self._start, 1e-9)
+        note = f"{n_merges:,} merges" if n_merges else f"{megabytes:,.0f} MB, {megabytes / seconds:,.0f} MB/s"
+        self._progress.advance(int(100 * (fraction or 0)) - self._progress.done, note)
 
 
 class _Output:

@@ -48,6 +48,7 @@ class Input:
     sha256: str = ""
     counts: Counts = field(default_factory=Counts)
     bytes: int = 0
+    share: float | None = 0.0  # of it that is read; None if that is unknown until the end
 
     @property
     def kind(self) -> str:
@@ -55,6 +56,13 @@ class Input:
         if self.file is None:
             return "set"
         return COUNTS if self.file.name.endswith(".counts") else self.file.kind
+
+    @property
+    def size(self) -> int:
+        """The bytes of its files."""
+        if self.set is not None:
+            return sum(part.bytes for part in self.set.parts)
+        return self.file.folder.size(self.file.name) if self.file is not None else 0
 
     def parent(self) -> dict[str, str]:
         """Return the input's entry in a manifest's `parents`."""
@@ -77,14 +85,23 @@ def count_input(
         assert source.file is not None
         into.add_file(source.file.folder.local_path(source.file.name), weight)
     elif source.kind == TEXT:
+        assert source.file is not None
+        size = source.size if source.file.name == source.file.plain_name else None
+
+        def on_block(n_bytes: int) -> None:
+            source.bytes += n_bytes
+            source.share = source.bytes / size if size else None
+            on_bytes(n_bytes)
+
         with _stream(source) as file:
-            source.bytes = into.add_stream(file, weight, on_bytes)
+            into.add_stream(file, weight, on_block)
         if source.bytes:
             source.counts.keep()
         else:
             source.counts.drop(EMPTY)
     else:
         into.add(_kept(source, text_field, on_bytes), weight)
+    source.share = 1.0
 
 
 def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
@@ -139,6 +156,7 @@ def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> It
 def _rows(source: Input, text_field: str) -> Iterator[bytes]:
     """Yield the texts of JSON lines or Parquet; a record without a text is a failed one."""
     assert source.file is not None
+    source.share = None
     for record in undamaged(records(source.file, (text_field,), text_field)):
         if isinstance(record, Refused):
             source.counts.fail(record.reason)
@@ -151,8 +169,11 @@ def _documents(source: Input) -> Iterator[bytes]:
     import pyarrow.compute as pc
 
     assert source.set is not None
+    n_rows = 0
     for part in source.set.parts:
         for batch in source.set.batches(part, columns=["text", "split"], batch_size=_ROWS_AT_ONCE):
+            n_rows += batch.num_rows
+            source.share = n_rows / source.set.records
             is_train = pc.equal(batch.column("split"), "train")
             train = batch.filter(is_train)
             if train.num_rows < batch.num_rows:

@@ -155,11 +155,12 @@ class PieceCounts:
         min_frequency: int = 1,
         max_token_length: int | None = None,
         base: tuple[Sequence[bytes], Sequence[tuple[int, int]] | None, bool] | None = None,
-        on_merges: Callable[[int], object] | None = None,
+        on_merges: Callable[[int, float], object] | None = None,
     ) -> list[tuple[int, int]]:
         """Return byte-pair merges in order (see `training.py`), of bytes or of a base's tokens; keep the counts.
 
-        `on_merges` is called often with the number of merges so far; an exception from it ends training.
+        `on_merges` is called often with the number of merges so far and, before the first one, the share of the pieces
+        that is loaded; an exception from it ends training.
         """
         with self._errors():
             try:

@@ -7,13 +7,15 @@ Counts have 64 bits. Texts are read once and not kept; memory is bounded (`count
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import MAX_INT, checked_int
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.text import Text
-from webtext.tokenizer.train.counts import PieceCounts
+from webtext.tokenizer.train.counts import DEFAULT_MEMORY, PieceCounts
+from webtext.tokenizer.train.progress import TrainingProgress
 from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
 
 GPT2_VOCAB_SIZE = 50_257  # GPT-2 paper, section 2.3: 256 bytes, 50,000 merges, <|endoftext|>
@@ -30,7 +32,8 @@ def train_vocabulary(
     max_token_length: int | None = None,
     base: Vocabulary | None = None,
     threads: int | None = None,
-    on_merges: Callable[[int], object] | None = None,
+    max_memory: int = DEFAULT_MEMORY,
+    progress: TrainingProgress | None = None,
 ) -> Vocabulary:
     """Learn a vocabulary of `vocab_size` tokens: the 256 bytes, one token per merge, then the special tokens.
 
@@ -43,7 +46,8 @@ def train_vocabulary(
     too: any two tokens whose joined bytes are a token merge, so a rare piece may be encoded differently from how it was
     merged in training.
 
-    `on_merges` is called often with the number of merges so far; an exception from it ends training.
+    Counting takes at most `max_memory` bytes, and so does merging (`counts.py`). An exception from `progress`, or from
+    the iterable, ends training.
     """
     vocab_size = checked_int("vocab_size", vocab_size, 256, MAX_ID - 1, f"256 or more, and less than {MAX_ID:,}")
     checked_int("min_frequency", min_frequency, 1, MAX_INT, "1 or more")
@@ -56,23 +60,31 @@ def train_vocabulary(
     if not least <= vocab_size < MAX_ID:
         kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
         raise ConfigError(f"vocab_size is {vocab_size}", f"expected {least} or more ({kept}), less than {MAX_ID:,}")
+    if progress is not None:
+        progress.n_merges = vocab_size - least
     if not isinstance(texts, PieceCounts):
-        counts = PieceCounts(pattern, unicode_version, threads=threads)
-        counts.add(texts)
+        counts = PieceCounts(pattern, unicode_version, threads=threads, max_memory=max_memory)
+        counts.add(texts if progress is None or isinstance(texts, str | bytes) else progress.watch(texts))
     else:
         counts = texts
         _check_rule(counts, pattern, unicode_version)
-    if base is not None:
-        return _extended(base, counts, n_tokens, min_frequency, max_token_length, on_merges)
-    merges = counts.train(n_tokens, min_frequency, max_token_length, on_merges=on_merges)
-    tokens = tokens_of(merges)
-    return Vocabulary(
-        tokens=tokens,
-        merges=merges,
-        pattern=counts.pattern,
-        unicode_version=counts.unicode_version,
-        special_tokens=special_ids(specials, first=len(tokens)),
-    )
+    on_merges = None if progress is None else progress.merged
+    learn = functools.partial(counts.train, n_tokens, min_frequency, max_token_length, on_merges=on_merges)
+    if base is None:
+        merges = learn()
+        tokens = tokens_of(merges)
+        vocabulary = Vocabulary(
+            tokens=tokens,
+            merges=merges,
+            pattern=counts.pattern,
+            unicode_version=counts.unicode_version,
+            special_tokens=special_ids(specials, first=len(tokens)),
+        )
+    else:
+        vocabulary = _extended(base, learn)
+    if progress is not None:
+        progress.finish(vocabulary.size - least)
+    return vocabulary
 
 
 def _check_rule(counts: PieceCounts, pattern: str, unicode_version: str) -> None:
@@ -101,17 +113,9 @@ def rule_of_base(
     return base.pattern, base.unicode_version
 
 
-def _extended(
-    base: Vocabulary,
-    counts: PieceCounts,
-    n_tokens: int,
-    min_frequency: int,
-    max_token_length: int | None,
-    on_merges: Callable[[int], object] | None,
-) -> Vocabulary:
+def _extended(base: Vocabulary, learn: Callable[..., list[tuple[int, int]]]) -> Vocabulary:
     tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
-    start = (tokens, base.merges, base.whole_pieces)
-    merges = counts.train(n_tokens, min_frequency, max_token_length, start, on_merges)
+    merges = learn(base=(tokens, base.merges, base.whole_pieces))
     for left, right in merges:
         tokens.append(tokens[left] + tokens[right])
     kept = None if base.merges is None else [*base.merges, *merges]

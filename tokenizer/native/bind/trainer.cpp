@@ -159,10 +159,10 @@ std::vector<Merge> train(LockedCounts& counts, std::size_t n_tokens, std::int64_
   Goal goal{n_tokens, min_frequency};
   if (max_token_length) goal.max_token_length = *max_token_length;
   Start start = start_of(base);
-  const auto report = [&](std::size_t n_merges) {
+  const auto report = [&](std::size_t n_merges, double loaded) {
     nb::gil_scoped_acquire acquire;
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (progress) (*progress)(n_merges);
+    if (progress) (*progress)(n_merges, loaded);
   };
   return counts.with([&](PieceCounts& all, const auto&) {
     return train_merges(all, std::move(start.tokens), start.encode, goal, report);
@@ -235,11 +235,12 @@ NB_MODULE(_trainer, m) {
       nb::sig("def train(counts: PieceCounts, n_tokens: int, min_frequency: int = 1, max_token_length: int | None = "
               "None, base: tuple[collections.abc.Sequence[bytes], collections.abc.Sequence[tuple[int, int]] | None, "
               "bool] | None = None, "
-              "progress: collections.abc.Callable[[int], object] | None = None) -> list[tuple[int, int]]"),
+              "progress: collections.abc.Callable[[int, float], object] | None = None) -> list[tuple[int, int]]"),
       "Learn byte-pair merges and return them in order, each as two token ids. Bytes are tokens 0 to 255 in\n"
       "`byte_order`; every merge creates the next token. The merges equal HF tokenizers': tokens are shorter than\n"
       "`max_token_length` bytes, except that two bytes may always merge. `base` is a Vocabulary's tokens, merges and\n"
       "whole_pieces: pieces are then encoded with it first, new tokens follow its own, and two tokens whose joined\n"
-      "bytes are a token already don't merge. `progress` is called with the number of merges about a hundred times\n"
-      "per second. A signal, or an exception from `progress`, ends training.");
+      "bytes are a token already don't merge. `progress` is called with the number of merges, and the share of the\n"
+      "pieces that is loaded, about a hundred times per second. A signal, or an exception from `progress`, ends "
+      "training.");
 }

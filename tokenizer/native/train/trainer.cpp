@@ -24,10 +24,11 @@ class Watch {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(10)) return;
     last_ = now;
-    progress_(n_merges);
+    progress_(n_merges, loaded);
   }
 
   std::size_t n_merges = 0;
+  double loaded = 0;
 
  private:
   static constexpr std::size_t kBetweenLooks = 1 << 14;  // steps between looks at the clock: a few hundred microseconds
@@ -319,7 +320,10 @@ std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const En
       if (!rest) rest = std::make_shared<WordFile>(pieces.folder());
       rest->add(word, count);
     };
+    double n_done = 0;
     each_word([&](const Word& word, std::int64_t count) {
+      for (const std::uint32_t token : word) n_done += tokens.n_bytes(token);
+      watch.loaded = std::max(watch.loaded, std::min(n_done / static_cast<double>(n_bytes), 1.0));
       selected(word) ? trainer.add_piece(word, count) : keep(word, count);
     });
     selected = Selection();  // frees its memory

@@ -22,9 +22,9 @@ struct Goal {
 // Appends the tokens of a piece.
 using EncodePiece = std::function<void(std::string_view piece, std::vector<std::uint32_t>& tokens)>;
 
-// Called about every ten milliseconds with the number of merges so far, also while pieces are read. An exception ends
-// training.
-using Progress = std::function<void(std::size_t n_merges)>;
+// Called about every ten milliseconds with the number of merges so far and the share of pieces that are loaded, for
+// their first merge. An exception ends training.
+using Progress = std::function<void(std::size_t n_merges, double loaded)>;
 
 // GPT-2's 256 bytes: the initial tokens if there is no vocabulary to extend.
 TokenTable byte_tokens();
