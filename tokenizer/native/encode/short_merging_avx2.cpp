@@ -145,7 +145,7 @@ class Lane {
 // Merges several pieces at once, a step of each in turn, so that memory accesses overlap with work on other pieces.
 template <int Vectors, class Id>
 void merge(const ShortRules<Id>& rules, ShortPiece<Id>* const* pieces, std::size_t n) {
-  constexpr std::size_t kLanes = 8;
+  constexpr std::size_t kLanes = 16;  // with 8, a first text took 3 % longer
   Lane<Id, Vectors> lanes[kLanes];
   Lane<Id, Vectors>* active[kLanes];
   std::size_t n_active = 0, next = 0;
