@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from webtext.base.inputs.records import Refused as Refused  # also a name of this module
+from webtext.base.inputs.files import Refused as Refused  # also a name of this module
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 
 TOO_MANY_BYTES = "too_many_bytes"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from webtext.base.console import counted
 from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
 from webtext.shards.reading.reader import TokenShards
@@ -57,14 +56,11 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
 
 def empty_split(found: dict[str, Any]) -> str:
     """Return a warning if no document of what `describe` returned is in a split, else an empty string."""
-    n = {split: of["documents"] for split, of in found["splits"].items()}
-    if n["train"] and n["validation"]:
-        return ""
-    without = "nothing to train on" if not n["train"] else "training can't measure a held-out loss"
-    return (
-        f"{counted(sum(n.values()), 'document')}, none in the {'validation' if n['train'] else 'train'} split: {without}\n"
-        "  pack more documents, divide text files with --separator, or change --validation-ratio"
-    )
+    counts = {split: of["documents"] for split, of in found["splits"].items()}
+    missing = next((split for split, n in counts.items() if not n), "")
+    said = f"no document is in the {missing} split, of {sum(counts.values()):,}"
+    remedy = "pack more documents, divide text files with --separator, or change --validation-ratio"
+    return f"{said}\n  {remedy}" if missing else ""
 
 
 def verify_set(folder: str) -> dict[str, Any]:

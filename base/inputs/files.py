@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from webtext.base.decompress import SUFFIXES as COMPRESSED
-from webtext.base.decompress import decompressed
+from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 
@@ -30,6 +30,20 @@ FILE = "file"  # a part's kind of source
 RECORD_SUFFIXES = (".parquet", ".jsonl", ".ndjson")
 DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt")
 _NOT_TEXT = (".warc", ".zip", ".tar", ".npy", ".tok", ".bin", ".pdf")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A body or record that could not be processed; it is counted as failed with this reason."""
+
+    reason: str
+    cause: str
+
+
+class BrokenFile(InputError):
+    """A file that can't be read to its end; `reason` is `truncated_stream` or `damaged_stream`."""
+
+    reason = "damaged_stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +76,18 @@ class InputFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the file; it is decompressed while it is read, which raises StreamBroken where it breaks off."""
+        """Open the file; it is decompressed while it is read, which raises BrokenFile where it breaks off."""
         with self.folder.open(self.name) as file:
-            yield decompressed(file, self.name)
+            try:
+                yield decompressed(file, self.name)
+            except StreamBroken as error:
+                broken = self.broken(error.cause)
+                broken.reason = error.reason
+                raise broken from None
+
+    def broken(self, cause: str) -> BrokenFile:
+        """Return the error for a damaged file."""
+        return BrokenFile(f"'{self.location}' cannot be read: {cause}", "write or download it again")
 
     def sha256(self) -> str:
         """SHA-256 of the file's bytes, in hex."""

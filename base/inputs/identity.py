@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any
 
-from webtext.base.inputs.records import Refused
+from webtext.base.inputs.files import Refused
 from webtext.base.parts.identifiers import ID_HEX_DIGITS, VALIDATION_RATIO, split_of
 
 TRAIN, HELD_OUT = "train", "validation"
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def record_id(given: Any, place: str, row: int) -> str:
@@ -38,13 +40,12 @@ def named_split(split: str) -> str:
 
 def unicode_string(value: Any) -> str | None:
     """Return the value if it is a string without lone surrogates, which JSON can contain but a column cannot."""
-    if not isinstance(value, str):
-        return None
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return None
-    return value
+    return value if isinstance(value, str) and not has_surrogates(value) else None
+
+
+def has_surrogates(text: str) -> bool:
+    """Return whether the text contains surrogates, which UTF-8 cannot encode."""
+    return _SURROGATES.search(text) is not None
 
 
 def whole_number(value: Any) -> int | None:

@@ -8,33 +8,38 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from webtext.base.decompress import StreamBroken
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import InputFile
+from webtext.base.inputs.files import InputFile, Refused
 from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
 
-DAMAGED = "damaged_stream"
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Exception]:
-    """Yield each row's values of those `fields` that are columns, or an exception as `rows_of` does.
+def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Refused]:
+    """Yield each row's values of those `fields` that are columns, or why it has none.
 
-    Raises InputError if there is no column `text`, or if it is not of strings, and StreamBroken if the file is damaged.
+    Raises InputError if there is no column `text` or if it is not of strings, and BrokenFile if the file is damaged.
     """
     with file.folder.open(file.name) as opened:
         try:
             schema = pq.ParquetFile(opened).schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
-            raise StreamBroken(DAMAGED, f"not a Parquet file: {error}") from None
+            raise file.broken(f"not a Parquet file: {error}") from None
         _check_column(file, schema, text)
         try:
             for batch in parquet_batches(opened, [name for name in fields if name in schema.names]):
-                yield from rows_of(batch)
+                yield from map(checked_row, rows_of(batch))
         except Expands as error:
-            raise StreamBroken("expands_too_much", str(error)) from None
+            yield Refused("expands_too_much", str(error))
         except (OSError, pa.ArrowException) as error:
-            raise StreamBroken(DAMAGED, f"a damaged Parquet file: {error}") from None
+            raise file.broken(f"a damaged Parquet file: {error}") from None
+
+
+def checked_row(row: dict[str, Any] | Exception) -> dict[str, Any] | Refused:
+    """Return a row of `rows_of`, or why it has no values."""
+    if not isinstance(row, Exception):
+        return row
+    return Refused("not_utf8" if isinstance(row, UnicodeDecodeError) else "value_out_of_range", str(row))
 
 
 def _check_column(file: InputFile, schema: pa.Schema, text: str) -> None:

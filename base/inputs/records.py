@@ -1,31 +1,20 @@
 """Records of input files: one reader for each kind of file, in bounded memory, for untrusted files.
 
-A record that can't be read is `Refused` with a reason; a file that breaks off has one such record at its end.
+A record that can't be read is `Refused` with a reason.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from webtext.base.decompress import StreamBroken
-from webtext.base.errors import InputError, missing_extra
-from webtext.base.inputs.files import JSON_LINES, PARQUET, InputFile
+from webtext.base.errors import missing_extra
+from webtext.base.inputs.files import JSON_LINES, PARQUET, InputFile, Refused
 
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
 BLOCK_BYTES = 1 << 20
-BROKEN = ("truncated_stream", "damaged_stream")
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A body or record that could not be processed; it is counted as failed with this reason."""
-
-    reason: str
-    cause: str
 
 
 def records(
@@ -34,28 +23,11 @@ def records(
     """Yield a file's records in order: each has a string `text`, and those of `fields` that it has.
 
     A text file is one record, or as many as `separator` divides it into; blank ones and blank lines are skipped. JSON
-    may contain lone surrogates. Raises InputError for a Parquet file without a column `text` of strings.
+    may contain lone surrogates. Raises BrokenFile where a file breaks off, and InputError for a Parquet file without a
+    column `text` of strings.
     """
-    try:
-        for record in _records(file, fields, text, separator):
-            yield record if isinstance(record, Refused) else _with_text(record, text)
-    except StreamBroken as error:
-        yield Refused(error.reason, f"'{file.location}' cannot be read: {error.cause}")
-
-
-def undamaged(rows: Iterable[dict[str, Any] | Refused]) -> Iterator[dict[str, Any] | Refused]:
-    """Yield the records of a file; raises InputError where it breaks off, for readers that need all of it."""
-    for row in rows:
-        if isinstance(row, Refused) and row.reason in BROKEN:
-            raise InputError(row.cause, "write or download it again")
-        yield row
-
-
-def checked_row(row: dict[str, Any] | Exception) -> dict[str, Any] | Refused:
-    """Return a row of `rows_of`, or why it has no values."""
-    if not isinstance(row, Exception):
-        return row
-    return Refused("not_utf8" if isinstance(row, UnicodeDecodeError) else "value_out_of_range", str(row))
+    for record in _records(file, fields, text, separator):
+        yield record if isinstance(record, Refused) else _with_text(record, text)
 
 
 def _records(
@@ -66,7 +38,7 @@ def _records(
             from webtext.base.inputs.parquet import parquet_rows
         except ModuleNotFoundError:
             raise missing_extra("pyarrow", "build") from None
-        yield from map(checked_row, parquet_rows(file, fields, text))
+        yield from parquet_rows(file, fields, text)
         return
     with file.open() as stream:
         if file.kind == JSON_LINES:

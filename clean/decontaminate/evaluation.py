@@ -8,7 +8,6 @@ a gap would hide overlap with the corpus.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, InputFile, find_inputs
-from webtext.base.inputs.records import Refused, records
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, InputFile, Refused, find_inputs, short_names
+from webtext.base.inputs.records import records
 from webtext.base.parts.partset import MANIFEST
 from webtext.base.storage import Folder
 from webtext.clean import _ngrams
@@ -68,23 +67,12 @@ def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
             raise InputError(f"'{place}' is a part set, not an evaluation set", f"name its files: '{place}/*.parquet'")
         for file in find_inputs([place], "evaluation", SUFFIXES)[1]:
             found[file.location, field or FIELD] = file
-    names = _names([(file, field) for (_, field), file in found.items()])
+    names = short_names([place + (f"#{field}" if field != FIELD else "") for place, field in found])
     sets = [
         EvaluationSet(name, file, field, file.sha256())
         for name, ((_, field), file) in zip(names, found.items(), strict=True)
     ]
     return tuple(sorted(sets, key=lambda each: (each.name, each.sha256)))
-
-
-def _names(files: Sequence[tuple[InputFile, str]]) -> list[str]:
-    """Return the shortest path suffixes that are unique, with the field appended if it isn't `text`."""
-    paths = [(*file.folder.url.split("/"), file.name) for file, _ in files]
-    tails = ["" if field == FIELD else f"#{field}" for _, field in files]
-    for depth in range(1, max(map(len, paths)) + 1):
-        names = ["/".join(path[-depth:]) + tail for path, tail in zip(paths, tails, strict=True)]
-        if max(Counter(names).values()) == 1:
-            break
-    return names
 
 
 class Examples:

@@ -21,7 +21,8 @@ from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
 from webtext.base.inputs.files import DOCUMENTS, FILE, RECORD_SUFFIXES, InputFile, find_inputs
 from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
-from webtext.base.inputs.records import checked_row, records, undamaged
+from webtext.base.inputs.parquet import checked_row
+from webtext.base.inputs.records import records
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet, Source
 from webtext.base.parts.recipe import Recipe
@@ -67,7 +68,7 @@ class FileOrigin:
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
         """Yield the file's records. Raises InputError if it is damaged."""
-        return undamaged(records(self.file, KNOWN, TEXT))
+        return records(self.file, KNOWN, TEXT)
 
 
 @dataclass(frozen=True, slots=True)

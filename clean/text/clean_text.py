@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 
+from webtext.base.inputs.identity import has_surrogates
+
 MAX_TEXT_BYTES = 10_000_000
 _LINE_ENDS = tuple(end.encode() for end in ("\r\n", "\x85", "\u2028", "\u2029"))
 _TO_LINE_END = bytes.maketrans(b"\r\x0b\x0c", b"\n\n\n")
 _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r\x0b\x0c"})
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
@@ -39,8 +40,3 @@ def clean_text(text: str) -> str:
     # Not a regex: `[^\S\n]+$` takes quadratic time on a long run of blanks inside a line.
     text = "\n".join([line.rstrip() for line in text.split("\n")])
     return (_EMPTY_LINES.sub("\n\n", text) if "\n\n\n" in text else text).strip("\n")
-
-
-def has_surrogates(text: str) -> bool:
-    """Return whether the text contains surrogates, which UTF-8 cannot encode."""
-    return _SURROGATES.search(text) is not None

@@ -7,9 +7,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, FILE, InputFile, find_inputs, short_names
+from webtext.base.inputs.files import (
+    DOCUMENT_SUFFIXES,
+    DOCUMENTS,
+    FILE,
+    BrokenFile,
+    InputFile,
+    Refused,
+    find_inputs,
+    short_names,
+)
 from webtext.base.inputs.identity import record_id, record_split
-from webtext.base.inputs.records import Refused, records
+from webtext.base.inputs.records import records
 from webtext.base.parts.partset import PartSet, SetName, Source
 from webtext.base.parts.stage import PartTask
 from webtext.shards.format import SPLITS
@@ -48,11 +57,12 @@ def find_parts(inputs: Sequence[str], settings: FileSettings) -> tuple[list[Part
             for place, part in enumerate(corpus.parts)
         ]
     unique = {file.location: file for file in files}
-    found = [_FoundFile.of(file, name) for name, file in zip(short_names(list(unique)), unique.values(), strict=True)]
-    return [], [
-        PartTask(index=index, sources=tuple(file.source for file in group), payload=FilePart(group, settings))
-        for index, group in enumerate(_groups(found))
-    ]
+    names = dict(zip(unique, short_names(list(unique)), strict=True))
+    tasks = []
+    for index, group in enumerate(_groups(list(unique.values()))):
+        sources = tuple(Source(FILE, names[file.location], file.sha256()) for file in group)
+        tasks.append(PartTask(index=index, sources=sources, payload=FilePart(group, sources, settings)))
+    return [], tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,43 +89,38 @@ class CorpusPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Consecutive files, and how they are read."""
+    """Consecutive files, their names and SHA-256, and how they are read."""
 
-    files: tuple[_FoundFile, ...]
+    files: tuple[InputFile, ...]
+    sources: tuple[Source, ...]
     settings: FileSettings
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in order. Raises InputError if a file has changed since it was found."""
+        for file, source in zip(self.files, self.sources, strict=True):
+            for row, record in enumerate(self._records(file)):
+                yield _document(record, source, row, self.settings)
+            if file.sha256() != source.record_digest:
+                raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")
+
+    def _records(self, file: InputFile) -> Iterator[dict[str, Any] | Refused]:
         field, separator = self.settings.text_field, (self.settings.separator or "").replace("\\n", "\n")
-        for found in self.files:
-            for row, record in enumerate(records(found.file, ("id", "split", field), field, separator)):
-                yield _document(record, found.source, row, self.settings)
-            if found.file.folder.version(found.file.name) != found.version:
-                raise InputError(f"'{found.file.location}' changed while it was read", "rerun the same command")
+        try:
+            yield from records(file, ("id", "split", field), field, separator)
+        except BrokenFile as error:
+            yield Refused(error.reason, error.lines[0])
 
 
-@dataclass(frozen=True, slots=True)
-class _FoundFile:
-    file: InputFile
-    source: Source  # its name and SHA-256
-    version: str
-
-    @classmethod
-    def of(cls, file: InputFile, name: str) -> _FoundFile:
-        version = file.folder.version(file.name)
-        return cls(file, Source(FILE, name, file.sha256()), version)
-
-
-def _groups(files: Sequence[_FoundFile]) -> Iterator[tuple[_FoundFile, ...]]:
+def _groups(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, ...]]:
     """Yield the files in groups of at most PART_BYTES, so that many small files don't make as many parts."""
-    group: list[_FoundFile] = []
+    group: list[InputFile] = []
     n_bytes = 0
-    for found in files:
-        size = found.file.folder.size(found.file.name)
+    for file in files:
+        size = file.folder.size(file.name)
         if group and n_bytes + size > PART_BYTES:
             yield tuple(group)
             group, n_bytes = [], 0
-        group.append(found)
+        group.append(file)
         n_bytes += size
     if group:
         yield tuple(group)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
-from webtext.base.inputs.records import Refused
+from webtext.base.inputs.files import Refused
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts

@@ -9,16 +9,14 @@ Records without text are counted by reason and never end a run; a damaged file d
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
-from webtext.base.decompress import StreamBroken
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, TEXT, InputFile, find_inputs
-from webtext.base.inputs.records import Refused, records, undamaged
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, TEXT, InputFile, Refused, find_inputs
+from webtext.base.inputs.records import records
 from webtext.base.parts.counts import Counts
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.text import utf8
@@ -81,11 +79,11 @@ def count_input(
     source: Input, into: PieceCounts, weight: int, text_field: str, on_bytes: Callable[[int], None]
 ) -> None:
     """Count the pieces of an input `weight` times. `on_bytes` is called with the number of bytes of each text."""
-    if source.kind == COUNTS:
-        assert source.file is not None
+    if source.file is None or source.kind not in (COUNTS, TEXT):
+        into.add(_kept(source, text_field, on_bytes), weight)
+    elif source.kind == COUNTS:
         into.add_file(source.file.folder.local_path(source.file.name), weight)
-    elif source.kind == TEXT:
-        assert source.file is not None
+    else:
         size = source.size if source.file.name == source.file.plain_name else None
 
         def on_block(n_bytes: int) -> None:
@@ -93,14 +91,12 @@ def count_input(
             source.share = source.bytes / size if size else None
             on_bytes(n_bytes)
 
-        with _stream(source) as file:
+        with source.file.open() as file:
             into.add_stream(file, weight, on_block)
         if source.bytes:
             source.counts.keep()
         else:
             source.counts.drop(EMPTY)
-    else:
-        into.add(_kept(source, text_field, on_bytes), weight)
     source.share = 1.0
 
 
@@ -111,10 +107,10 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
     """
     if source.kind == COUNTS:
         raise InputError(f"'{source.url}' contains counts of pieces, not text", "pass the texts themselves")
-    if source.kind != TEXT:
+    if source.file is None or source.kind != TEXT:
         yield from _kept(source, text_field, lambda n_bytes: None)
         return
-    with _stream(source) as file:
+    with source.file.open() as file:
         rest = bytearray()
         while block := file.read(_BLOCK_BYTES):
             rest += block
@@ -128,22 +124,10 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
             yield bytes(rest)
 
 
-@contextlib.contextmanager
-def _stream(source: Input) -> Iterator[BinaryIO]:
-    """Open a text file; it is decompressed while it is read. Raises InputError if it is damaged or cut short."""
-    assert source.file is not None
-    try:
-        with source.file.open() as file:
-            yield file
-    except StreamBroken as error:
-        raise InputError(
-            f"'{source.file.location}' cannot be read: {error.cause}", "write or download it again"
-        ) from None
-
-
 def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
     """Yield the texts of an input with many records, and count the records."""
-    for text in _rows(source, text_field) if source.set is None else _documents(source):
+    texts = _documents(source) if source.file is None else _rows(source, source.file, text_field)
+    for text in texts:
         if not text:
             source.counts.drop(EMPTY)
             continue
@@ -153,11 +137,10 @@ def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> It
         yield text
 
 
-def _rows(source: Input, text_field: str) -> Iterator[bytes]:
+def _rows(source: Input, file: InputFile, text_field: str) -> Iterator[bytes]:
     """Yield the texts of JSON lines or Parquet; a record without a text is a failed one."""
-    assert source.file is not None
     source.share = None
-    for record in undamaged(records(source.file, (text_field,), text_field)):
+    for record in records(file, (text_field,), text_field):
         if isinstance(record, Refused):
             source.counts.fail(record.reason)
         else:
