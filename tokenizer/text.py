@@ -89,7 +89,7 @@ def in_place(texts: Any) -> Any:
         return texts
     try:
         return _bpe.TextColumn(texts)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InputError(str(error), "expected a column of strings or bytes without nulls") from None
 
 

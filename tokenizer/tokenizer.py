@@ -13,7 +13,7 @@ from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import as_bytes, as_offsets, check_out, decodable, no_id, shown, thread_count
 from webtext.tokenizer.encode.prepare import check_unchanged, prepared
 from webtext.tokenizer.encode.regex_encoder import RegexEncoder
-from webtext.tokenizer.encode.special import AllowedSpecial, SpecialTokens
+from webtext.tokenizer.encode.special import Names, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
 from webtext.tokenizer.text import AnyText, Text, Texts, as_text, as_texts, encodable, in_place
@@ -145,21 +145,22 @@ class Tokenizer:
 
     # Text to ids
 
-    def encode(
-        self, text: AnyText, allowed_special: AllowedSpecial = (), disallowed_special: AllowedSpecial = ()
-    ) -> list[int]:
+    def encode(self, text: AnyText, allowed_special: Names = (), disallowed_special: Names = ()) -> list[int]:
         """Return the ids of a text."""
         if self._is_direct and not allowed_special and not disallowed_special:
             try:
                 return self._native.encode(text)  # type: ignore[arg-type]
             except (TypeError, UnicodeEncodeError):
                 return self._native.encode(encodable(as_text(text)))
-        ids: list[int] = self.encode_numpy(text, allowed_special, disallowed_special).tolist()
+        if not self._is_direct or disallowed_special:
+            return self.encode_batch((as_text(text),), 1, allowed_special, disallowed_special)[0]
+        parts, found = self._special.finder(allowed_special).parts(as_text(text))
+        ids = self.encode(parts[0])
+        for id_, part in zip(found, parts[1:], strict=True):
+            ids += (id_, *self.encode(part))
         return ids
 
-    def encode_numpy(
-        self, text: AnyText, allowed_special: AllowedSpecial = (), disallowed_special: AllowedSpecial = ()
-    ) -> Tokens:
+    def encode_numpy(self, text: AnyText, allowed_special: Names = (), disallowed_special: Names = ()) -> Tokens:
         """Return the ids of a text as an array, uint16 or uint32."""
         if self._is_direct and not allowed_special and not disallowed_special:
             try:
@@ -169,11 +170,7 @@ class Tokenizer:
         return self.encode_flat((as_text(text),), 1, allowed_special, disallowed_special)[0]
 
     def encode_batch(
-        self,
-        texts: Texts,
-        threads: int | None = None,
-        allowed_special: AllowedSpecial = (),
-        disallowed_special: AllowedSpecial = (),
+        self, texts: Texts, threads: int | None = None, allowed_special: Names = (), disallowed_special: Names = ()
     ) -> list[list[int]]:
         """Return a list of ids for each text."""
         if self._is_direct and not allowed_special and not disallowed_special:
@@ -187,11 +184,7 @@ class Tokenizer:
         return [ids[start:end] for start, end in itertools.pairwise(offsets.tolist())]
 
     def encode_flat(
-        self,
-        texts: Texts,
-        threads: int | None = None,
-        allowed_special: AllowedSpecial = (),
-        disallowed_special: AllowedSpecial = (),
+        self, texts: Texts, threads: int | None = None, allowed_special: Names = (), disallowed_special: Names = ()
     ) -> tuple[Tokens, Offsets]:
         """Return the ids of all texts in one array, and int64 offsets: text i is tokens[offsets[i]:offsets[i + 1]].
 
@@ -211,11 +204,7 @@ class Tokenizer:
             return self._encode_parts(as_texts(listed), n_threads)
 
     def encode_arrow(
-        self,
-        texts: Texts,
-        threads: int | None = None,
-        allowed_special: AllowedSpecial = (),
-        disallowed_special: AllowedSpecial = (),
+        self, texts: Texts, threads: int | None = None, allowed_special: Names = (), disallowed_special: Names = ()
     ) -> _bpe.IdColumn:
         """Return the ids of all texts as an Arrow column of lists, which pyarrow.array and polars.Series read in place.
 
@@ -263,7 +252,7 @@ class Tokenizer:
         truncation_side: Literal["right", "left"] = "right",
         add_eot: bool = False,
         threads: int | None = None,
-        allowed_special: AllowedSpecial = (),
+        allowed_special: Names = (),
     ) -> tuple[Tokens, NDArray[np.uint8]]:
         """Return the ids of texts as an array [text, position], and a uint8 mask: 1 for ids of the text, 0 for padding.
 
@@ -286,7 +275,7 @@ class Tokenizer:
         )
 
     def encode_with_offsets(
-        self, text: AnyText, allowed_special: AllowedSpecial = (), unit: Literal["characters", "bytes"] = "characters"
+        self, text: AnyText, allowed_special: Names = (), unit: Literal["characters", "bytes"] = "characters"
     ) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids, and for each id the (start, end) of its characters in `text`, or of its bytes.
 
@@ -300,17 +289,17 @@ class Tokenizer:
         starts, ends = token_offsets(text, self.token_sizes[ids], unit)
         return ids.tolist(), _bpe.offset_pairs(starts, ends)
 
-    def encode_stream(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[list[int]]:
+    def encode_stream(self, allowed_special: Names = ()) -> EncodeStream[list[int]]:
         """Return an encoder for text that arrives in chunks."""
         return self._stream(self.encode, allowed_special)
 
-    def encode_stream_numpy(self, allowed_special: AllowedSpecial = ()) -> EncodeStream[Tokens]:
+    def encode_stream_numpy(self, allowed_special: Names = ()) -> EncodeStream[Tokens]:
         """Return an encoder for text that arrives in chunks, which returns arrays of ids."""
         return self._stream(self.encode_numpy, allowed_special)
 
     # Counting and cutting to a number of ids
 
-    def count(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> int:
+    def count(self, text: AnyText, allowed_special: Names = ()) -> int:
         """Return the number of ids that `encode` would return, without creating a list."""
         if allowed_special or not self._is_direct:
             return len(self.encode_numpy(text, allowed_special))
@@ -319,7 +308,7 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError):
             return self._native.count(encodable(as_text(text)))
 
-    def count_batch(self, texts: Texts, threads: int | None = None, allowed_special: AllowedSpecial = ()) -> Offsets:
+    def count_batch(self, texts: Texts, threads: int | None = None, allowed_special: Names = ()) -> Offsets:
         """Return the number of ids of each text as an int64 array."""
         import numpy as np
 
@@ -452,7 +441,7 @@ class Tokenizer:
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
         return type(self), (self._vocabulary,)
 
-    def view(self, text: AnyText, allowed_special: AllowedSpecial = ()) -> TokenView:
+    def view(self, text: AnyText, allowed_special: Names = ()) -> TokenView:
         """Return the tokens of a text for display: `print` the view, or make it the last line of a notebook cell."""
         from webtext.tokenizer.show.view import view
 
@@ -510,7 +499,7 @@ class Tokenizer:
         texts = [encodable(prepared(text, self._vocabulary)) for text in texts]
         return (self._regex or self._native).encode_many(texts, self._is_wide, threads)
 
-    def _stream(self, encode: Callable[..., Encoded], allowed_special: AllowedSpecial) -> EncodeStream[Encoded]:
+    def _stream(self, encode: Callable[..., Encoded], allowed_special: Names) -> EncodeStream[Encoded]:
         last_cut = None
         if not (self._regex or self._vocabulary.normalizer or self._vocabulary.prefix_space):
             last_cut = functools.partial(_bpe.last_safe_cut, unicode_version=self.unicode_version)

@@ -16,7 +16,7 @@ from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.text import Text
 
-AllowedSpecial = Literal["all"] | Collection[str]
+Names = Literal["all"] | Collection[str]
 """Names of the special tokens to recognise in a text (or to reject), or 'all'."""
 
 MAX_FINDERS = 64  # finders cached per vocabulary
@@ -88,12 +88,12 @@ class SpecialTokens:
         self._always = always
         self._finders: dict[frozenset[str], Finder] = {}
 
-    def finder(self, allowed: AllowedSpecial) -> Finder:
+    def finder(self, allowed: Names) -> Finder:
         """Return the finder for the allowed names. Raises ConfigError for an unknown name."""
         names = self._named(allowed, "allowed_special")
         return self._finder(names | self._always if self._always else names)
 
-    def cut(self, texts: list[Text], allowed: AllowedSpecial, disallowed: AllowedSpecial) -> Parts:
+    def cut(self, texts: list[Text], allowed: Names, disallowed: Names) -> Parts:
         """Cut texts into parts between allowed special tokens. InputError names a disallowed one that occurs."""
         finder = self.finder(allowed)
         names = self._named(disallowed, "disallowed_special") - self._always
@@ -109,7 +109,7 @@ class SpecialTokens:
                 )
         return finder.cut(texts)
 
-    def _named(self, names: AllowedSpecial, argument: str) -> frozenset[str]:
+    def _named(self, names: Names, argument: str) -> frozenset[str]:
         if names == "all":
             return self._all
         if isinstance(names, str):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webtext.base.errors import InputError
-from webtext.tokenizer.encode.special import AllowedSpecial
+from webtext.tokenizer.encode.special import Names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ _REMEDY = "expected whole numbers, or an .npy file of them"
 
 
 def encode_file(
-    tokenizer: Tokenizer, file: BinaryIO, place: str, *, lines: bool, allowed: AllowedSpecial, threads: int
+    tokenizer: Tokenizer, file: BinaryIO, place: str, *, lines: bool, allowed: Names, threads: int
 ) -> Iterator[Batch]:
     """Yield the ids of a text file, encoding about a megabyte at a time."""
     if lines:

@@ -61,13 +61,9 @@ Owned<Struct> taken(nb::handle capsule, const char* name) {
 
 // Puts a structure into a capsule, which releases it if no consumer takes it out.
 template <class Struct>
-nb::capsule in_capsule(const Struct& given, const char* name) {
-  auto* owned = new Struct(given);
-  return nb::capsule(owned, name, [](void* memory) noexcept {
-    auto* left = static_cast<Struct*>(memory);
-    if (left->release) left->release(left);
-    delete left;
-  });
+nb::capsule in_capsule(Struct given, const char* name) {
+  return nb::capsule(new Owned<Struct>(given), name,
+                     [](void* owned) noexcept { delete static_cast<Owned<Struct>*>(owned); });
 }
 
 // Views of the texts of a column of any string or binary type, which stays in its producer's memory.
@@ -145,9 +141,8 @@ class TextColumn {
 
   static std::string_view part(const void* data, std::int64_t begin, std::int64_t end) {
     check(begin >= 0 && end >= begin && (data || begin == end));
-    return end == begin
-               ? std::string_view()
-               : std::string_view(static_cast<const char*>(data) + begin, static_cast<std::size_t>(end - begin));
+    if (begin == end) return {};
+    return {static_cast<const char*>(data) + begin, static_cast<std::size_t>(end - begin)};
   }
 
   template <class Offset>
@@ -158,16 +153,12 @@ class TextColumn {
   // A view has a length and up to 12 bytes; or a length, 4 bytes, the index of one of the buffers, and a place in it.
   // The last buffer has the sizes of these buffers.
   static std::string_view viewed(const ArrowArray& chunk, std::int64_t row) {
-    struct View {
-      std::int32_t length, prefix, buffer, begin;
-    };
-    const auto view = item<View>(chunk.buffers[1], row);
-    if (view.length <= 12)
-      return part(static_cast<const View*>(chunk.buffers[1]) + row, 4, 4 + std::int64_t{view.length});
-    const std::int64_t n_buffers = chunk.n_buffers - 3, end = std::int64_t{view.begin} + view.length;
-    check(view.buffer >= 0 && view.buffer < n_buffers && chunk.buffers[n_buffers + 2]);
-    check(end <= item<std::int64_t>(chunk.buffers[n_buffers + 2], view.buffer));
-    return part(chunk.buffers[2 + view.buffer], view.begin, end);
+    const auto field = [&](int index) { return std::int64_t{item<std::int32_t>(chunk.buffers[1], 4 * row + index)}; };
+    const std::int64_t length = field(0), buffer = field(2), begin = field(3), n_buffers = chunk.n_buffers - 3;
+    if (length <= 12) return part(chunk.buffers[1], 16 * row + 4, 16 * row + 4 + length);
+    check(buffer >= 0 && buffer < n_buffers && chunk.buffers[n_buffers + 2]);
+    check(begin + length <= item<std::int64_t>(chunk.buffers[n_buffers + 2], buffer));
+    return part(chunk.buffers[2 + buffer], begin, begin + length);
   }
 
   std::vector<Owned<ArrowArray>> chunks_;
@@ -190,16 +181,23 @@ class IdColumn {
   std::size_t size() const { return offsets_.size() - 1; }
 
   nb::capsule schema() const {
-    auto* held = new HeldSchema;
-    held->item = {
-        ids_.itemsize() == 2 ? "S" : "I", "item", nullptr, kNullable, 0, nullptr, nullptr, empty_schema, nullptr};
-    return in_capsule<ArrowSchema>({"+L", "", nullptr, kNullable, 1, &held->items, nullptr, release_schema, held},
-                                   "arrow_schema");
+    auto* held = new Held<ArrowSchema>;
+    held->item = {ids_.itemsize() == 2 ? "S" : "I",
+                  "item",
+                  nullptr,
+                  kNullable,
+                  0,
+                  nullptr,
+                  nullptr,
+                  Held<ArrowSchema>::release,
+                  new Held<ArrowSchema>};
+    return in_capsule<ArrowSchema>(
+        {"+L", "", nullptr, kNullable, 1, &held->items, nullptr, Held<ArrowSchema>::release, held}, "arrow_schema");
   }
 
   nb::tuple array() const {
     ArrowArray list = array_of(size(), offsets_.data(), nb::cast(offsets_));
-    auto* held = static_cast<HeldArray*>(list.private_data);
+    auto* held = static_cast<Held<ArrowArray>*>(list.private_data);
     held->item = array_of(ids_.size(), ids_.data(), nb::cast(ids_));
     list.n_children = 1;
     list.children = &held->items;
@@ -209,40 +207,27 @@ class IdColumn {
  private:
   static constexpr std::int64_t kNullable = 2;  // the flag of a plain type; no row is null
 
-  struct HeldSchema {
-    ArrowSchema item{}, *items = &item;
-  };
-  struct HeldArray {
-    PyObject* owner;
-    const void* buffers[2];
-    ArrowArray item{}, *items = &item;
-  };
+  // What an exported structure points to, until it is released: by any thread, maybe after the interpreter has ended.
+  template <class Struct>
+  struct Held {
+    Struct item{}, *items = &item;  // a child, which its consumer may take over
+    const void* buffers[2]{};
+    nb::object owner;  // of the buffers
 
-  static void empty_schema(ArrowSchema* schema) { schema->release = nullptr; }
-
-  static void release_schema(ArrowSchema* schema) {
-    auto* held = static_cast<HeldSchema*>(schema->private_data);
-    if (held->item.release) held->item.release(&held->item);
-    delete held;
-    schema->release = nullptr;
-  }
-
-  // May be called by any thread, and after the interpreter has ended.
-  static void release_array(ArrowArray* array) {
-    auto* held = static_cast<HeldArray*>(array->private_data);
-    if (held->item.release) held->item.release(&held->item);
-    if (nb::is_alive()) {
+    static void release(Struct* exported) {
+      auto* held = static_cast<Held*>(exported->private_data);
+      exported->release = nullptr;
+      if (held->item.release) held->item.release(&held->item);
+      if (!nb::is_alive()) return;
       nb::gil_scoped_acquire acquire;
-      Py_DECREF(held->owner);
+      delete held;
     }
-    delete held;
-    array->release = nullptr;
-  }
+  };
 
   static ArrowArray array_of(std::size_t n, const void* values, nb::object owner) {
-    auto* held = new HeldArray{owner.release().ptr(), {nullptr, values}};
+    auto* held = new Held<ArrowArray>{.buffers = {nullptr, values}, .owner = std::move(owner)};
     const auto length = static_cast<std::int64_t>(n);
-    return {length, 0, 0, 2, 0, held->buffers, nullptr, nullptr, release_array, held};
+    return {length, 0, 0, 2, 0, held->buffers, nullptr, nullptr, Held<ArrowArray>::release, held};
   }
 
   Ids ids_;
