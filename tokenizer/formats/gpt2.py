@@ -22,6 +22,7 @@ MAX_VALUES = 1 << 23
 
 
 _SPECIAL_NAME = re.compile(r"<.*>|\[.*\]", re.DOTALL)  # names of tokens that need no merge
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HEADER = "#version:"
 _SKIPPED = "#version"  # tokenizers 0.23, BPE::read_file: such a line is a header anywhere in the file
 _SAVE_AS_JSON = "save as tokenizer.json"
@@ -83,6 +84,8 @@ def parse_json(data: bytes, place: str) -> dict[str, Any]:
         raise InputError(f"'{place}' has more than {MAX_VALUES:,} JSON values", "expected a tokenizer file")
     try:
         found = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        if _SURROGATE.search(data):
+            json.dumps(found, ensure_ascii=False).encode()  # raises for half a surrogate pair, which can't be written
     except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8, bad JSON, an int of more than 4,300 digits
         raise InputError(f"'{place}' is not valid JSON: {str(error)[:200]}", "write or download it again") from None
     if not isinstance(found, dict):
