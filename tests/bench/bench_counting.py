@@ -58,9 +58,11 @@ def main() -> None:
     seconds, waited = seconds + time.process_time() - start, waited + time.perf_counter() - wall
     report(f"count and merge tables: {n_pieces:,} distinct pieces", n_counted, seconds, waited)
     print(f"  peak {resident_megabytes()[1] - before:,.0f} MB above the input")
-    start = time.process_time()
+    start, wall = time.process_time(), time.perf_counter()
     vocabulary = train_vocabulary(counts, vocab_size=arguments.vocab_size)
-    print(f"merge {len(vocabulary.tokens):,} tokens: {time.process_time() - start:.2f} s CPU")
+    merging, merging_wall = time.process_time() - start, time.perf_counter() - wall
+    print(f"merge {len(vocabulary.tokens):,} tokens: {merging:.2f} s CPU, {merging_wall:.2f} s by the clock")
+    print(f"all: {seconds + merging:.2f} s CPU, {waited + merging_wall:.2f} s by the clock")
     now, peak = resident_megabytes()
     print(f"  peak {peak - before:,.0f} MB above the input, {peak:,.0f} MB in all")
     if arguments.check:

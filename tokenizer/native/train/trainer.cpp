@@ -91,7 +91,6 @@ class Trainer {
     std::size_t n_bytes = 0;
     for (const std::uint32_t token : piece) n_bytes += tokens_.n_bytes(token);
     words_.make_room(count, n_bytes);
-    watch_.work(1);
   }
   void room_is_made() { words_.room_is_made(); }
 
@@ -103,7 +102,6 @@ class Trainer {
       ++n_seen_[pair - 1];
       pairs_[pair].count += count;
       words_.append(pair, tokens_.n_bytes(piece[index]));
-      watch_.work(1);
     }
     words_.append(0, tokens_.n_bytes(piece.back()));
   }
@@ -291,10 +289,11 @@ EncodePiece encode_bytes() {
 std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const EncodePiece& encode, const Goal& goal,
                                 const Progress& progress) {
   const std::size_t max_memory = pieces.max_memory();
+  const std::size_t at_first = std::min(max_memory / 2, std::size_t{4} << 30);  // so that places have 31 bits
   pieces.shrink(max_memory / 8);
   std::size_t n_bytes = 0;
   pieces.each([&](std::string_view piece, std::int64_t) { n_bytes += piece.size(); });
-  EachWord each_word = [&](const UseWord& use) {
+  EachWord source = [&](const UseWord& use) {
     Word word;
     pieces.each([&](std::string_view piece, std::int64_t count) {
       word.clear();
@@ -302,13 +301,19 @@ std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const En
       if (word.size() > 1) use(word, count);
     });
   };
-  bool is_all = Selection::memory_for(n_bytes, n_bytes, std::size_t{tokens.size()} * tokens.size()) <= max_memory / 2;
+  Watch watch(progress);
+  const EachWord each_word = [&](const UseWord& use) {
+    source([&](const Word& word, std::int64_t count) {
+      watch.work(word.size());
+      use(word, count);
+    });
+  };
+  bool is_all = Selection::memory_for(n_bytes, n_bytes, std::size_t{tokens.size()} * tokens.size()) <= at_first;
   const auto bytes_of = [&](std::uint32_t token) { return tokens.n_bytes(token); };
   const auto matters = [&](std::uint32_t left, std::uint32_t right) { return may_merge(tokens, goal, left, right); };
-  Watch watch(progress);
   std::vector<Merge> merges;
   for (std::int64_t below = std::numeric_limits<std::int64_t>::max();;) {
-    Selection selected = is_all ? Selection() : Selection(each_word, max_memory / 2, below, bytes_of, matters);
+    Selection selected = is_all ? Selection() : Selection(each_word, at_first, below, bytes_of, matters);
     const std::int64_t threshold = std::max(goal.min_frequency, selected.threshold());
     Trainer trainer(tokens, {goal.n_tokens, threshold, goal.max_token_length}, watch);
     each_word([&](const Word& word, std::int64_t count) {
@@ -331,7 +336,7 @@ std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const En
     if (tokens.size() >= goal.n_tokens || (is_done && threshold == goal.min_frequency)) return merges;
     trainer.each_word(keep);
     if (rest) rest->finish();
-    each_word = [rest](const UseWord& use) {
+    source = [rest](const UseWord& use) {
       if (rest) rest->each(use);
     };
     if (is_done) below = threshold;
