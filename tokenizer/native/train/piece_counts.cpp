@@ -8,21 +8,30 @@
 namespace webtext {
 namespace {
 
-constexpr std::ptrdiff_t kShareBytes = 1 << 20;
-constexpr std::size_t kWindow = 1024;      // pieces cut at once
-constexpr std::size_t kSharesAtOnce = 16;  // shares that a thread takes at once, because texts can be short
+constexpr std::ptrdiff_t kShareBytes = 1 << 18;
+constexpr std::size_t kWindow = 1024;  // pieces cut at once
 
-// Cuts long texts into shares of about a megabyte.
-std::vector<std::string_view> shares_of(const std::vector<std::string_view>& texts, const Scanner& scanner) {
-  std::vector<std::string_view> shares;
-  for (const std::string_view text : texts) {
-    for (const Byte *at = begin_of(text), *cut; at < end_of(text); at = cut) {
-      cut = share_end(scanner.classes(), at, end_of(text), kShareBytes);
-      shares.push_back(view_of(at, static_cast<std::size_t>(cut - at)));
+// Cuts long texts into shares of about kShareBytes. `firsts`: the first share of every job, which is about as large.
+struct Jobs {
+  Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
+    std::ptrdiff_t n_bytes = kShareBytes;
+    for (const std::string_view text : texts) {
+      for (const Byte *at = begin_of(text), *cut; at < end_of(text); at = cut) {
+        if (n_bytes >= kShareBytes) {
+          firsts.push_back(shares.size());
+          n_bytes = 0;
+        }
+        cut = share_end(scanner.classes(), at, end_of(text), kShareBytes);
+        shares.push_back(view_of(at, static_cast<std::size_t>(cut - at)));
+        n_bytes += cut - at;
+      }
     }
+    firsts.push_back(shares.size());
   }
-  return shares;
-}
+
+  std::vector<std::string_view> shares;
+  std::vector<std::size_t> firsts;
+};
 
 // Returns the length of a beginning whose pieces don't depend on what follows, and don't change if the text ends there:
 // up to the last three pieces, and to one that doesn't end with white space (which the end of a text would join to a
@@ -57,19 +66,19 @@ void PieceCounts::add(std::string_view piece, std::int64_t count) {
 void PieceCounts::add_texts(const std::vector<std::string_view>& texts, std::int64_t weight, std::size_t n_threads,
                             const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const std::vector<std::string_view> shares = shares_of(texts, scanner);
+  const auto [shares, firsts] = Jobs(texts, scanner);
   std::uint64_t n_bytes = 0;
-  for (const std::string_view share : shares) n_bytes += share.size();
+  for (const std::string_view text : texts) n_bytes += text.size();
   count_bytes(n_bytes, weight);
-  n_threads = std::clamp<std::size_t>(n_bytes / (kShareBytes / 8), 1, std::max<std::size_t>(n_threads, 1));
+  n_threads = std::clamp<std::size_t>(n_bytes / (kShareBytes / 2), 1, std::max<std::size_t>(n_threads, 1));
   if (tables_.size() < n_threads) tables_.resize(n_threads);
   std::atomic<std::size_t> next = 0;
   in_threads(n_threads, [&](std::size_t thread) {
-    for (std::size_t first; (first = next.fetch_add(kSharesAtOnce)) < shares.size();) {
-      for (std::size_t index = first; index < std::min(first + kSharesAtOnce, shares.size()); ++index) {
+    for (std::size_t job; (job = next++) + 1 < firsts.size();) {
+      for (std::size_t index = firsts[job]; index < firsts[job + 1]; ++index) {
         add_share(scanner, shares[index], weight, tables_[thread], max_memory_ / tables_.size());
       }
-      if (thread == 0 && !keep_going()) next = shares.size();
+      if (thread == 0 && !keep_going()) next = firsts.size();
     }
   });
 }
