@@ -13,7 +13,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
@@ -27,10 +30,6 @@ from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.files import corpus
 from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 from webtext.tokenizer.train.progress import TrainingProgress
-
-pa: Any = pytest.importorskip("pyarrow")
-pq: Any = pytest.importorskip("pyarrow.parquet")
-zstandard: Any = pytest.importorskip("zstandard")
 
 CANARY = "zyzzyva"
 SETTINGS = TokenizerSettings(vocab_size=400)
