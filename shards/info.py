@@ -89,8 +89,7 @@ def window_at(shards: TokenShards, tokenizer: Tokenizer, shard: str, offset: int
     origin = trace(shards, shard, offset)
     i = shards.names.index(origin.shard)
     length = min(context, shards.headers[i].n_tokens - offset)
-    tokens = shards.read(int(shards.shard_starts[i]) + offset, length)
-    return asdict(origin) | {"text": tokenizer.decode(tokens.tolist())}
+    return _window(shards, tokenizer, int(shards.shard_starts[i]) + offset, length)
 
 
 def _window(shards: TokenShards, tokenizer: Tokenizer, position: int, context: int) -> dict[str, Any]:

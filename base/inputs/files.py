@@ -113,7 +113,7 @@ def find_inputs(
             if folder.exists(MANIFEST) or folder.exists(ENTRIES):
                 sets.append(PartSet.open(name, kind))
                 continue
-        files += _files_of(name, what, suffixes)
+        files += files_of(name, what, suffixes)
     if not sets and not files:
         raise InputError(f"no {what} given", "name a part set or files")
     for file in files:
@@ -138,7 +138,11 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
-def _files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
+def files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
+    """Return the file of this name, those that match it, or those of a folder with one of `suffixes`, sorted.
+
+    Raises InputError if there is none.
+    """
     parent, _, last = name.rstrip("/").rpartition("/")
     folder = Folder(parent or ("/" if name.startswith("/") else "."))
     if folder.is_file(last):

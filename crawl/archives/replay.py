@@ -6,13 +6,13 @@ must have the digest that the revisit states.
 
 from __future__ import annotations
 
-import fnmatch
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
+from webtext.base.inputs.files import files_of
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
@@ -41,8 +41,9 @@ class WarcReplay:
         self._max_bytes = max_bytes
         self._index = sqlite3.connect("", isolation_level=None)
         self._index.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {_TABLE} BEGIN;")
-        for folder, name in warc_files(inputs):
-            self._add(folder, name)
+        files = {file.location: file for each in inputs for file in files_of(each, "pages", SUFFIXES)}
+        for _, file in sorted(files.items()):
+            self._add(file.folder, file.name)
         self._index.execute("CREATE INDEX by_key ON captures (key)")
         self._index.execute("COMMIT")
 
@@ -120,22 +121,3 @@ class WarcReplay:
                 place = (folder.url, name, response.offset, response.length, response.is_revisit)
                 row = (surt(url), url, response.captured, response.status, *place)
                 self._index.execute("INSERT INTO captures VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def warc_files(inputs: Sequence[str]) -> list[tuple[Folder, str]]:
-    """Return the WARC files that `inputs` name: files, folders, or patterns in the last part of a path.
-
-    Raises InputError if one of `inputs` names none.
-    """
-    found: dict[str, tuple[Folder, str]] = {}
-    for each in inputs:
-        parent, _, last = each.rstrip("/").rpartition("/")
-        folder = Folder(parent or ("/" if each.startswith("/") else "."))
-        names = fnmatch.filter(folder.names(), last)
-        if not names:
-            folder = Folder(each)
-            names = [name for name in folder.names() if name.endswith(SUFFIXES)]
-        if not names:
-            raise InputError(f"no WARC file is called '{each}'", f"name files or folders of {', '.join(SUFFIXES)}")
-        found |= {folder.location(name): (folder, name) for name in names}
-    return [found[location] for location in sorted(found)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from webtext.base.errors import InputError
@@ -128,13 +128,13 @@ def _groups(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, ...]]:
 
 def _document(record: dict[str, Any] | Refused, source: Source, row: int, settings: FileSettings) -> Document:
     """Return the document of a record; a bad record has the name of its place instead of an id."""
-    place = Document(f"{source.part}:{row}", "", "", source.part, row)
-    if isinstance(record, Refused):
-        return replace(place, text=record)
-    identifier = record_id(record.get("id"), source.record_digest, row)
-    split = record_split(record.get("split"), identifier, settings.validation_ratio)
-    if isinstance(split, Refused):
-        return replace(place, text=split)
-    if len(identifier) > MAX_ID_CHARACTERS:
-        return replace(place, text=Refused("id_too_long", f"an id of {len(identifier):,} characters"))
-    return Document(identifier, split, record[settings.text_field], source.part, row)
+    if not isinstance(record, Refused):
+        identifier = record_id(record.get("id"), source.record_digest, row)
+        split = record_split(record.get("split"), identifier, settings.validation_ratio)
+        if len(identifier) > MAX_ID_CHARACTERS:
+            record = Refused("id_too_long", f"an id of {len(identifier):,} characters")
+        elif isinstance(split, Refused):
+            record = split
+        else:
+            return Document(identifier, split, record[settings.text_field], source.part, row)
+    return Document(f"{source.part}:{row}", "", record, source.part, row)

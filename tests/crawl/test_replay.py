@@ -208,7 +208,7 @@ def test_records_that_share_a_gzip_member_are_an_error_that_says_how_to_convert_
 
 def test_errors_name_files_that_cannot_be_replayed(replay: Any, shared_data: Path, web: Any) -> None:
     for inputs, message in {
-        "nothing.warc.gz": "no WARC file is called",
+        "nothing.warc.gz": "'nothing.warc.gz' does not exist",
         str(shared_data / "crawl/warc/warcio_example.arc.gz"): "is an ARC file",
         str(shared_data / "crawl/warc/warcio_example-wrong-chunks.warc.gz"): "warcio recompress",
     }.items():
