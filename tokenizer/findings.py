@@ -10,6 +10,7 @@ smaller ids. Then merging its bytes takes the same steps in every text, and only
 from __future__ import annotations
 
 import itertools
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,9 @@ def _about_other_libraries(vocabulary: Vocabulary) -> Iterator[str]:
             "the pattern is a regular expression: Hugging Face's libraries use Oniguruma, webtext uses the `regex` "
             "module, whose classes of rare characters and Unicode version differ"
         )
+    if vocabulary.normalizer:
+        version = unicodedata.unidata_version
+        yield f"texts are normalized to NFC of Unicode {version}; in Hugging Face's libraries, of other versions"
     extras = vocabulary.extras
     processors = [step for step in _steps(extras.get("post_processor")) if step.get("type") in _ADDS_TOKENS]
     if processors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
@@ -16,23 +16,10 @@ Text = str | bytes
 AnyText = str | bytes | bytearray | memoryview
 """A text as callers may pass it: any buffer of bytes is read as bytes."""
 
-
-class ArrowArray(Protocol):
-    """A column of one chunk, such as pyarrow.Array."""
-
-    def __arrow_c_array__(self, requested_schema: object = None) -> object: ...
-
-
-class ArrowStream(Protocol):
-    """A column of any number of chunks, such as pyarrow.ChunkedArray or polars.Series."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
-
-
-Texts = Iterable[AnyText] | ArrowArray | ArrowStream
+Texts = Iterable[AnyText]
 """Many texts: an iterable, or a column of strings or bytes of any library that exports Arrow's PyCapsules."""
 
-TextsT = TypeVar("TextsT", bound=Iterable[AnyText])
+TextsT = TypeVar("TextsT", bound=Texts)
 
 STRINGS = (str, bytes, bytearray, memoryview)
 _TEXTS = (str, bytes)  # a tuple, because `str | bytes` would be evaluated again by every call

@@ -140,6 +140,11 @@ def test_invalid_bytes_and_surrogates_stay_what_they_are_beside_nfc(tmp_path: Pa
     assert tokenizer.decode(tokenizer.encode("e\u0301\ud83d\ude00\ud800")) == "é😀\ufffd"
 
 
+def test_inspecting_a_tokenizer_names_the_version_of_nfc(tmp_path: Path) -> None:
+    version = unicodedata.unidata_version
+    assert any(f"normalized to NFC of Unicode {version}" in remark for remark in normalizing(tmp_path).remarks)
+
+
 def test_tokens_have_no_place_in_a_text_that_is_changed(tmp_path: Path) -> None:
     tokenizer = normalizing(tmp_path)
     assert tokenizer.encode_with_offsets("é")[1][-1] == (0, 1)

@@ -371,8 +371,7 @@ NB_MODULE(_bpe, m) {
 
   nb::class_<TextColumn>(m, "TextColumn", "The texts of an Arrow column, in its producer's memory.")
       .def(nb::init<nb::handle>(), "column"_a,
-           nb::sig("def __init__(self, column: webtext.tokenizer.text.ArrowArray | webtext.tokenizer.text.ArrowStream)"
-                   " -> None"),
+           nb::sig("def __init__(self, column: collections.abc.Iterable[str | bytes | None]) -> None"),
            "ValueError names a row that is null, a type other than strings and bytes, and a damaged column.")
       .def("__len__", [](const TextColumn& column) { return column.views().size(); })
       .def("__getitem__", [](const TextColumn& column, std::size_t row) {
