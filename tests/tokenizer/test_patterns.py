@@ -216,7 +216,7 @@ def test_training_and_files_keep_the_chosen_version(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"can't name the Unicode version, which is 15\.1\.0\nsave as tokenizer.json"):
         old.save(tmp_path / "ranks.tiktoken")
     with pytest.raises(InputError, match="can't store the pattern and the Unicode version"):
-        Tokenizer(replace(old._vocabulary, pattern="gpt2")).save(tmp_path / "folder")
+        Tokenizer(replace(old._vocabulary, pattern="gpt2")).save(tmp_path / "vocab.json")
 
 
 def test_an_unknown_version_is_an_error_that_names_the_known_ones() -> None:
