@@ -82,7 +82,8 @@ class Bench:
     def measure(self, row: Row) -> None:
         """Measure the row's jobs that haven't run yet: the reference first, then ours and the peers' in turn."""
         jobs = [job for job in (row.ours, *row.peers) if job.engine not in self.missing]
-        self.repeat([reference(job) for job in jobs[:1] if reference(job).engine not in self.missing])
+        if row.ours.task != "load":  # there the reference is one of the peers, to be measured in turn
+            self.repeat([reference(job) for job in jobs[:1] if reference(job).engine not in self.missing])
         self.repeat(jobs)
         for job, runs in self.runs.items():
             for run in runs:
@@ -93,7 +94,7 @@ class Bench:
         new = [job for job in dict.fromkeys(jobs) if job not in self.runs]
         for turn in range(self.repeats):
             for job in new:
-                if turn == 0 or (job.engine not in SLOW and job.task != "ugly"):
+                if turn == 0 or job.task == "load" or (job.engine not in SLOW and job.task != "ugly"):
                     self.runs.setdefault(job, []).append(self.run(job))
 
     def run(self, job: Job) -> dict[str, Any]:

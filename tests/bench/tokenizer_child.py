@@ -38,7 +38,7 @@ def main() -> None:
     job, data, folder = Job(**json.loads(given[0])), Path(given[1]), Path(given[2])
     cores = sorted(os.sched_getaffinity(0))[-job.threads :]
     os.sched_setaffinity(0, cores)
-    measure = {"train": train, "hostile": hostile, "ugly": ugly}.get(job.task, encode)
+    measure = {"train": train, "hostile": hostile, "ugly": ugly, "load": load}.get(job.task, encode)
     json.dump(measure(job, data, folder) | {"cores": len(cores)}, answer)
     answer.close()
 
@@ -101,6 +101,16 @@ def train(job: Job, data: Path, folder: Path) -> dict[str, Any]:
         "sha256": digest_of(b"\xff%b\xfe%b" % pair for pair in merges) if named else None,
         "tokens_sha256": digest_of(b"\xff%b%b" % pair for pair in merges),
     }
+
+
+def load(job: Job, data: Path, folder: Path) -> dict[str, Any]:
+    """Time loading a vocabulary, up to the ids of a short text, in a process that has loaded it once before."""
+
+    def ids() -> Any:
+        return ENCODERS[job.engine](data, job.vocabulary, job.threads)["hostile"]("Hello world, it's 2026!")()
+
+    digest = hashlib.sha256(flat_ids(ids()).tobytes()).hexdigest()
+    return {"n_bytes": 0, "passes": [timed(ids) for _ in range(job.passes)], "sha256": digest}
 
 
 def hostile(job: Job, data: Path, folder: Path) -> dict[str, Any]:

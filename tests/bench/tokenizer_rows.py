@@ -72,6 +72,7 @@ def rows(
             encoding(f"pattern-{name}", f"4-KB documents, {name}", "documents", "en", ("gigatoken",), name)
             for name in ("cl100k", "o200k", "llama3", "qwen2")
         ),
+        *(loading(name) for name in ("gpt2", "cl100k", "o200k")),
         *(without_simd(row, level) for level in ("avx2", "scalar") for row in compared),
     ]
 
@@ -113,6 +114,13 @@ def training(vocab_size: int) -> Row:
     return Row(f"train-{vocab_size}", f"train {vocab_size:,}, en", ours, peers, ("seconds", "memory"))
 
 
+def loading(vocabulary: str) -> Row:
+    """Return a row for reading a rank file, up to the ids of a short text."""
+    ours = Job(engine="webtext", task="load", vocabulary=vocabulary, passes=1)
+    peers = tuple(replace(ours, engine=engine) for engine in (REFERENCE_ENCODER, "gigatoken"))
+    return Row(f"load-{vocabulary}", f"load the rank file of {vocabulary}", ours, peers, ("seconds",))
+
+
 def without_simd(row: Row, level: str) -> Row:
     """Return the row with a narrower instruction set (WEBTEXT_SIMD)."""
     peers = tuple(job for job in row.peers if job.engine == "gigatoken")
@@ -150,7 +158,7 @@ def reference(job: Job) -> Job:
     """Return the job that provides the right ids or merges for a job; its own figures are used like others."""
     if job.task == "train":
         return Job(engine=REFERENCE_TRAINER, task="train", corpus=job.corpus, vocab_size=job.vocab_size, passes=1)
-    if job.task == "ugly":
+    if job.task in ("ugly", "load"):
         return replace(job, engine=REFERENCE_ENCODER)
     if job.task == "hostile":
         return Job(engine=REFERENCE_ENCODER, task="hostile", n_characters=job.n_characters, passes=1)
