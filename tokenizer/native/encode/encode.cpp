@@ -141,11 +141,16 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
   offsets[0] = 0;
   if (n_threads <= 1) {
     with_encoder<Token>([&](auto& encoder) {
+      if (!may_change) {
+        encoder.encode_all(
+            texts.size(), [&](std::size_t index) { return std::pair(begin_of(texts[index]), end_of(texts[index])); },
+            out, [&](std::size_t index, const Token* end) { offsets[index + 1] = end - out; });
+        return;
+      }
       Token* room = out;
       for (std::size_t index = 0; index < texts.size(); ++index) {
         const Byte *begin = begin_of(texts[index]), *end = end_of(texts[index]);
-        if (!may_change) room = encoder.encode(begin, end, room);
-        for (const Byte* until; may_change && begin < end; begin = until) {
+        for (const Byte* until; begin < end; begin = until) {
           until = share_end(scanner_.classes(), begin, end, kJobBytes);
           room = encoder.encode_copy(begin, until, room);
         }
@@ -187,11 +192,19 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
             done.n_room = n_bytes + kSlack;
             done.tokens.reset(new Token[done.n_room]);
           }
+          const std::span<const Share> shares = jobs[done.job];
           Token* room = done.tokens.get();
-          for (const Share& share : jobs[done.job]) {
-            room = may_change ? encoder.encode_copy(share.begin, share.end, room)
-                              : encoder.encode(share.begin, share.end, room);
-            if (share.ends_text) offsets[share.text + 1] = room - done.tokens.get();
+          const auto ended = [&](std::size_t index, const Token* end) {
+            if (shares[index].ends_text) offsets[shares[index].text + 1] = end - done.tokens.get();
+          };
+          for (std::size_t index = 0; may_change && index < shares.size(); ++index) {
+            room = encoder.encode_copy(shares[index].begin, shares[index].end, room);
+            ended(index, room);
+          }
+          if (!may_change) {
+            room = encoder.encode_all(
+                shares.size(), [&](std::size_t index) { return std::pair(shares[index].begin, shares[index].end); },
+                room, ended);
           }
           done.n_tokens = static_cast<std::size_t>(room - done.tokens.get());
         }

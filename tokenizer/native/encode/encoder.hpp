@@ -86,13 +86,27 @@ class Bpe::Encoder {
         view_(table_.view()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
+    return encode_all(1, [&](std::size_t) { return std::pair(begin, end); }, out, [](std::size_t, Token*) {});
+  }
+
+  // Encodes texts in order, so that short ones share a window: text(index) returns its begin and end, and
+  // ended(index, out) is called with the end of its tokens.
+  template <class Text, class Ended>
+  Token* encode_all(std::size_t n_texts, const Text& text, Token* out, const Ended& ended) {
+    constexpr std::size_t kFew = 256;  // pieces for which it isn't worth cutting a text
     std::uint32_t ends[kWindow];
-    while (begin < end) {
-      const std::size_t n_pieces = bpe_.scanner_.cut(begin, end, ends, kWindow);
-      out = encode_window(begin, end, ends, n_pieces, out);
-      begin += ends[n_pieces - 1];
+    for (std::size_t index = 0; index < n_texts; ++index) {
+      auto [begin, end] = text(index);
+      do {
+        if (kWindow - n_pieces_ < kFew) out = flush(out, ended);
+        std::uint32_t* const room = ends + n_pieces_;
+        const std::size_t n_pieces = begin < end ? bpe_.scanner_.cut(begin, end, room, kWindow - n_pieces_) : 0;
+        const Byte* const next = n_pieces ? begin + room[n_pieces - 1] : begin;
+        add({begin, room, n_pieces, next == end ? index : kNotEnded}, end);
+        begin = next;
+      } while (begin < end);
     }
-    return out;
+    return flush(out, ended);
   }
 
   // Encodes a copy of the text.
@@ -104,24 +118,8 @@ class Bpe::Encoder {
   // Writes the tokens of the pieces that end at begin + ends[i]; the text is readable up to `end`.
   Token* encode_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
                        Token* out) {
-    n_new_ = 0;
-    table_.reserve(n_pieces);
-    view_ = table_.view();
-    make_keys(begin, end, ends, n_pieces);
-    const std::size_t n_missed = look_up(n_pieces);
-    if (n_missed) merge_missed(begin, ends, n_missed);
-    std::uint32_t start = 0;
-    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
-      const Entry& entry = *found_[index];
-      copy_all(entry.ids, out);
-      if (entry.n <= kIds) [[likely]] {
-        out += entry.n;
-      } else {
-        out = copy_many(entry, begin + start, ends[index] - start, out);
-      }
-    }
-    for (std::size_t index = 0; index < n_new_; ++index) remember(index);
-    return out;
+    add({begin, ends, n_pieces, kNotEnded}, end);
+    return flush(out, [](std::size_t, Token*) {});
   }
 
  private:
@@ -136,16 +134,57 @@ class Bpe::Encoder {
     std::size_t first, n_tokens;  // in new_tokens_
   };
 
-  void make_keys(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces) {
-    const auto readable = static_cast<std::size_t>(end - begin);
-    std::uint32_t start = 0;
-    for (std::size_t index = 0; index < n_pieces; start = ends[index++]) {
-      const std::uint32_t n_bytes = ends[index] - start;
-      keys_[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(begin + start, n_bytes)
-                                                          : PieceKey::of(begin + start, n_bytes);
-      hashes_[index] = static_cast<std::uint32_t>(keys_[index].hash());
-      view_.prefetch(hashes_[index]);
+  // Consecutive pieces of one text: piece i ends at begin + ends[i].
+  struct Part {
+    const Byte* begin;
+    const std::uint32_t* ends;
+    std::size_t n_pieces;
+    std::size_t text;  // its number if it ends here
+  };
+  static constexpr std::size_t kNotEnded = ~std::size_t{0};
+
+  // Adds pieces to the window and computes their keys; the text is readable up to `end`.
+  void add(const Part& part, const Byte* end) {
+    const auto readable = static_cast<std::size_t>(end - part.begin);
+    PieceKey* const keys = keys_ + n_pieces_;
+    std::uint32_t *const hashes = hashes_ + n_pieces_, start = 0;
+    for (std::size_t index = 0; index < part.n_pieces; start = part.ends[index++]) {
+      const std::uint32_t n_bytes = part.ends[index] - start;
+      keys[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(part.begin + start, n_bytes)
+                                                         : PieceKey::of(part.begin + start, n_bytes);
+      hashes[index] = static_cast<std::uint32_t>(keys[index].hash());
+      view_.prefetch(hashes[index]);
     }
+    parts_.push_back(part);
+    n_pieces_ += part.n_pieces;
+  }
+
+  // Writes the tokens of the window's pieces and empties the window.
+  template <class Ended>
+  Token* flush(Token* out, const Ended& ended) {
+    n_new_ = 0;
+    table_.reserve(n_pieces_);
+    view_ = table_.view();
+    const std::size_t n_missed = look_up(n_pieces_);
+    if (n_missed) merge_missed(n_missed);
+    const Entry* const* found = found_;
+    for (const Part& part : parts_) {
+      std::uint32_t start = 0;
+      for (std::size_t index = 0; index < part.n_pieces; start = part.ends[index++]) {
+        const Entry& entry = **found++;
+        copy_all(entry.ids, out);
+        if (entry.n <= kIds) [[likely]] {
+          out += entry.n;
+        } else {
+          out = copy_many(entry, part.begin + start, part.ends[index] - start, out);
+        }
+      }
+      if (part.text != kNotEnded) ended(part.text, out);
+    }
+    for (std::size_t index = 0; index < n_new_; ++index) remember(index);
+    parts_.clear();
+    n_pieces_ = 0;
+    return out;
   }
 
   // Finds the entries of the window's pieces; lists pieces without an entry in missed_ and returns their number. A
@@ -167,14 +206,18 @@ class Bpe::Encoder {
   // Creates entries for the missed pieces in new_entries_ by merging. They must not be inserted into the table before
   // all tokens are copied, because they could replace an entry that was found. Merging them among the look-ups instead
   // of after them was slower (320 instead of 450 MB/s).
-  void merge_missed(const Byte* begin, const std::uint32_t* ends, std::size_t n_missed) {
+  void merge_missed(std::size_t n_missed) {
     new_tokens_.clear();
     for (std::size_t place = 0; place < n_missed; ++place) view_.prefetch(keys_[missed_[place]].hash() >> 32);
+    const Part* part = parts_.data();
+    std::size_t n_before = 0;  // pieces of parts before `part`
     for (std::size_t place = 0; place < n_missed; ++place) {
       const std::uint32_t index = missed_[place];
       if ((found_[index] = view_.find_second(keys_[index]))) continue;
-      const std::uint32_t start = index ? ends[index - 1] : 0;
-      new_[n_new_] = {keys_[index], begin + start, ends[index] - start, 0, 0};
+      for (; index >= n_before + part->n_pieces; ++part) n_before += part->n_pieces;
+      const std::uint32_t* const end = part->ends + (index - n_before);
+      const std::uint32_t start = index > n_before ? end[-1] : 0;
+      new_[n_new_] = {keys_[index], part->begin + start, *end - start, 0, 0};
       found_[index] = &new_entries_[n_new_++];
     }
     if (merging_.merge && !bpe_.whole_pieces_) merge_together();
@@ -263,6 +306,8 @@ class Bpe::Encoder {
   const ShortMerging<Id>& merging_;
   Table& table_;
   KnownPiecesView<Id> view_;  // of table_, for one window
+  std::vector<Part> parts_;   // of the window
+  std::size_t n_pieces_ = 0;  // in them
   PieceKey keys_[kWindow];
   std::uint32_t hashes_[kWindow], missed_[kWindow];
   const Entry* found_[kWindow];
