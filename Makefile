@@ -3,6 +3,7 @@
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
+# make test-arm64  the tests of the tokenizer's C++, cross-compiled and emulated (Debian)
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
@@ -20,7 +21,7 @@ SIZE ?= small
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 MINUTES ?= 10
 
-.PHONY: venv demo test test-all test-mesh fuzz proof check size format bench wheel clean
+.PHONY: venv demo test test-all test-mesh test-arm64 fuzz proof check size format bench wheel clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -38,6 +39,9 @@ test-mesh: venv
 fuzz: venv
 	$(PIP) atheris
 	for target in $(FUZZ); do $(BIN)/python tests/fuzz/run.py $$target --minutes $(MINUTES) || exit 1; done
+
+test-arm64: venv
+	.ci/arm64
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))
