@@ -228,7 +228,7 @@ def test_a_small_record_cut_short_at_the_end_gives_no_body(n_lost: int, tmp_path
     data = PACKINGS["gzip per record"]([response(n, text) for n, text in enumerate(pages)])
     found = read(tmp_path, data[:-n_lost])
     assert [one.body(MIB) for one in found if not one.damage] == pages[:2]
-    # The random bytes that mark the file's end continue the cut member: one time in fifty they are no deflate data.
+    # The random bytes that mark the file's end continue the cut member: one time in fifty they aren't deflate data.
     assert [one.damage for one in found if one.damage] in (["record_cut_short"], ["damaged_record"])
 
 
