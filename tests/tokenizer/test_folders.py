@@ -132,3 +132,6 @@ def test_two_files_with_gpt2s_configuration_become_a_complete_folder(chat: Token
 def test_a_bad_length_is_an_error(chat: Tokenizer, tmp_path: Path, length: Any) -> None:
     with pytest.raises(ConfigError, match="model_max_length is"):
         chat.save(tmp_path / "own", model_max_length=length)
+    assert not (tmp_path / "own").exists()
+    with pytest.raises(ConfigError, match="tokenizer.json' can't store model_max_length\nname a folder"):
+        chat.save(tmp_path / "tokenizer.json", model_max_length=5)

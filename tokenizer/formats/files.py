@@ -60,6 +60,8 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length:
     Raises InputError if the format would change ids; logs a warning if other libraries will return other ids.
     """
     parent, name = split_path(path)
+    if model_max_length is not None and name.endswith((".tiktoken", ".json")):
+        raise ConfigError(f"'{os.fspath(path)}' can't store model_max_length", "name a folder")
     if name.endswith(".tiktoken"):
         parent.write_bytes(name, ranks.dump(vocabulary, parent.location(name)))
     elif name in _MERGES_OF:
