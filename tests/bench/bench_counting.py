@@ -7,7 +7,7 @@ from random places, in which two letters of about one word in a hundred are chan
 so that new words keep coming, about 70,000 distinct ones in 100 MB of English, as in real text (whose distinct pieces
 grow with the power 0.6 of its length). Only counting is timed, not generating the stream, in CPU time, so that other
 work on the machine matters little. Peak memory is that of the process, minus its memory before the first block.
-`--check` counts the same stream again with 8 MB for tables, and compares all counts and merges.
+`--check` counts and merges the same stream again with a 32nd of the memory, and compares all counts and merges.
 """
 
 from __future__ import annotations
@@ -66,18 +66,27 @@ def main() -> None:
     now, peak = resident_megabytes()
     print(f"  peak {peak - before:,.0f} MB above the input, {peak:,.0f} MB in all")
     if arguments.check:
-        check(text, n_bytes, counts, list(vocabulary.merges or ()), arguments.vocab_size)
+        check(
+            text,
+            n_bytes,
+            counts,
+            list(vocabulary.merges or ()),
+            arguments.vocab_size,
+            (arguments.memory_mb << 20) // 32,
+        )
 
 
-def check(text: bytes, n_bytes: int, counts: PieceCounts, merges: list[tuple[int, int]], vocab_size: int) -> None:
-    """Exit with an error unless counting with little memory gives the same counts and merges."""
-    again = PieceCounts(threads=2, max_memory=8 << 20)
+def check(
+    text: bytes, n_bytes: int, counts: PieceCounts, merges: list[tuple[int, int]], vocab_size: int, max_memory: int
+) -> None:
+    """Exit with an error unless using little memory gives the same counts and merges."""
+    again = PieceCounts(threads=2, max_memory=max_memory)
     again.add(stream(text, n_bytes))
     if sorted(again.items()) != sorted(counts.items()):
         raise SystemExit("counts differ")
     if list(train_vocabulary(again, vocab_size=vocab_size).merges or ()) != merges:
         raise SystemExit("merges differ")
-    print("the same with 8 MB for tables: counts and merges are equal")
+    print(f"the same with {max_memory >> 20} MB: counts and merges are equal")
 
 
 def corpora(data: Path, name: str) -> bytes:

@@ -69,13 +69,13 @@ import signal, sys
 from webtext.tokenizer.files import corpus
 from webtext.app.main import run
 signal.signal(signal.SIGALRM, signal.default_int_handler)
-original, blocks = corpus._Shown.__call__, []
-def called(self, fraction, n_bytes, n_merges):
-    original(self, fraction, n_bytes, n_merges)
+original, blocks = corpus.TrainingProgress.counted, []
+def called(self, n_bytes, share):
+    original(self, n_bytes, share)
     blocks.append(n_bytes)
     if len(blocks) == 3:
         signal.setitimer(signal.ITIMER_REAL, 0.001)
-corpus._Shown.__call__ = called
+corpus.TrainingProgress.counted = called
 sys.exit(run(["tokenizer", sys.argv[1], "text.txt", "--out", "new/x" + sys.argv[2], "--set", sys.argv[3]]))
 """
     arguments = {"train": [".json", "tokenizer.memory_mb=1"], "count": [".counts", "tokenizer.count.memory_mb=1"]}[verb]

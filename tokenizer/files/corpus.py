@@ -35,7 +35,6 @@ from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, trai
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:
-    from webtext.base.progress import Progress
     from webtext.base.run import Run
 
 CODE_VERSION = 1
@@ -199,7 +198,10 @@ def _count(
         nonlocal n_new
         n_new += n_bytes
         if n_new >= REPORTED_BYTES:
-            progress.counted(n_new, _share(sources, sizes))
+            read = [
+                source.share * size for source, size in zip(sources, sizes, strict=True) if source.share is not None
+            ]
+            progress.counted(n_new, sum(read) / sum(sizes) if len(read) == len(sources) else None)
             n_new = 0
 
     for source, weight in zip(sources, weights, strict=True):
@@ -215,33 +217,18 @@ def _count(
     return counts, scale
 
 
-def _share(sources: Sequence[Input], sizes: Sequence[int]) -> float | None:
-    """Return the share of the inputs that is read, by their sizes; None if that is unknown."""
-    read = 0.0
-    for source, size in zip(sources, sizes, strict=True):
-        if source.share is None:
-            return None
-        read += source.share * size
-    return read / sum(sizes)
-
-
 @contextlib.contextmanager
 def _progress(run: Run, label: str, n_merges: int) -> Iterator[TrainingProgress]:
-    with run.console.progress(100, label, "%") as progress:
-        yield TrainingProgress(_Shown(progress), run.engine.workers, n_merges)
+    """Show the fraction that is done in percent, MB per second while counting, and then the number of merges."""
+    start = time.monotonic()
+    with run.console.progress(100, label, "%") as shown:
 
+        def show(fraction: float | None, n_bytes: int, n_merges: int) -> None:
+            megabytes, seconds = n_bytes / 1e6, max(time.monotonic() - start, 1e-9)
+            note = f"{n_merges:,} merges" if n_merges else f"{megabytes:,.0f} MB, {megabytes / seconds:,.0f} MB/s"
+            shown.advance(int(100 * (fraction or 0)) - shown.done, note)
 
-class _Shown:
-    """Shows the fraction that is done in percent, MB per second while counting, and then the number of merges."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._start = time.monotonic()
-
-    def __call__(self, fraction: float | None, n_bytes: int, n_merges: int) -> None:
-        megabytes, seconds = n_bytes / 1e6, max(time.monotonic() - self._start, 1e-9)
-        note = f"{n_merges:,} merges" if n_merges else f"{megabytes:,.0f} MB, {megabytes / seconds:,.0f} MB/s"
-        self._progress.advance(int(100 * (fraction or 0)) - self._progress.done, note)
+        yield TrainingProgress(show, run.engine.workers, n_merges)
 
 
 class _Output:

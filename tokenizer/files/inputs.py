@@ -58,9 +58,9 @@ class Input:
     @property
     def size(self) -> int:
         """The bytes of its files."""
-        if self.set is not None:
-            return sum(part.bytes for part in self.set.parts)
-        return self.file.folder.size(self.file.name) if self.file is not None else 0
+        if self.file is not None:
+            return self.file.folder.size(self.file.name)
+        return sum(part.bytes for part in self.set.parts) if self.set else 0
 
     def parent(self) -> dict[str, str]:
         """Return the input's entry in a manifest's `parents`."""

@@ -1,9 +1,9 @@
 """How far training is, on one scale for counting and merging whose fraction is proportional to time.
 
 Counting takes time in proportion to the text. Merging takes time in proportion to the distinct pieces, whose bytes grow
-with the power 0.62 of the text's; one of them takes as long as 40 bytes of text on one thread. A fifth of that passes
-before the first merge. Merges then become faster: the first k of n take about (k/n)^(1/4) of the time. All of this was
-measured (`tests/bench/bench_progress.py`).
+with the power 0.62 of the text's (35 n^0.62); one of them takes as long as 40 bytes of text on one thread. A fifth of
+that passes before the first merge. Merges then become faster: the first k of n take about (k/n)^(1/4) of the time. All
+of this was measured (`tests/bench/bench_progress.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.text import Text
 
 Report = Callable[[float | None, int, int], object]
-"""Called with the fraction of all work that is done (None while it is unknown), the bytes of text counted so far, and
-the number of merges. The fraction never falls, and is 1 only after all work."""
+"""Called with the fraction of all work that is done (None while it is unknown), the size of the texts counted so far (the
+sum of their len), and the number of merges. The fraction never falls, and is 1 only after all work."""
 
 REPORTED_BYTES = 1 << 20  # reporting every small text would take longer than counting it
-_BYTES_PER_DISTINCT_BYTE = 40
-_DISTINCT, _HEAPS = 35, 0.62
+_MERGING, _HEAPS = 35 * 40, 0.62
 _BEFORE_MERGES, _POWER = 0.2, 0.25
 _ALMOST = 0.999
 
@@ -38,9 +37,8 @@ class TrainingProgress:
 
     def watch(self, texts: Iterable[Text]) -> Iterator[Text]:
         """Yield texts and report their sizes; how many there are is known for a list or a tuple."""
-        total = (
-            sum(len(text) for text in texts if hasattr(text, "__len__")) if isinstance(texts, list | tuple) else None
-        )
+        listed = texts if isinstance(texts, list | tuple) else ()
+        total = sum(len(text) for text in listed if hasattr(text, "__len__"))
         n_done = n_new = 0
         for text in texts:
             yield text
@@ -72,7 +70,7 @@ class TrainingProgress:
         """Return the share of counting in all work."""
         if not self.n_merges:
             return 1.0
-        merging = self._threads * _BYTES_PER_DISTINCT_BYTE * _DISTINCT * n_bytes**_HEAPS
+        merging = self._threads * _MERGING * n_bytes**_HEAPS
         return n_bytes / (n_bytes + merging) if n_bytes else 0.0
 
     def _advance(self, fraction: float | None, n_merges: int) -> None:

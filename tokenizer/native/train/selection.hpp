@@ -17,6 +17,7 @@
 
 #include "base/hashing.hpp"
 #include "base/huge_array.hpp"
+#include "train/trainer.hpp"
 
 namespace webtext {
 
@@ -24,21 +25,25 @@ using Word = std::vector<std::uint32_t>;  // a piece as tokens
 using UseWord = std::function<void(const Word& word, std::int64_t count)>;
 using EachWord = std::function<void(const UseWord& use)>;
 
+inline bool may_merge(const TokenTable& tokens, const Goal& goal, std::uint32_t left, std::uint32_t right) {
+  const std::size_t n_bytes = std::size_t{tokens.n_bytes(left)} + tokens.n_bytes(right);
+  return n_bytes <= 2 || n_bytes < goal.max_token_length;
+}
+
 class Selection {
  public:
   // Selects all pieces.
   Selection() = default;
 
   // Selects the pieces for a threshold below `below`: as many as `max_memory` bytes suffice for, but at least those of
-  // the highest threshold. `n_bytes(token)` is a token's length, `may_merge(left, right)` whether a pair matters.
-  template <class NBytes, class MayMerge>
-  Selection(const EachWord& each_word, std::size_t max_memory, std::int64_t below, const NBytes& n_bytes,
-            const MayMerge& may_merge)
+  // the highest threshold.
+  Selection(const EachWord& each_word, std::size_t max_memory, std::int64_t below, const TokenTable& tokens,
+            const Goal& goal)
       : sums_(std::bit_floor(std::max<std::size_t>(max_memory / 16, 1 << 10))) {
     std::size_t n_pairs = 0;
     each_word([&](const Word& word, std::int64_t count) {
       for (std::size_t at = 0; at + 1 < word.size(); ++at) {
-        if (!may_merge(word[at], word[at + 1])) continue;
+        if (!may_merge(tokens, goal, word[at], word[at + 1])) continue;
         std::int64_t& sum = sums_[slot(word[at], word[at + 1])];
         n_pairs += sum == 0;
         sum += count;
@@ -47,7 +52,7 @@ class Selection {
     std::vector<std::size_t> bytes(kBins), places(kBins);
     each_word([&](const Word& word, std::int64_t) {
       const std::size_t bin = bin_of(highest_sum(word));
-      for (const std::uint32_t token : word) bytes[bin] += n_bytes(token);
+      for (const std::uint32_t token : word) bytes[bin] += tokens.n_bytes(token);
       places[bin] += word.size() - 1;
     });
     const std::size_t highest = bin_of(std::max<std::int64_t>(below - 1, 1));

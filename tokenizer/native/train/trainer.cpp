@@ -71,11 +71,6 @@ class PairIndex {
   std::size_t n_used_ = 0;
 };
 
-bool may_merge(const TokenTable& tokens, const Goal& goal, std::uint32_t left, std::uint32_t right) {
-  const std::size_t n_bytes = std::size_t{tokens.n_bytes(left)} + tokens.n_bytes(right);
-  return n_bytes <= 2 || n_bytes < goal.max_token_length;
-}
-
 // A pair's number is its index in `pairs_`; 0 is none. Each place stores the number of its pair. All pairs next to a
 // merge are new because its token is new, so a table by neighbour finds their numbers, and only the initial pairs are
 // looked up by their tokens. For the same reason, after the step that creates a pair its count only falls, and all its
@@ -309,11 +304,9 @@ std::vector<Merge> train_merges(PieceCounts& pieces, TokenTable tokens, const En
     });
   };
   bool is_all = Selection::memory_for(n_bytes, n_bytes, std::size_t{tokens.size()} * tokens.size()) <= at_first;
-  const auto bytes_of = [&](std::uint32_t token) { return tokens.n_bytes(token); };
-  const auto matters = [&](std::uint32_t left, std::uint32_t right) { return may_merge(tokens, goal, left, right); };
   std::vector<Merge> merges;
   for (std::int64_t below = std::numeric_limits<std::int64_t>::max();;) {
-    Selection selected = is_all ? Selection() : Selection(each_word, at_first, below, bytes_of, matters);
+    Selection selected = is_all ? Selection() : Selection(each_word, at_first, below, tokens, goal);
     const std::int64_t threshold = std::max(goal.min_frequency, selected.threshold());
     Trainer trainer(tokens, {goal.n_tokens, threshold, goal.max_token_length}, watch);
     each_word([&](const Word& word, std::int64_t count) {
