@@ -4,6 +4,7 @@
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
 # make test-arm64  the tests of the tokenizer's C++, cross-compiled and emulated (Debian)
+# make sanitize   the tests of the C++ cores under GCC's sanitizers, half an hour
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
@@ -21,7 +22,7 @@ SIZE ?= small
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 MINUTES ?= 10
 
-.PHONY: venv demo test test-all test-mesh test-arm64 fuzz proof check size format bench wheel clean
+.PHONY: venv demo test test-all test-mesh test-arm64 sanitize fuzz proof check size format bench wheel clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -35,6 +36,14 @@ test-all: test
 
 test-mesh: venv
 	$(BIN)/python -m pytest -m dist
+
+# Without bounds of memory, which a sanitizer multiplies, without threads that write on purpose what others read, and
+# without polars, which crashes at its import if ThreadSanitizer is loaded.
+sanitize: venv
+	.ci/sanitize address -m pytest tests/tokenizer tests/clean tests/crawl/test_sift.py tests/fuzz \
+	  -k 'not memory_is_bounded'
+	.ci/sanitize thread -m pytest $$(grep -rlw --include='test_*.py' --exclude=test_arrow.py threads tests/tokenizer tests/clean) \
+	  -k 'not memory_is_bounded and not another_thread_writes'
 
 fuzz: venv
 	$(PIP) atheris
