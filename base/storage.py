@@ -47,6 +47,12 @@ class Folder:
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
 
+    @classmethod
+    def split(cls, path: str) -> tuple[Folder, str]:
+        """Split a path or URL into its folder and its last component."""
+        parent, slash, name = path.rstrip("/").rpartition("/")
+        return cls(parent or slash or "."), name
+
     def child(self, name: str) -> Folder:
         return Folder(self.location(name))
 

@@ -94,8 +94,8 @@ class SubredditBlocklists(_Blocklists):
 
 
 def _read(location: str, parse: Callable[[str], str | None], what: str, example: str) -> Blocklist:
-    folder, _, name = location.rpartition("/")
-    data = Folder(folder or ("/" if location.startswith("/") else ".")).read_bytes(name)
+    folder, name = Folder.split(location)
+    data = folder.read_bytes(name)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

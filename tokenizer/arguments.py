@@ -49,8 +49,7 @@ def checked_path(path: Any) -> str:
 
 def split_path(path: Any) -> tuple[Folder, str]:
     """Split a path or URL into its folder and its last component."""
-    parent, slash, name = checked_path(path).rstrip("/").rpartition("/")
-    return Folder(parent or slash or "."), name
+    return Folder.split(checked_path(path))
 
 
 def thread_count(threads: int | None) -> int:

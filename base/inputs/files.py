@@ -143,8 +143,7 @@ def files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
 
     Raises InputError if there is none.
     """
-    parent, _, last = name.rstrip("/").rpartition("/")
-    folder = Folder(parent or ("/" if name.startswith("/") else "."))
+    folder, last = Folder.split(name)
     if folder.is_file(last):
         return [InputFile(folder, last)]
     if any(character in last for character in "*?["):

@@ -110,11 +110,10 @@ class Requests:
 
 
 def _lines(location: str) -> Iterable[Line]:
-    folder, _, name = location.rpartition("/")
-    parent = Folder(folder or ("/" if location.startswith("/") else "."))
-    if not parent.exists(name):
+    folder, name = Folder.split(location)
+    if not folder.exists(name):
         raise InputError(f"removal list '{location}' does not exist", "check the path")
-    data = parent.read_bytes(name)
+    data = folder.read_bytes(name)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -14,6 +14,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import SIGNALS
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed
 from webtext.clean import _signals
 from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
@@ -43,7 +44,7 @@ def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
 
 def read_signals(documents: PartSet, out: str | None, columns: Sequence[str], run: Run) -> Iterator[pa.Table]:
     """Yield the signals of `documents`: from out/signals, else from next to the documents, else measured now."""
-    beside = documents.folder.url.rstrip("/").rpartition("/")[0] or "."
+    beside = Folder.split(documents.folder.url)[0].url
     for place in (out, beside):
         signals = _open_signals(documents, f"{place}/signals") if place else None
         if signals is not None:

@@ -97,8 +97,8 @@ def read_answers(locations: Sequence[str]) -> Iterator[Reading]:
     """Yield the readings in these files in order. Raises InputError if a file is damaged."""
     decode = msgspec.json.Decoder(Reading).decode
     for location in locations:
-        folder, _, name = location.rpartition("/")
-        with Folder(folder).open(name) as file:
+        folder, name = Folder.split(location)
+        with folder.open(name) as file:
             for _, line in read_lines(file):
                 if not isinstance(line, bytes):
                     raise InputError(f"'{location}' is damaged: {line.cause}", _REMEDY)

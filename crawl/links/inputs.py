@@ -117,9 +117,8 @@ def _files_of(name: str, source: str | None) -> list[InputFile]:
     if name.startswith(PREFIX):
         reference = pinned(name)
         return [InputFile(reference.folder or "", str(reference), HUGGING_FACE)]
-    parent, _, last = name.rstrip("/").rpartition("/")
-    parent = parent or ("/" if name.startswith("/") else ".")
-    names = Folder(parent).names()
+    folder, last = Folder.split(name)
+    names = folder.names()
     found = [last] if last in names else []
     if not found and any(character in last for character in "*?["):
         found = [each for each in names if fnmatch.fnmatchcase(each, last)]
@@ -128,8 +127,7 @@ def _files_of(name: str, source: str | None) -> list[InputFile]:
                 f"no file is called '{name}'", "check the pattern: a wildcard is allowed only after the last '/'"
             )
     if found:
-        location = Folder(parent).location
-        return [InputFile(parent, each, need_source(each, location(each), source)) for each in found]
+        return [InputFile(folder.url, each, need_source(each, folder.location(each), source)) for each in found]
     return _files_in(name, source or SUBMISSIONS)
 
 

@@ -112,6 +112,14 @@ def test_nothing_appears_when_writing_fails(folder: Folder) -> None:
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("path", "folder", "name"),
+    [("a/b.txt", "a", "b.txt"), ("b.txt", ".", "b.txt"), ("/b.txt", "/", "b.txt"), ("/a/b/", "/a", "b")],
+)
+def test_a_path_is_split_into_its_folder_and_its_name(path: str, folder: str, name: str) -> None:
+    assert (Folder.split(path)[0].url, Folder.split(path)[1]) == (folder, name)
+
+
 def test_a_full_disk_is_a_short_error_with_a_remedy(tmp_path: Path) -> None:
     message = (
         r"no space left while writing 'there'\non the file system at '/.*', [0-9,]+ bytes are free.*\nfree some space"

@@ -55,8 +55,8 @@ def read_file(path: str) -> bytes:
     """Return the bytes of a file, local or at a URL."""
     if Folder(path).is_local and Path(path).is_dir():
         raise InputError(f"'{path}' is a folder without a manifest.json, so not a token set", "name a file")
-    folder, _, name = path.rpartition("/")
-    return Folder(folder or ("/" if path.startswith("/") else ".")).read_bytes(name)
+    folder, name = Folder.split(path)
+    return folder.read_bytes(name)
 
 
 def decoded(data: bytes, place: str) -> str:
