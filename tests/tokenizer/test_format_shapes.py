@@ -161,6 +161,10 @@ OTHER_IDS: dict[str, tuple[Callable[[Json], Any], str]] = {
     ),
     "lstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", lstrip=True)), '"lstrip": true'),
     "rstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", rstrip=True)), '"rstrip": true'),
+    "tokens found before others": (
+        lambda f: f["added_tokens"].extend([added(341, "A ", normalized=True), added(342, " a")]),
+        "the added token 'A ' has \"normalized\": true and may overlap",
+    ),
     "single word": (lambda f: f["added_tokens"].append(added(341, "<m>", single_word=True)), '"single_word": true'),
 }
 

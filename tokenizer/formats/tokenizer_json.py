@@ -32,6 +32,9 @@ from webtext.tokenizer.vocabulary import Vocabulary
 FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 """Default flags of an added token; extras["added_tokens"] contains those of which one is `normalized`."""
 
+MAX_PAIRS = 10_000_000  # of added tokens whose overlap is looked for
+MAX_SHARED = 1000  # characters at the ends of two added tokens, likewise
+
 _OWN_FIELD = "webtext"
 _NOT_READ = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")  # unless null, "", 0, false
 _EXPECTED = "Hugging Face's libraries apply it and webtext does not, so ids or texts would differ"
@@ -228,7 +231,30 @@ def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[
         specials[name] = id_
         if found != FLAGS:
             flags[name] = found
+    late = {name for name, found in flags.items() if found["normalized"]}
+    _check_order(set(specials) - late, late, place)
     return specials, flags
+
+
+def _check_order(first: set[str], then: set[str], place: str) -> None:
+    """Raise InputError if Hugging Face's libraries, which find all `first` in a text before `then`, find others than we.
+
+    We find the leftmost of all, which is the same if no two of them overlap.
+    """
+    for name in sorted(then):
+        if len(first) * len(then) > MAX_PAIRS or any(_overlap(name, other) for other in first):
+            raise InputError(
+                f"'{place}': the added token {name[:60]!r} has \"normalized\": true and may overlap one that has false",
+                "Hugging Face's libraries look for those with false first, webtext for all at once",
+                'give both the same "normalized" in the file if that is what you want',
+            )
+
+
+def _overlap(one: str, other: str) -> bool:
+    if one[0] not in other and other[0] not in one:
+        return False
+    n_shared = range(1, min(len(one), len(other), MAX_SHARED))
+    return one in other or other in one or any(one[-n:] == other[:n] or other[-n:] == one[:n] for n in n_shared)
 
 
 def _rejected_token(name: str, flag: str, place: str) -> InputError:
