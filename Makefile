@@ -4,7 +4,7 @@
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
 # make test-arm64  the tests of the tokenizer's C++, cross-compiled and emulated (Debian)
-# make sanitize   the tests of the C++ cores under GCC's sanitizers, half an hour
+# make sanitize   the tests of the C++ cores under GCC's sanitizers; takes long
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
