@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import transformers
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.formats.files import unsaid
 
 from .conftest import SAMPLES
+
+transformers: Any = pytest.importorskip("transformers")
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|pad|>"]
 TEMPLATE = "{% for message in messages %}<|im_start|>{{ message.content }}{% endfor %}"
