@@ -205,7 +205,7 @@ def test_an_array_that_another_thread_writes_crashes_no_call(call: str, tmp_path
         assert "changed" in child.stdout or "unknown id" in child.stdout
 
 
-def test_workers_keep_little_memory_after_a_parallel_call() -> None:
+def test_workers_memory_is_bounded_after_a_parallel_call() -> None:
     """Eight threads fill tables of known pieces, 32 MB each; together they keep 128 MB at most."""
     code = """
 from webtext.tokenizer import Tokenizer
