@@ -9,6 +9,10 @@
 #include <new>
 #include <utility>
 
+#if defined(__linux__) && !defined(MADV_POPULATE_WRITE)
+#define MADV_POPULATE_WRITE 23  // Linux 5.14 has it, the headers that wheels are built with may be older
+#endif
+
 namespace webtext {
 
 // Asks for huge pages (a hint); call it before the memory is touched. Has no effect on small memory.
