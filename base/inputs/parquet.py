@@ -18,7 +18,7 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.larg
 def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Refused]:
     """Yield each row's values of those `fields` that are columns, or why it has none.
 
-    Raises InputError if there is no column `text` or if it is not of strings, and BrokenFile if the file is damaged.
+    Raises InputError if there is no column `text` or if its values aren't strings, and BrokenFile if the file is damaged.
     """
     with file.folder.open(file.name) as opened:
         try:
