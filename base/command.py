@@ -7,6 +7,7 @@ before it.
 from __future__ import annotations
 
 import functools
+import re
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,6 +27,22 @@ from webtext.base.config import (
 )
 from webtext.base.errors import ConfigError, did_you_mean
 
+
+class _Share(click.ParamType[Any]):
+    """K/N: one of the shares into which several runs divide a command's parts."""
+
+    name = "K/N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from webtext.base.run import Share
+
+        numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value, re.ASCII)
+        share = Share(*map(int, numbers.groups())) if numbers else Share(0, 0)
+        if not 1 <= share.number <= share.of:
+            self.fail(f"{value!r} is not a share, e.g. 2/8; expected K/N with K from 1 to N", param, ctx)
+        return share
+
+
 DEFAULT_MEMORY_MIB = 2048
 CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for each stage.")
 SET_OPTION = click.option(
@@ -42,6 +59,7 @@ WORKER_OPTIONS = [
         show_default=True,
         help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
+    click.option("--share", type=_Share(), default=None, help="Make share K of the parts; N such runs make them all."),
 ]
 OUTPUT_OPTIONS = [
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."),
@@ -87,10 +105,11 @@ def verb(
             engine: str = "local",
             workers: int | None = None,
             worker_memory: int = DEFAULT_MEMORY_MIB,
+            share: Any = None,
             **arguments: Any,
         ) -> Any:
             from webtext.base.console import Console
-            from webtext.base.run import Run
+            from webtext.base.run import Run, Share
             from webtext.base.workers.engine import Limits, LocalEngine
 
             flags = {name: {key: arguments.pop(key) for key in options(cls)} for name, cls in classes.items()}
@@ -102,7 +121,7 @@ def verb(
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
             limits = Limits(memory_bytes=worker_memory << 20)
             with LocalEngine(workers=workers, limits=limits, quiet=mode != "human") as local:
-                return function(run=Run(local, Console(mode), dry_run), **arguments)
+                return function(run=Run(local, Console(mode), dry_run, share or Share(1, 1)), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
         for section_name, cls in classes.items():

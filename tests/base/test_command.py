@@ -18,7 +18,7 @@ from webtext.base import command
 from webtext.base.command import need_out, verb
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.run import Run
+from webtext.base.run import Run, Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +162,11 @@ def test_a_wrong_setting_is_an_error_before_the_verb_runs(
         ["--no-such"],
         ["--workers", "0"],
         ["--engine", "slurm"],
+        ["--share", "2"],
+        ["--share", "0/2"],
+        ["--share", "3/2"],
+        ["--share", "1/1000000"],
+        ["--share", "²/3"],
         ["--obey", "--host"],
     ],
 )
@@ -196,6 +201,15 @@ def test_own_arguments_and_the_run_reach_the_function(call: Call, seen: dict[str
     assert (seen["inputs"], seen["out"], seen["workers"], seen["run"].dry_run) == (("a", "b"), "c", 3, True)
     assert call("links").exit_code == 0
     assert (seen["run"].dry_run, seen["workers"]) == (False, len(os.sched_getaffinity(0)))
+
+
+def test_a_share_of_the_parts_reaches_the_function_and_is_everything_by_default(
+    call: Call, seen: dict[str, Any]
+) -> None:
+    assert call("links", "--share", "2/8").exit_code == 0
+    assert seen["run"].share == Share(number=2, of=8)
+    assert call("links").exit_code == 0
+    assert seen["run"].share == Share(1, 1)
 
 
 @pytest.mark.parametrize(
