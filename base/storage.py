@@ -87,17 +87,28 @@ class Folder:
         if self.is_local:
             return str((self._path / name).stat().st_mtime_ns)
         self._remote.invalidate_cache()
-        return str(self._remote.ukey(self.location(name)))
+        return _version(self._remote.info(self.location(name)))
 
     def names(self, suffix: str = "") -> list[str]:
         """Return the sorted names of this folder's files that end in `suffix`; empty if the folder doesn't exist."""
+        return sorted(name for name in self.files() if name.endswith(suffix))
+
+    def files(self) -> dict[str, tuple[int, str]]:
+        """Return name -> (size, version) of this folder's finished files, from one listing; empty if there is none."""
+        found: dict[str, tuple[int, str]] = {}
         if self.is_local:
-            found = [entry.name for entry in os.scandir(self._path) if entry.is_file()] if self._path.is_dir() else []
+            for entry in os.scandir(self._path) if self._path.is_dir() else ():
+                with contextlib.suppress(FileNotFoundError):  # just renamed or removed
+                    if entry.is_file():
+                        status = entry.stat()
+                        found[entry.name] = status.st_size, str(status.st_mtime_ns)
         else:
             self._remote.invalidate_cache()
-            rows = self._remote.ls(self.url, detail=True) if self._remote.exists(self.url) else []
-            found = [row["name"].rsplit("/", 1)[-1] for row in rows if row["type"] == "file"]
-        return sorted(name for name in found if name.endswith(suffix) and not name.endswith(TEMPORARY_SUFFIX))
+            with contextlib.suppress(FileNotFoundError):
+                for row in self._remote.ls(self.url, detail=True):
+                    if row["type"] == "file":
+                        found[row["name"].rpartition("/")[2]] = row["size"], _version(row)
+        return {name: about for name, about in found.items() if not name.endswith(TEMPORARY_SUFFIX)}
 
     def open(self, name: str) -> BinaryIO:
         """Open file `name` for reading; the file is seekable."""
@@ -369,6 +380,11 @@ def _publish_local(temporary: Path, target: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _version(row: dict[str, Any]) -> str:
+    """Return the entity tag of an object; where a store has none, its time."""
+    return str(next((row[key] for key in ("ETag", "etag", "mtime", "created") if row.get(key)), ""))
 
 
 class _Remote:

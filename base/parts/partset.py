@@ -276,9 +276,11 @@ class PartSet:
             yield file
 
     def _check_sizes(self) -> None:
+        there = self.folder.files()
         for part in self.parts:
             for name, n_bytes, _ in _files(part):
-                self._check_size(name, n_bytes)
+                if name not in there or there[name][0] != n_bytes:
+                    self._check_size(name, n_bytes)
 
     def _check_size(self, name: str, n_bytes: int) -> None:
         try:
@@ -325,7 +327,7 @@ class SetName:
 
 @functools.lru_cache(maxsize=8)
 def _open(name: SetName) -> PartSet:
-    opened = PartSet.open(name.url, name.kind)
+    opened = PartSet.open(name.url, name.kind, checks_sizes=False)
     if opened.hash != name.hash:
         raise InputError(f"the part set '{name.url}' changed while it was read", "rerun the same command")
     return opened

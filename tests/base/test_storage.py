@@ -89,6 +89,16 @@ def test_what_is_written_is_read_back_and_listed(folder: Folder) -> None:
         folder.read_bytes("missing")
 
 
+def test_one_listing_has_the_sizes_and_versions_of_all_files(folder: Folder) -> None:
+    assert folder.files() == {}
+    folder.write_bytes("a.json", b"first")
+    folder.write_bytes("b.json", b"second")
+    folder.child("inner").write_bytes("c.json", b"third")
+    assert folder.files() == {"a.json": (5, folder.version("a.json")), "b.json": (6, folder.version("b.json"))}
+    folder.write_bytes("a.json", b"other")
+    assert folder.files()["a.json"] == (5, folder.version("a.json"))
+
+
 def test_a_part_set_lives_at_a_url_as_on_disk(folder: Folder) -> None:
     writer = SetWriter(folder.child("set").url, "dropped", Recipe(stage="test", code_version=1, settings={}))
     with writer.part(0, key="k") as part:
