@@ -249,6 +249,14 @@ DEDUP_INDEX = pa.schema(
 )
 """One row per corpus row, in the same order; the part's attachment `.signatures` has a signature for each."""
 
+EXCHANGE = pa.schema(
+    [
+        _column("row", pa.int64(), "a row of the source that could not be processed"),
+        _column("reason", pa.string(), "why: 'killed_worker', 'raised', 'too_many_bytes', ..."),
+    ]
+)
+"""Rows that failed; the others are in the part's attachment `.exchange` (`base/parts/exchange.py`), sorted by range."""
+
 SCHEMAS = {
     "links": LINK,
     "removals": REMOVAL,
@@ -260,5 +268,6 @@ SCHEMAS = {
     "release": RELEASE,
     "signatures": DEDUP_INDEX,
     "tokens": TOKEN_INDEX,
+    "exchange": EXCHANGE,
 }
 """Record kind -> schema of its Parquet part."""

@@ -15,9 +15,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from webtext.base.errors import InputError, MachineError, NetworkError
+from webtext.base.parts.exchange import RangeWriter, read_range
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
@@ -66,6 +69,17 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
     if request.param == "local":
         return Folder(tmp_path / "build")
     return Folder(request.getfixturevalue("s3")).child(tmp_path.name)
+
+
+def test_a_range_of_an_exchange_is_read(folder: Folder) -> None:
+    writer = SetWriter(folder.url, "exchange", Recipe(stage="test", code_version=1, settings={}))
+    rows = pa.table({"word": ["a", "b", "c"]})
+    with writer.part(0, key="0") as part:
+        with RangeWriter(part, rows.schema, 3) as ranges:
+            ranges.add(np.array([2, 0, 2], np.uint64), rows)
+        made = writer.seal([part.publish()])
+    found = [[each["word"].to_pylist() for each in read_range(made, number, rows.schema)] for number in range(3)]
+    assert found == [[["b"]], [], [["a", "c"]]]
 
 
 def test_what_is_written_is_read_back_and_listed(folder: Folder) -> None:
