@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from webtext.base.console import Console
-from webtext.base.errors import DryRun
+from webtext.base.console import Console, counted
+from webtext.base.errors import DryRun, RunFailed
 
 if TYPE_CHECKING:
     from webtext.base.workers.engine import LocalEngine
+    from webtext.base.workers.journal import Journal
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Share(NamedTuple):
@@ -33,6 +38,38 @@ class Run:
         if self.dry_run:
             self.console.say(f"would write '{location}'")
             raise DryRun
+
+    def map(
+        self,
+        function: Callable[[Journal, T], R],
+        tasks: Sequence[T],
+        label: str,
+        *,
+        unit: str = "part",
+        names: Sequence[str] = (),
+        **options: Any,
+    ) -> list[R]:
+        """Return function(journal, task) for each task, in order, from the engine's workers, for results that are small.
+
+        `options` are those of the engine's `map`. Raises RunFailed, with the task's name if `names` has it, if a task
+        failed as a whole.
+        """
+        results: dict[int, R] = {}
+        with self.console.progress(len(tasks), label, f"{unit}s") as progress:
+
+            def on_done(index: int, result: R) -> None:
+                results[index] = result
+                progress.advance()
+
+            failures = self.engine.map(function, tasks, on_done=on_done, **options)
+        if failures:
+            first = failures[0]
+            name = f"'{names[first.index]}'" if names else f"{unit} {first.index}"
+            raise RunFailed(
+                f"{label}: {len(failures)} of {counted(len(tasks), unit)} failed; {name}: {first.error}",
+                "what is finished is kept; rerun the same command to retry the others",
+            )
+        return [results[index] for index in range(len(tasks))]
 
     @classmethod
     def quiet(cls, workers: int = 1) -> Run:

@@ -6,14 +6,19 @@ import contextlib
 import fcntl
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from webtext.base.run import Run
 
 # A test's result must not depend on the machine's speed or on chance. A busy machine is not a failure, so examples have no
 # deadline and may be slow to make. Without WEBTEXT_TEST_EXPLORE, as in continuous integration, every run sees the same
@@ -34,6 +39,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path.append(str(REPOSITORY / "tests"))  # for the helpers of several folders
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +49,22 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: set WEBTEXT_TEST_DATA (looked in '{folder}')")
     return folder
+
+
+@pytest.fixture
+def elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """A run whose tasks run as if on another machine (`elsewhere.py`)."""
+    from elsewhere import Elsewhere
+
+    from webtext.base.console import Console
+    from webtext.base.run import Run
+
+    private = tmp_path_factory.mktemp("of-the-driver")
+    monkeypatch.setattr(tempfile, "tempdir", str(private))
+    engine = Elsewhere(private)
+    yield Run(engine, Console("quiet"))  # type: ignore[arg-type]
+    assert engine.n_tasks, "no task was run"
+    engine.close()
 
 
 @pytest.fixture

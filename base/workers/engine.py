@@ -74,6 +74,8 @@ def _ignore(*_: object) -> None:
 class LocalEngine:
     """Worker processes on this machine, started when first needed and kept between maps."""
 
+    inherits_files = True  # whether `prepare` exists, whose workers inherit open files of this process
+
     def __init__(self, workers: int | None = None, limits: Limits | None = None, *, quiet: bool = False) -> None:
         if workers is not None and workers < 1:
             raise ConfigError(f"workers is {workers}", "it must be at least 1")
@@ -107,6 +109,10 @@ class LocalEngine:
             )
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
         return _Map(self, function, tasks, parts, on_done, on_set_aside, on_begun).run()
+
+    def limited(self, limits: Limits) -> LocalEngine:
+        """Return another engine of this kind with these limits; close it after use."""
+        return type(self)(self.workers, limits, quiet=self._quiet)
 
     def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
         """Make sure that n workers are idle. New workers import the module in the background; this call doesn't wait.

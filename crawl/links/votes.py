@@ -7,19 +7,18 @@ only if its record exists. The record is published last, and identifies the dump
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
 
 from webtext.base.decompress import BZIP2, XZ, ZSTANDARD
-from webtext.base.errors import InputError, RunFailed
+from webtext.base.errors import InputError
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
-from webtext.base.workers.journal import KILLED_WORKER, Journal
+from webtext.base.workers.journal import KILLED_WORKER
 from webtext.crawl.links.inputs import URLS, InputFile
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
 from webtext.crawl.links.reading import (
@@ -36,8 +35,6 @@ from webtext.crawl.links.reading import (
 from webtext.crawl.links.submission import SiftingSource
 from webtext.crawl.streams.decoders import started_decoder
 
-T = TypeVar("T")
-
 MIN_SHARED_BYTES = 4 << 20
 MAX_SHARES = 8
 """If workers would be idle, several read a file above MIN_SHARED_BYTES; for Zstandard each may need READER_LIMITS."""
@@ -48,15 +45,17 @@ READER_LIMITS = Limits(memory_bytes=3 << 30)
 
 def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
     """Return the files with their SHA-256, in an order that does not depend on the command line."""
-    return _sorted(_map(run.engine, run, "identifying dumps", digest_file, files, [file.location for file in files]))
+    names = [file.location for file in files]
+    return _sorted(run.map(digest_file, files, "identifying dumps", unit="file", names=names))
 
 
 def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[Dump], list[Spill]]:
     """Make the missing spills. Return all dumps, hashed and in order, and the records of their spills.
 
     If there are fewer files than workers, several work on each file: one process decompresses for one that judges, or,
-    if judging takes longer, workers read shares. Once all tasks have begun, idle workers import what they need to merge
-    `n_parts`. Raises InputError if a file was changed in the meantime.
+    if judging takes longer, workers read shares. If the engine's workers can inherit files, they start beside their
+    decoders, and once all tasks have begun, idle ones import what they need to merge `n_parts`. Raises InputError if a
+    file was changed in the meantime.
     """
     missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
@@ -65,8 +64,9 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
     n_idle = min(n_parts, run.engine.workers) - len(tasks)
     with _engine_for(tasks, run) as engine, _started(tasks, engine) as started:
         names = [task.dump.name for task in tasks]
-        get_ready = partial(run.engine.prepare, n_idle, MERGING)
-        read = _map(engine, run, "reading dumps", spill_dump, started, names, on_begun=get_ready)
+        get_ready = {"on_begun": partial(run.engine.prepare, n_idle, MERGING)} if engine.inherits_files else {}
+        reading = replace(run, engine=engine)
+        read = reading.map(spill_dump, started, "reading dumps", unit="file", names=names, **get_ready)
     hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
     dumps, spills = _sorted(hashed.values()), []
     job_of = {job.dump.file: job for job in jobs}
@@ -100,6 +100,9 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
 @contextmanager
 def _started(tasks: Sequence[SpillJob], engine: LocalEngine) -> Iterator[list[SpillJob]]:
     """Yield the tasks while a decoder and a worker start for each of the first ones, in the order of the tasks."""
+    if not engine.inherits_files:
+        yield list(tasks)  # each worker starts its own decoder
+        return
     begun = []
     with ExitStack() as decoders:
         for n, task in enumerate(tasks[: engine.workers], 1):
@@ -156,31 +159,5 @@ def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, st
 def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[LocalEngine]:
     """Return the run's engine, or one with larger limits if a dump may need more memory than its workers have."""
     if any(job.dump.codec == ZSTANDARD.name and not job.ahead for job in jobs):
-        return LocalEngine(run.engine.workers, READER_LIMITS)
+        return run.engine.limited(READER_LIMITS)
     return nullcontext(run.engine)
-
-
-def _map(
-    engine: LocalEngine,
-    run: Run,
-    label: str,
-    function: Callable[[Journal, T], Any],
-    jobs: Sequence[T],
-    names: Sequence[str],
-    **options: Any,
-) -> list[Any]:
-    """Return the results of all jobs in the order they finish. Raises RunFailed if a file could not be read at all."""
-    results = []
-    with run.console.progress(len(jobs), label, "files") as progress:
-
-        def on_done(_: int, result: Any) -> None:
-            results.append(result)
-            progress.advance()
-
-        failures = engine.map(function, jobs, on_done=on_done, **options)
-    if failures:
-        raise RunFailed(
-            f"{len(failures)} of {len(jobs)} files failed; '{names[failures[0].index]}': {failures[0].error}",
-            "finished files are kept; rerun the same command to retry the others",
-        )
-    return results

@@ -16,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, InputError, MachineError, RunFailed
+from webtext.base.run import Run
 from webtext.base.workers.engine import Limits, LocalEngine, TaskFailure
 from webtext.base.workers.journal import Journal
 
@@ -498,3 +500,19 @@ def test_ctrl_c_ends_the_workers_and_only_the_parent_speaks(tmp_path: Path) -> N
     assert_gone(workers)
     assert parent.returncode == -signal.SIGINT
     assert err.count("Traceback") == err.count("KeyboardInterrupt") == 1
+
+
+# --- Run.map -------------------------------------------------------------------------------------
+
+
+def test_a_run_returns_the_results_in_the_order_of_its_tasks(engine: LocalEngine) -> None:
+    run = Run(engine, Console("quiet"))
+    assert run.map(work.process, [["a"], ["b", "c"], []], "shouting") == [["A"], ["B", "C"], []]
+
+
+def test_a_run_raises_an_error_that_names_the_first_task_that_failed(engine: LocalEngine) -> None:
+    run = Run(engine, Console("quiet"))
+    with pytest.raises(RunFailed, match=r"shouting: 1 of 2 files failed; 'b.txt': TypeError"):
+        run.map(work.process, [["a"], None], "shouting", unit="file", names=["a.txt", "b.txt"])
+    with pytest.raises(RunFailed, match=r"shouting: 1 of 1 part failed; part 0: TypeError"):
+        run.map(work.process, [None], "shouting")

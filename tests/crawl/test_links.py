@@ -283,6 +283,16 @@ def test_a_decoder_starts_before_the_worker_that_reads_from_it(
     new.engine.close()  # type: ignore[attr-defined]
 
 
+def test_dumps_read_on_another_machine_give_the_same_links(
+    collect: Any, dumps: list[str], whole: PartSet, elsewhere: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One dump at a time, so that a worker decompresses it with a decoder of its own; all dumps, with other limits."""
+    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    for name in dumps:
+        assert collect(name, out="there", by=elsewhere).hash == collect(name, out="here").hash
+    assert collect(*dumps, out="all", parts=3, by=elsewhere).hash == whole.hash
+
+
 def test_the_number_of_parts_changes_no_record(collect: Any, dumps: list[str], whole: PartSet) -> None:
     assert len(collect(*dumps, parts=1).parts) == 1
     many = collect(*dumps, parts=7)  # into the same folder
@@ -343,15 +353,12 @@ def test_links_merged_a_few_at_a_time_are_the_same(
     """
 
     class InThisProcess:
-        workers = 1
+        workers, inherits_files = 1, False
 
         def map(self, function: Any, jobs: Any, *, on_done: Any, **_: Any) -> list[Any]:
             for index, job in enumerate(jobs):
                 on_done(index, function(Journal(), job))
             return []
-
-        def prepare(self, n: int, module: str, files: Any = ()) -> None:
-            pass
 
     inputs = made_dumps(tmp_path, 400)
     whole = collect(*inputs, out="whole", parts=2, profile=profile)
@@ -420,14 +427,14 @@ def test_a_dump_that_changes_between_its_readers_ends_the_run(
     """Two tasks that read one file must have read the same bytes."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
     path = dump(tmp_path / "RS_x", post("a"))
-    real = votes._map
+    real = Run.map
 
-    def changed(engine: Any, run: Any, label: str, function: Any, tasks: Any, names: Any, **_: Any) -> list[Any]:
-        done = real(engine, run, label, function, tasks[:1], names[:1])
+    def changed(run: Run, function: Any, tasks: Any, label: str, **options: Any) -> list[Any]:
+        done = real(run, function, tasks[:1], label, **options)
         dump(tmp_path / "RS_x", post("b"))
-        return done + real(engine, run, label, function, tasks[1:], names[1:])
+        return done + real(run, function, tasks[1:], label, **options)
 
-    monkeypatch.setattr(votes, "_map", changed)
+    monkeypatch.setattr(Run, "map", changed)
     with pytest.raises(InputError, match="changed while it was read"):
         collect(path, by=two_workers)
 
@@ -527,12 +534,12 @@ def test_a_line_that_kills_its_worker_is_the_only_loss(
     monkeypatch.setattr(reading, "link_source", reading.link_source)  # restored afterwards: the import replaces it
     import deadly  # type: ignore[import-not-found]
 
-    real = votes._map
+    real = Run.map
 
-    def planted(engine: Any, run: Any, label: str, function: Any, *rest: Any, **more: Any) -> list[Any]:
-        return real(engine, run, label, deadly.spill if label == "reading dumps" else function, *rest, **more)
+    def planted(run: Run, function: Any, tasks: Any, label: str, **options: Any) -> list[Any]:
+        return real(run, deadly.spill if label == "reading dumps" else function, tasks, label, **options)
 
-    monkeypatch.setattr(votes, "_map", planted)
+    monkeypatch.setattr(Run, "map", planted)
     path = dump(tmp_path / "RS_x", post("a"), post("b", title=title), post("c", "http://b.com/"))
     Path(path).write_bytes(compress(Path(path).read_bytes()))
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
