@@ -1,30 +1,36 @@
 """Folders on disk or at any fsspec URL (`s3://...`), with atomic publishing.
 
 On disk a file is written under a temporary name, fsynced and renamed. An object store has no rename: there one put
-publishes one complete object, and a part set's entry files mark which objects count (`base/parts/partset.py`).
+publishes one complete object, and a part set's entry files mark which objects count (`base/parts/partset.py`). Calls
+to a store that fail in passing are repeated here and nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import email.utils
 import errno
-import fcntl
 import glob
+import io
 import json
 import os
 import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
+from webtext.base import leases
 from webtext.base.errors import InputError, MachineError, NetworkError, WebtextError, missing_extra
 
 TEMPORARY_SUFFIX = ".tmp"
-MAX_COMMAND_CHARACTERS = 300
 MAX_WHOLE_BYTES = 256 << 20  # of a local file that is read at once; a manifest of some thousand parts has a tenth of it
+READ_BYTES = 8 << 20  # of one request for a file in a store that is read from start to end
+PAUSES_SECONDS = (0.5, 1.0, 2.0)  # before a call to a store is repeated; botocore repeats each of its requests itself
+
+T = TypeVar("T")
 
 
 class Folder:
@@ -39,7 +45,7 @@ class Folder:
             self._remote: Any = None
         else:
             self._path = Path()
-            self._remote = _Remote(_file_system(self.url), self.url)
+            self._remote = _Remote(self.url)
 
     def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
         return type(self), (self.url,)
@@ -86,7 +92,6 @@ class Folder:
         """Return a string that changes with file `name`: its modification time on disk, its entity tag in a store."""
         if self.is_local:
             return str((self._path / name).stat().st_mtime_ns)
-        self._remote.invalidate_cache()
         return _version(self._remote.info(self.location(name)))
 
     def names(self, suffix: str = "") -> list[str]:
@@ -103,7 +108,6 @@ class Folder:
                         status = entry.stat()
                         found[entry.name] = status.st_size, str(status.st_mtime_ns)
         else:
-            self._remote.invalidate_cache()
             with contextlib.suppress(FileNotFoundError):
                 for row in self._remote.ls(self.url, detail=True):
                     if row["type"] == "file":
@@ -115,7 +119,7 @@ class Folder:
         try:
             if self.is_local:
                 return open(self._path / name, "rb")
-            return cast(BinaryIO, self._remote.open(self.location(name), "rb"))
+            return cast(BinaryIO, self._remote.reader(self.location(name)))
         except FileNotFoundError:
             raise InputError(f"no file '{self.location(name)}'", "check the path") from None
         except (IsADirectoryError, PermissionError) as error:
@@ -137,7 +141,7 @@ class Folder:
             with self.open(name) as file:
                 return file.read()
         try:
-            return bytes(self._remote.cat_file(self.location(name)))
+            return bytes(self._remote.read(self.location(name)))
         except FileNotFoundError:
             raise InputError(f"no file '{self.location(name)}'", "check the path") from None
 
@@ -164,7 +168,10 @@ class Folder:
         return json_object(self.read_bytes(name), self.location(name), remedy)
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Publish `data` under `name`, completely or not at all. A file that already has these bytes isn't touched."""
+        """Publish `data` under `name`, completely or not at all. A local file with these bytes isn't touched."""
+        if not self.is_local:
+            self._remote.put(data, self.location(name))
+            return
         if self.exists(name) and self.size(name) == len(data) and self.read_bytes(name) == data:
             return
         with self.scratch(name) as path, no_space_is_an_error(self.location(name), len(data)):
@@ -204,14 +211,15 @@ class Folder:
                 path.unlink()
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Lock the folder against other runs on this machine; raises InputError if another run has the lock.
+    def held(self, name: str = "") -> Iterator[None]:
+        """Hold the right to write this folder, or the share `name` of it; InputError names a process that has it.
 
-        The folder itself is locked, so no lock file is left behind, and the lock ends with its process. A remote folder
-        isn't locked.
+        The folder excludes every share and every other holder of the folder; shares exclude those of the same name.
+        Locks on disk end with their process, those in a store (`s3://` alone has them) some minutes after it.
         """
         if not self.is_local:
-            yield
+            with leases.lease(self._remote.locking(), self.url, name):
+                yield
             return
         try:
             self.url.encode()
@@ -219,24 +227,19 @@ class Folder:
             raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
             self._path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._path, os.O_RDONLY)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(
-                    f"another run is writing '{self.url}'", _holder(handle), "wait for it, or choose another --out"
-                ) from None
+        with leases.lock(self._path, name):
             yield
-        finally:
-            os.close(handle)
+
+    def held_shares(self) -> list[str]:
+        """Return the sorted names of the shares that are held, by any process."""
+        return leases.locked(self._path) if self.is_local else leases.leased(self._remote, self.url)
 
     def remove(self, name: str) -> None:
         if self.is_local:
             if self.exists(name):  # on a read-only file system, removing a missing file is an error, too
                 (self._path / name).unlink(missing_ok=True)
-        elif self._remote.exists(self.location(name)):
-            self._remote.rm_file(self.location(name))
+        else:
+            self._remote.delete(self.location(name))
 
     def remove_all(self) -> None:
         if self.is_local:
@@ -356,21 +359,6 @@ def stopping_error(error: BaseException) -> WebtextError | None:
     )
 
 
-def _holder(folder: int) -> str:
-    """Describe the process that has locked an open folder; Linux lists this machine's locks in /proc/locks."""
-    about, host = os.fstat(folder), os.uname().nodename
-    place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        locks = map(str.split, Path("/proc/locks").read_text().splitlines())
-        pid = next(fields[4] for fields in locks if fields[1] == "FLOCK" and fields[5] == place)
-        command = " ".join(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").split())
-        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-        seconds = float(Path("/proc/uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - seconds))
-        return f"process {pid} on {host} since {since}: {command[:MAX_COMMAND_CHARACTERS]}"
-    return f"it isn't visible from {host}: it runs on another host or in another container"
-
-
 def _publish_local(temporary: Path, target: Path) -> None:
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
@@ -388,27 +376,150 @@ def _version(row: dict[str, Any]) -> str:
 
 
 class _Remote:
-    """A remote file system whose every failure is a NetworkError with the address; libraries' exceptions vary."""
+    """A remote file system. A call that fails in passing is repeated; then it is a NetworkError with the address."""
 
-    def __init__(self, system: Any, url: str) -> None:
-        self._system = system
+    def __init__(self, url: str) -> None:
         self._url = url
+        self._system = _file_system(url)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._system, name)
+        return lambda *arguments, **options: self._patiently(lambda: method(*arguments, **options))
 
-        def call(*arguments: Any, **options: Any) -> Any:
+    def put_file(self, path: str, location: str) -> None:
+        self._into_bucket(lambda: self._system.put_file(path, location))
+
+    def put(self, data: bytes, location: str) -> None:
+        self._into_bucket(lambda: self._system.pipe_file(location, data))
+
+    def _into_bucket(self, put: Callable[[], T]) -> T:
+        try:
+            return self._patiently(put)
+        except FileNotFoundError:
+            raise InputError(f"no bucket for '{self._url}'", "create it, or choose another --out") from None
+
+    def read(self, location: str) -> bytes:
+        options = {"max_concurrency": 1} if self._is_s3 else {}  # without asking for the size first
+        return bytes(self._patiently(lambda: self._system.cat_file(location, **options)))
+
+    def reader(self, location: str) -> Any:
+        """Open an object for reading. A server that doesn't serve ranges gives a stream, which can't be repeated."""
+        file = self._patiently(lambda: self._system.open(location, "rb", cache_type="none"))
+        return io.BufferedReader(_Ranges(self, file), READ_BYTES) if getattr(file, "size", None) else file
+
+    def delete(self, location: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.rm_file(location)
+
+    def names(self, location: str) -> list[str]:
+        with contextlib.suppress(FileNotFoundError):
+            return [row["name"].rpartition("/")[2] for row in self.ls(location, detail=True) if row["type"] == "file"]
+        return []
+
+    def locking(self) -> _Remote:
+        """Return itself; InputError if this kind of store has no conditional writes here."""
+        if not self._is_s3:
+            remedy = "write to a folder on disk or at s3://, and copy it"
+            raise InputError(f"'{self._url}' can't be locked, so another run might write there, too", remedy)
+        return self
+
+    def put_if(self, location: str, data: bytes, tag: str) -> str:
+        """See `leases.Store`."""
+        bucket, key, _ = self._system.split_path(location)
+        condition = {"IfMatch": tag} if tag else {"IfNoneMatch": "*"}
+
+        def put() -> str:
             try:
-                return method(*arguments, **options)
+                return str(self._system.call_s3("put_object", Bucket=bucket, Key=key, Body=data, **condition)["ETag"])
+            except OSError as error:
+                code = getattr(error.__cause__, "response", {}).get("Error", {}).get("Code")
+                if code in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey"):
+                    return ""
+                raise
+
+        return self._into_bucket(put)
+
+    def look(self, location: str) -> leases.Found | None:
+        """See `leases.Store`."""
+        bucket, key, _ = self._system.split_path(location)
+        try:
+            head = self.call_s3("head_object", Bucket=bucket, Key=key)
+            data = self.read(location)
+        except FileNotFoundError:
+            return None
+        asked = email.utils.parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return leases.Found(head["ETag"], (asked - head["LastModified"]).total_seconds(), data)
+
+    @property
+    def _is_s3(self) -> bool:
+        return hasattr(self._system, "call_s3")
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        for pause in (*PAUSES_SECONDS, None):
+            try:
+                return ask()
             except FileNotFoundError:
                 raise
             except Exception as error:
-                raise NetworkError(
-                    f"'{self._url}' doesn't respond: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
-                    "check the address, the credentials and the network, then rerun the same command",
-                ) from None
+                if pause is None or not _passes(error):
+                    raise NetworkError(
+                        f"'{self._url}' doesn't respond: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                        "check the address, the credentials and the network, then rerun the same command",
+                    ) from None
+            time.sleep(pause)
+        raise AssertionError("unreachable")
 
-        return call
+
+class _Ranges(io.RawIOBase):
+    """An open remote file, read in ranges; a range that arrives cut is asked for again."""
+
+    def __init__(self, remote: _Remote, file: Any) -> None:
+        self._remote, self._file, self._at = remote, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._file.size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._remote._patiently(lambda: self._read(len(buffer)))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _read(self, n_bytes: int) -> bytes:
+        n_bytes = max(0, min(n_bytes, self._file.size - self._at))
+        self._file.seek(self._at)
+        data = bytes(self._file.read(n_bytes))
+        if len(data) != n_bytes:
+            raise ConnectionError(f"{len(data):,} of {n_bytes:,} bytes arrived")
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def _passes(error: Exception) -> bool:
+    """Whether a failure may pass: a broken connection, a slow answer, a server's 429 or 5xx; not a refusal."""
+    if isinstance(error, OSError):  # also the errors of s3fs, by their numbers
+        return not isinstance(error, (PermissionError, FileExistsError)) and error.errno not in (
+            errno.EINVAL,
+            errno.ENOSYS,
+            errno.EMSGSIZE,
+            errno.ENOSPC,
+            errno.ENAMETOOLONG,
+        )
+    status = getattr(error, "status", 500)  # of aiohttp's answers
+    library = type(error).__module__.partition(".")[0]
+    return (
+        library in ("aiohttp", "botocore") and status in (429, *range(500, 600)) and "Cred" not in type(error).__name__
+    )
 
 
 def _file_system(url: str) -> Any:
@@ -416,8 +527,10 @@ def _file_system(url: str) -> Any:
 
     protocol = url.split("://", 1)[0]
     try:
-        return fsspec.filesystem(protocol, skip_instance_cache=True)
+        system = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False)
     except ImportError:
         raise missing_extra("s3fs" if protocol == "s3" else protocol, "s3" if protocol == "s3" else "all") from None
     except ValueError:
         raise InputError(f"unknown kind of address '{protocol}://' in '{url}'", "use a path, or an s3:// URL") from None
+    system.retries = 1  # of s3fs, which would multiply those of `_Remote`
+    return system
