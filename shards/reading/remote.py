@@ -10,22 +10,14 @@ checksums are read and compared with it when one of its blocks is first read.
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from webtext.base.errors import NetworkError
 from webtext.base.storage import Folder
 from webtext.shards.checksums import compare_block, compare_table
 from webtext.shards.format import HEADER_BYTES, ShardHeader, Tokens
-
-T = TypeVar("T")
-
-ATTEMPTS = 4
-FIRST_WAIT_SECONDS = 0.5
 
 
 class RemoteShards:
@@ -74,28 +66,17 @@ class RemoteShards:
             name, header = self.names[shard], self.headers[shard]
             location = self._folder.location(name)
             start = self._read(shard, 0, HEADER_BYTES)
-            n_bytes = _patiently(lambda: self._folder.size(name))
-            ShardHeader.from_bytes(start, location, n_bytes).check_is(header, location)
+            ShardHeader.from_bytes(start, location, self._folder.size(name)).check_is(header, location)
             table = self._read(shard, header.checksums_offset, header.file_bytes)
             compare_table(location, header, table)
             self._checksums[shard] = np.frombuffer(table, "<u4")
         return self._checksums[shard]
 
     def _read(self, shard: int, start: int, stop: int) -> bytes:
-        return _patiently(lambda: self._folder.read_range(self.names[shard], start, stop))
+        return self._folder.read_range(self.names[shard], start, stop)
 
     @property
     def _folder(self) -> Folder:
         if self._opened is None or self._process != os.getpid():
             self._opened, self._process = Folder(self._url), os.getpid()
         return self._opened
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    """Return the result of `ask`, which is retried after a NetworkError, with growing pauses."""
-    for attempt in range(ATTEMPTS - 1):
-        try:
-            return ask()
-        except NetworkError:
-            time.sleep(FIRST_WAIT_SECONDS * 2**attempt)
-    return ask()
