@@ -41,6 +41,7 @@ from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
 from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
 from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import KIND, sign_documents
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
 from webtext.clean.inputs.importing import find_documents, import_documents
@@ -302,7 +303,8 @@ def _finish(
         label=stage,
     )
     if dedup is not None and dedup.keep_index is not None:
-        keep_index(written["corpus"], dedup.keep_index, dedup, run)
+        signatures = sign_documents(documents, _work_folder(out).location(KIND), dedup, run)  # done already
+        keep_index(written["corpus"], signatures, dedup.keep_index, dedup, run)
     overlap = write_report(written["dropped"], evaluation, out) if evaluation else None
     if evaluation is None and not run.dry_run:
         Folder(out).remove(REPORT)  # it is about an earlier corpus

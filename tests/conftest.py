@@ -79,7 +79,7 @@ def linear_time() -> Iterator[None]:
     assert time.process_time() - begun < 60
 
 
-PACKAGES_OF_THE_SYSTEM = ("chromium", "redis-server", "iproute2")
+PACKAGES_OF_THE_SYSTEM = ("chromium", "iproute2")
 """A test may skip because one of these is missing, and for no other cause where WEBTEXT_REFUSE_SKIPS is set."""
 
 

@@ -241,13 +241,14 @@ TOKEN_INDEX = pa.schema(
     ]
 )
 
-DEDUP_INDEX = pa.schema(
+SIGNATURES = pa.schema(
     [
-        *(DOCUMENT.field(name) for name in ("id", "text_digest", "split")),
+        *(DOCUMENT.field(name) for name in ("id", "text_digest", "karma", "date", "split")),
         _column("has_words", pa.bool_(), "whether the text has shingles; without them the signature is meaningless"),
+        _column("failed", pa.string(), "why the text could not be signed: 'too_many_bytes', ...", nullable=True),
     ]
 )
-"""One row per corpus row, in the same order; the part's attachment `.signatures` has a signature for each."""
+"""One row per document, in the same order; the part's attachment `.signatures` has a signature for each."""
 
 EXCHANGE = pa.schema(
     [
@@ -266,7 +267,7 @@ SCHEMAS = {
     "corpus": DOCUMENT,
     "dropped": DECISION,
     "release": RELEASE,
-    "signatures": DEDUP_INDEX,
+    "signatures": SIGNATURES,
     "tokens": TOKEN_INDEX,
     "exchange": EXCHANGE,
 }

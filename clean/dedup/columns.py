@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
+from webtext.base.parts.identifiers import ID_HEX_DIGITS
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import write_array
 from webtext.clean.dedup import spill
-from webtext.clean.dedup.sign import DIGEST_BYTES, fixed_bytes
+from webtext.clean.dedup.sign import VALUE_BYTES
 from webtext.clean.dedup.spill import Array, Spill, blocks, grouped, mapped, range_of_hash, release
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text.arrays import texts_of
@@ -32,9 +33,10 @@ Bits = npt.NDArray[np.uint8]  # one per row, packed
 PASSED, HELD_OUT, HAS_WORDS, INDEXED, CANDIDATE = 1, 2, 4, 8, 16
 MAX_DOCUMENTS = 1 << 32
 SIGNATURES_AT_A_TIME = 1 << 15
+DIGEST_BYTES = ID_HEX_DIGITS // 2
 DIGESTS = np.dtype([("digest", f"S{DIGEST_BYTES}"), ("document", "<u4")])
 _LAST = np.iinfo(np.int64).max
-_FACTS = ("id", "digest", "karma", "date", "in_validation", "has_words")
+_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +44,22 @@ class Source:
     """A part of an index, or of the documents to compare."""
 
     documents: PartSet  # the set that contains the texts
+    signatures: PartSet
     part: int
-    n_rows: int
-    facts: Callable[[], Iterator[pa.RecordBatch]]  # columns `_FACTS`; an index has no karma and no date
-    signatures: Path  # row after row
-    value_bytes: int = 1  # bytes per signature value
+    path: Path  # of the part's signatures
     passed: Bits | None = None  # which rows to compare; None: all
     indexed: bool = False
+
+    @classmethod
+    def of(
+        cls, documents: PartSet, signatures: PartSet, part: int, passed: Bits | None = None, *, indexed: bool = False
+    ) -> Source:
+        path = signatures.folder.local_path(signatures.attachment(part, ".signatures"))
+        return cls(documents=documents, signatures=signatures, part=part, path=path, passed=passed, indexed=indexed)
+
+    @property
+    def n_rows(self) -> int:
+        return self.signatures.parts[self.part].records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,23 +128,22 @@ class Columns:
         found = np.empty((len(documents), self.permutations), np.uint8)
         source_of = np.searchsorted(self.starts, documents, side="right") - 1
         for number, places in grouped(source_of):
-            source = self.sources[number]
-            width = self.permutations * source.value_bytes
+            width = self.permutations * VALUE_BYTES
             rows = documents[places].astype(np.int64) - self.starts[number]
-            with open(source.signatures, "rb", buffering=0) as file:
+            with open(self.sources[number].path, "rb", buffering=0) as file:
                 read = b"".join(os.pread(file.fileno(), width, row * width) for row in rows.tolist())
-            found[places] = np.frombuffer(read, np.uint8).reshape(len(places), -1)[:, :: source.value_bytes]
+            found[places] = np.frombuffer(read, np.uint8).reshape(len(places), -1)[:, ::VALUE_BYTES]
         return found
 
     def signature_blocks(self) -> Iterator[tuple[Numbers, npt.NDArray[np.uint8]]]:
         """Yield all document numbers and their signatures, SIGNATURES_AT_A_TIME at a time."""
         for number, source in enumerate(self.sources):
-            width = self.permutations * source.value_bytes
-            with open(source.signatures, "rb", buffering=0) as file:
+            width = self.permutations * VALUE_BYTES
+            with open(source.path, "rb", buffering=0) as file:
                 for rows in blocks(0, source.n_rows, SIGNATURES_AT_A_TIME):
                     read = np.fromfile(file, np.uint8, (rows.stop - rows.start) * width)
                     numbers = np.arange(rows.start, rows.stop) + self.starts[number]
-                    yield numbers.astype(np.uint32), read.reshape(-1, width)[:, :: source.value_bytes]
+                    yield numbers.astype(np.uint32), read.reshape(-1, width)[:, ::VALUE_BYTES]
             self.release()
 
 
@@ -174,7 +184,7 @@ def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> 
         n_bytes = 0
         for number, source in enumerate(sources):
             start = int(starts[number])
-            for batch in source.facts():
+            for batch in source.signatures.batches(source.part):
                 places = slice(start, start + batch.num_rows)
                 text, offsets = texts_of(batch["id"])
                 write_array(ids, text[offsets[0] : offsets[-1]])
@@ -184,8 +194,8 @@ def read_columns(sources: Sequence[Source], permutations: int, folder: Path) -> 
                 for row in _failed_rows(batch):
                     columns.fail(start + row, batch["failed"][row].as_py())
                 for name, values in (("karma", columns.karma), ("date", columns.date)):
-                    values[places] = _ascending(batch, name)
-                _spill_digests(digests, batch, start, columns.flags[places])
+                    values[places] = 0 if source.indexed else _ascending(batch, name)
+                _spill_digests(digests, batch, start, columns.flags[places], source.signatures.folder.url)
                 start += batch.num_rows
             columns.release()
     _find_copies(columns, digests)
@@ -198,33 +208,42 @@ def _flags(batch: pa.RecordBatch, source: Source, first_row: int) -> npt.NDArray
 
     rows = np.arange(first_row, first_row + batch.num_rows)
     passed = np.ones(len(rows), bool) if source.passed is None else source.passed[rows >> 3] >> (7 - (rows & 7)) & 1
-    held_out = batch["in_validation"].to_numpy(zero_copy_only=False)
+    held_out = pc.equal(batch["split"], "validation").to_numpy(zero_copy_only=False)
     has_words = batch["has_words"].to_numpy(zero_copy_only=False)
     indexed = np.uint8(INDEXED if source.indexed else 0)
     return np.asarray(flag(passed, PASSED) | flag(held_out, HELD_OUT) | flag(has_words, HAS_WORDS) | indexed, np.uint8)
 
 
 def _failed_rows(batch: pa.RecordBatch) -> list[int]:
-    if "failed" not in batch.schema.names:  # an index has no such column
-        return []
     return np.flatnonzero(batch["failed"].is_valid().to_numpy(zero_copy_only=False)).tolist()
 
 
 def _ascending(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
     """Return sort keys, smallest first: dates, or complements of karma; unknown values get the largest key."""
-    if name not in batch.schema.names:
-        return np.zeros(batch.num_rows, np.int64)
     known = batch[name].is_valid().to_numpy(zero_copy_only=False)
     values = batch[name].fill_null(0).to_numpy(zero_copy_only=False)
     return np.where(known, ~values if name == "karma" else values, _LAST)
 
 
-def _spill_digests(digests: Spill, batch: pa.RecordBatch, start: int, flags: npt.NDArray[np.uint8]) -> None:
+def _spill_digests(digests: Spill, batch: pa.RecordBatch, start: int, flags: npt.NDArray[np.uint8], place: str) -> None:
     passed = np.flatnonzero(flags & PASSED)
-    digest = fixed_bytes(batch["digest"])[passed].copy()
+    digest = _digest_bytes(batch["text_digest"], place)[passed]
     records = np.empty(len(passed), DIGESTS)
     records["digest"], records["document"] = digest.view(f"S{DIGEST_BYTES}").ravel(), start + passed
     digests.add(range_of_hash(digest[:, :8].copy().view("<u8").ravel(), digests.n_files), records)
+
+
+def _digest_bytes(column: pa.Array, place: str) -> npt.NDArray[np.uint8]:
+    """Convert hex text digests to bytes [n, DIGEST_BYTES]; raises InputError with `place` if one isn't a digest."""
+    digits, offsets = texts_of(column)
+    digits = digits[offsets[0] : offsets[-1]]
+    if (np.diff(offsets) != ID_HEX_DIGITS).any() or not np.isin(digits, _HEX_DIGITS).all():
+        raise InputError(
+            f"a text_digest in '{place}' is not {ID_HEX_DIGITS} hex digits",
+            "make the documents again with this version of webtext",
+        )
+    nibbles = (digits & 0x0F) + np.where(digits >= ord("a"), 9, 0).astype(np.uint8)
+    return np.ascontiguousarray(nibbles[0::2] << 4 | nibbles[1::2]).reshape(-1, DIGEST_BYTES)
 
 
 def _find_copies(columns: Columns, digests: Spill) -> None:

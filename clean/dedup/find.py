@@ -1,6 +1,6 @@
 """Find duplicates: exact ones by text digest, near ones by MinHash bands and then exact Jaccard.
 
-    1 sign      compute signatures and priorities, part by part in workers                  sign.py
+    1 sign      write the signatures and facts of all documents, a part set                 sign.py
     2 order     write the facts about all documents to mapped files; find equal texts       columns.py
     3 join      join texts that share a bucket and have similar signatures                  candidates.py
     4 verify    compute the shingle sets of joined texts; in priority order, drop a text
@@ -18,7 +18,6 @@ distributed over parts.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -42,7 +41,7 @@ from webtext.clean.dedup.index import Index, open_indexes
 from webtext.clean.dedup.publish import Clusters, publish_rows, rows_name
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.settle import settle_near
-from webtext.clean.dedup.sign import SignTask, read_facts, sign_documents, signatures_name
+from webtext.clean.dedup.sign import KIND, sign_documents
 
 CODE_VERSION = 3
 RESULT = "duplicates.json"
@@ -97,9 +96,13 @@ def find_duplicates(
         scratch.remove_all()
         with no_space_is_an_error(scratch.url):
             scratch.local_path().mkdir(parents=True)
-        sign_documents(SignTask.all_of(documents, work, settings), run)
-        sources = [source for index in indexes for source in index.sources()]
-        sources += [signed_source(documents, part, work, mask) for part, mask in enumerate(masks)]
+        signatures = sign_documents(documents, work.location(KIND), settings, run)
+        sources = [
+            Source.of(index.corpus, index.signatures, part, indexed=True)
+            for index in indexes
+            for part in range(len(index.signatures.parts))
+        ]
+        sources += [Source.of(documents, signatures, part, mask) for part, mask in enumerate(masks)]
         try:
             with no_space_is_an_error(scratch.url):
                 columns = read_columns(sources, settings.permutations, scratch.local_path())
@@ -117,18 +120,6 @@ def find_duplicates(
         result["sha256"] = sha256_json(result)
         work.write_object(RESULT, result)
         return Duplicates(work, tuple(digests), settings.threshold, clusters)
-
-
-def signed_source(documents: PartSet, part: int, work: Folder, passed: Bits | None) -> Source:
-    """Return the source of a signed part of the documents to compare."""
-    return Source(
-        documents=documents,
-        part=part,
-        n_rows=documents.parts[part].records,
-        facts=functools.partial(read_facts, work, part),
-        signatures=work.local_path(signatures_name(part)),
-        passed=passed,
-    )
 
 
 def _result_key(

@@ -4,11 +4,17 @@
 
 Broder, "On the resemblance and containment of documents" (1997): the share of places in which two signatures agree
 estimates the Jaccard similarity of the two shingle sets, with variance J (1 - J) / k.
+
+A signature has the hash values of a datasketch 2 `MinHash` with its default scheme (affine32) and seed (1), whose hash
+function is `hash_shingle`:
+
+    minhash = MinHash(num_perm=128, hashfunc=hash_shingle)
+    minhash.update_batch(word_shingles(text, 5))
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,14 +29,23 @@ MIX_FIRST = 0xBF58476D1CE4E5B9
 MIX_SECOND = 0x94D049BB133111EB
 MASK = (1 << 64) - 1
 
+SEED = 1  # datasketch's default
+
 KEPT, DUPLICATE, DUPLICATE_OF_TRAIN = 0, 1, 2
 
 
 def shingles(text: str, width: int) -> list[int]:
     """Return a 64-bit hash per n-gram of `width` words; a single hash of all words if there are fewer, [] if none."""
-    return [
-        hash_window([hash_word(word.encode()) for word in shingle.split()]) for shingle in word_shingles(text, width)
-    ]
+    return [_hash(shingle) for shingle in word_shingles(text, width)]
+
+
+def hash_shingle(shingle: str) -> int:
+    """Return the 32 bits of a shingle's hash that are signed, the high half: a `hashfunc` for datasketch's `MinHash`."""
+    return _hash(shingle) >> 32
+
+
+def _hash(shingle: str) -> int:
+    return hash_window([hash_word(word.encode()) for word in shingle.split()])
 
 
 def hash_word(word: bytes) -> int:
@@ -57,23 +72,28 @@ def mix(value: int) -> int:
     return value ^ value >> 31
 
 
-def permutations(count: int) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """Return the odd factors and the increments of x -> a * x + b mod 2^32; each is a permutation of 32-bit numbers."""
-    random = [mix(GOLDEN * (i + 1) & MASK) for i in range(count)]
-    a = np.array([value >> 32 | 1 for value in random], np.uint32)
-    return a, np.array([value & 0xFFFFFFFF for value in random], np.uint32)
+@functools.lru_cache(maxsize=8)
+def permutations(count: int) -> npt.NDArray[np.uint32]:
+    """Return the odd factors and the increments of x -> a * x + b mod 2^32, uint32 [2, count].
 
-
-def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint8]:
-    """Return the low 8 bits of each permutation's minimum over the shingles' high halves; all 255 without shingles.
-
-    Two different minima agree in these bits once in 256 cases, which adds (1 - J) / 256 to the expected agreement
-    (Li and König, "b-bit minwise hashing", 2010), so no pair is missed because of it.
+    They are drawn as datasketch draws them, from numpy's legacy generator, whose stream is frozen.
     """
-    values = np.array([value >> 32 for value in shingles(text, width)], np.uint32)
+    random = np.random.RandomState(SEED)
+    a = random.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return np.array([a, random.randint(0, 1 << 32, count, dtype=np.uint32)])
+
+
+def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint32]:
+    """Return each permutation's minimum over the shingles, uint32 [count]; all bits are set without shingles.
+
+    Like datasketch, this applies MurmurHash3's finalizer to the 32-bit hashes before it permutes them.
+    """
+    values = np.array([hash_shingle(shingle) for shingle in word_shingles(text, width)], np.uint32)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35), (16, 1)):
+        values = (values ^ values >> np.uint32(shift)) * np.uint32(factor)
     a, b = permutations(count)
     minima: npt.NDArray[np.uint32] = (values[:, None] * a + b).min(axis=0, initial=0xFFFFFFFF)
-    return minima.astype(np.uint8)
+    return minima
 
 
 def word_shingles(text: str, width: int) -> list[str]:
@@ -84,18 +104,6 @@ def word_shingles(text: str, width: int) -> list[str]:
     """
     whole = dedup_key(text)
     return ngrams_of(text, width) or ([whole] if whole else [])
-
-
-def datasketch_signature(text: str, width: int, a: npt.NDArray[np.uint32], b: npt.NDArray[np.uint32]) -> list[int]:
-    """Return datasketch 2's hash values of the shingles: SHA-1, then MurmurHash3's finalizer, permutations, minima."""
-    values = []
-    for shingle in word_shingles(text, width):
-        value = int.from_bytes(hashlib.sha1(shingle.encode(), usedforsecurity=False).digest()[:4], "little")
-        value = (value ^ value >> 16) * 0x85EBCA6B & 0xFFFFFFFF
-        value = (value ^ value >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
-        values.append(value ^ value >> 16)
-    permuted = np.array(values, np.uint32)[:, None] * a + b
-    return [int(value) for value in permuted.min(axis=0, initial=0xFFFFFFFF)]
 
 
 def shingle_set(text: str, width: int) -> npt.NDArray[np.uint64]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from webtext.base.config import setting
-from webtext.base.errors import ConfigError, did_you_mean
+from webtext.base.errors import ConfigError
 
 MIN_RECALL = 0.95
 MAX_PERMUTATIONS = 4096
-WEBTEXT, DATASKETCH = "webtext", "datasketch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +21,6 @@ class DedupSettings:
     # 25 x 5: .99995 of the pairs at J = .8 share a bucket and 6 % at J = .3; with 32 x 4 it would be 23 % at J = .3.
     bands: int = setting(25, "number of LSH bands; texts are compared if their signatures agree on all rows of a band")
     rows: int = setting(5, "signature values per band")
-    signatures: str = setting(
-        WEBTEXT, "how to sign texts: webtext, or datasketch, slower, but any MinHash of datasketch can query the index"
-    )
     index: tuple[str, ...] = setting(
         (),
         "index written by --keep-index in an earlier build; its documents are compared too and always kept; repeatable",
@@ -41,10 +37,6 @@ class DedupSettings:
             value = getattr(self, name)
             if not 1 <= value <= MAX_PERMUTATIONS:
                 raise ConfigError(f"clean.dedup.{name} is {value}", f"it must be between 1 and {MAX_PERMUTATIONS:,}")
-        if self.signatures not in (WEBTEXT, DATASKETCH):
-            raise ConfigError(
-                f"clean.dedup.signatures is '{self.signatures}'", did_you_mean(self.signatures, [WEBTEXT, DATASKETCH])
-            )
         if self.keep_index in self.index:
             raise ConfigError(
                 f"clean.dedup.keep_index '{self.keep_index}' is also given as an --index to compare with",

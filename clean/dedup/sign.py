@@ -1,245 +1,149 @@
-"""Pass 1 of dedup: write the signatures and facts of each documents part to three scratch files.
+"""Sign documents: a part set of kind `signatures`, one part per documents part, row for row.
 
-    part-00000.signatures    the signatures, one byte per permutation, row after row
-    part-00000.signed        Arrow IPC: id, digest (of the text), karma, date, in_validation, has_words, failed
-    part-00000.signed.json   the SHA-256 of both, and the key: a hash of the part's records, the settings and the code
+    part-00000.parquet      id, text_digest, karma, date, split, has_words, failed
+    part-00000.signatures   the signatures, row after row: uint32 [records, permutations], little-endian
 
-Every row is signed, including rows that quality rules drop, so that other thresholds don't need a second pass. The
-third file is written last and removed first; the other two are used only while its key and digests match.
+Every row is signed, including rows that quality rules drop, so that other thresholds don't need a second pass. A row
+that could not be signed says why in `failed`; like a text without words it has all bits set.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from webtext.base.errors import InputError, RunFailed
-from webtext.base.parts.digest import file_sha256
-from webtext.base.parts.identifiers import ID_HEX_DIGITS
+from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet, SetName
-from webtext.base.parts.recipe import sha256_json
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.storage import Folder, write_array
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.storage import write_array
+from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
-from webtext.clean.dedup.datasketch_signatures import sign_flat
-from webtext.clean.dedup.settings import DATASKETCH, DedupSettings
+from webtext.clean.dedup.reference import permutations
+from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
 
-CODE_VERSION = 3  # raised when signatures, shingles or the files change; guarded by a golden test
+CODE_VERSION = 4  # raised when signatures or shingles change; guarded by a golden test. 4: datasketch's permutations
+KIND = "signatures"
+STAGE = "clean.signatures"
 TEXTS_PER_BATCH = 128
-FACTS_PER_BATCH = 8192
-_COLUMNS = ("id", "text", "text_digest", "karma", "date", "split")
-DIGEST_BYTES = ID_HEX_DIGITS // 2
-_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+VALUE_BYTES = 4
 NO_SHINGLE = np.uint32(0xFFFFFFFF)
-Signed = tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]
+_FACTS = ("id", "text_digest", "karma", "date", "split")
+Values = npt.NDArray[np.uint32]
 
 
-@dataclass(frozen=True, slots=True)
-class SignTask:
-    """A part to sign."""
-
-    documents: SetName
-    part: int
-    n_rows: int
-    record_digest: str
-    work: Folder
-    settings: DedupSettings
-
-    @classmethod
-    def all_of(cls, documents: PartSet, work: Folder, settings: DedupSettings) -> list[SignTask]:
-        """Return a task for every part of a set."""
-        name = SetName.of(documents)
-        return [
-            cls(name, i, part.records, part.record_digest, work, settings) for i, part in enumerate(documents.parts)
-        ]
-
-    @property
-    def key(self) -> str:
-        """Hash of everything that this part's signatures depend on."""
-        return sha256_json({"records": self.record_digest} | about_signatures(self.settings))
+def sign_documents(documents: PartSet, url: str, settings: DedupSettings, run: Run) -> PartSet:
+    """Write the signatures of a set of documents to `url`; finished parts aren't signed again."""
+    limit = max_text_bytes(documents)
+    payload = (SetName.of(documents), limit, settings.shingle_words, settings.permutations)
+    return run_parts(
+        _sign_part,
+        [
+            PartTask(index=part.index, sources=(documents.source(i),), payload=(i, *payload), depends=str(limit))
+            for i, part in enumerate(documents.parts)
+        ],
+        recipe=signature_recipe(STAGE, settings),
+        outputs={KIND: (url, KIND)},
+        parents=[documents],
+        run=run,
+        label="clean.dedup: sign",
+    )[KIND]
 
 
-def sign_documents(tasks: Sequence[SignTask], run: Run) -> None:
-    """Sign the parts that don't have matching scratch files yet."""
-    missing = [task for task in tasks if not is_signed(task)]
-    with run.console.progress(len(missing), "clean.dedup: sign", "parts") as progress:
-        failures = run.engine.map(_sign_part, missing, on_done=lambda _index, _result: progress.advance())
-    if failures:
-        raise RunFailed(
-            f"part {missing[failures[0].index].part} of '{tasks[0].documents.url}' could not be signed: "
-            f"{failures[0].error}",
-            "rerun the same command",
+def signature_recipe(stage: str, settings: DedupSettings) -> Recipe:
+    """Return the recipe of a set of signatures. Two sets are comparable if only the stages in their recipes differ."""
+    return Recipe(
+        stage=stage,
+        code_version=CODE_VERSION,
+        settings={"shingle_words": settings.shingle_words, "permutations": settings.permutations},
+        versions={"unicode": _minhash.UNICODE_VERSION},
+    )
+
+
+def minhash_of(text: str, shingle_words: int = 5, count: int = 128) -> Values:
+    """Return the hash values of a text's MinHash, uint32 [count]: the row that the text has in a set of signatures.
+
+    `MinHash(hashvalues=minhash_of(text), scheme="affine32", hashfunc=hash_shingle)` is the same for datasketch. It can
+    be compared with a MinHash whose hash function is `reference.hash_shingle`, and with no other, which datasketch
+    doesn't notice.
+
+    >>> minhash_of("A rose is a rose.", count=3).tolist() == minhash_of("a rose is a ROSE", count=3).tolist()
+    True
+    """
+    values: Values = sign_batch(pa.array([text], pa.large_string()), shingle_words, count)[0][0]
+    return values
+
+
+def sign_batch(texts: pa.Array, shingle_words: int, count: int) -> tuple[Values, npt.NDArray[np.bool_]]:
+    """Return the texts' signatures [n, count], and which texts have words, bool [n]."""
+    values, n_shingles = _minhash.sign(*texts_of(texts), shingle_words, *permutations(count))
+    return values, n_shingles > 0
+
+
+def signed_rows(
+    signatures: PartSet, part: int, columns: Sequence[str] | None = None
+) -> Iterator[tuple[pa.RecordBatch, Values]]:
+    """Yield the rows of a part and their signatures [n, permutations], at most 1,024 rows at a time, verified."""
+    count = permutations_of(signatures)
+    check_signatures(signatures, part)
+    with signatures.folder.open(signatures.attachment(part, ".signatures")) as file:
+        for rows in signatures.batches(part, columns):
+            data = file.read(rows.num_rows * count * VALUE_BYTES)
+            yield rows, np.frombuffer(data, np.uint32).reshape(rows.num_rows, count)
+
+
+def low_bytes(signatures: PartSet, part: int) -> npt.NDArray[np.uint8]:
+    """Return the lowest byte of each value of a part's signatures, uint8 [records, permutations].
+
+    Comparisons look at these: two different minima agree in 8 bits once in 256 cases, which adds (1 - J) / 256 to the
+    expected agreement (Li and König, "b-bit minwise hashing", 2010), so no pair is missed because of it.
+    """
+    found = [np.empty((0, permutations_of(signatures)), np.uint8)]
+    return np.concatenate(found + [values.astype(np.uint8) for _, values in signed_rows(signatures, part, ["id"])])
+
+
+def permutations_of(signatures: PartSet) -> int:
+    """Return the number of values in a signature of the set."""
+    return int(signatures.recipe["settings"]["permutations"])
+
+
+def check_signatures(signatures: PartSet, part: int) -> None:
+    """Raise InputError unless the part has as many signatures as rows."""
+    about, width = signatures.parts[part], permutations_of(signatures) * VALUE_BYTES
+    n_bytes = [file.bytes for file in about.attachments if file.name.endswith(".signatures")]
+    if n_bytes != [about.records * width]:
+        raise InputError(
+            f"'{signatures.folder.location(about.name)}' does not have a signature for each document",
+            "remove the set and make it again",
         )
 
 
-def about_signatures(settings: DedupSettings) -> dict[str, Any]:
-    """Return everything but the texts that signatures depend on; only signatures with equal values are comparable."""
-    return {
-        "code_version": CODE_VERSION,
-        "shingle_words": settings.shingle_words,
-        "permutations": settings.permutations,
-        "signatures": settings.signatures,
-        "unicode": _minhash.UNICODE_VERSION,
-    }
-
-
-def sign_batch(texts: pa.Array, settings: DedupSettings) -> Signed:
-    """Return the texts' signatures [n, permutations], and which texts have words, bool [n].
-
-    Signature values are uint8, or datasketch's uint32 hash values; comparisons look at the lowest byte.
-    """
-    flat, offsets = texts_of(texts)
-    if settings.signatures == DATASKETCH:
-        values = sign_flat(flat, offsets, settings.shingle_words, settings.permutations)
-        return values, ~(values == NO_SHINGLE).all(axis=1)
-    signatures, n_shingles = _minhash.sign(flat, offsets, settings.shingle_words, settings.permutations)
-    return signatures, n_shingles > 0
-
-
-SIGNED = pa.schema(
-    [
-        ("id", pa.string()),
-        ("digest", pa.binary(DIGEST_BYTES)),
-        ("karma", pa.int64()),
-        ("date", pa.int64()),
-        ("in_validation", pa.bool_()),
-        ("has_words", pa.bool_()),
-        ("failed", pa.string()),  # why the row has no signature; null if it has one
-    ]
-)
-
-
-def signed_name(part: int) -> str:
-    """Return the name of the file with the facts about a part's documents."""
-    return f"part-{part:05d}.signed"
+def _sign_part(context: PartContext, task: PartTask) -> None:
+    """Sign one part, in a worker."""
+    part, name, limit, shingle_words, count = task.payload
+    output = context.main
+    batches = name.open().batches(part, (*_FACTS, "text"), TEXTS_PER_BATCH)
+    with open(output.attach(signatures_name(task.index)), "wb") as file:
+        for batch, signed in context.apply_to_batches(
+            lambda batch: sign_batch(shortened(batch["text"], limit)[0], shingle_words, count), batches
+        ):
+            if isinstance(signed, Failed):  # counted already; its row keeps signatures aligned with documents
+                failed = pa.array([signed.reason])
+                signed = np.full((1, count), NO_SHINGLE), np.zeros(1, np.bool_)
+            else:
+                failed = shortened(batch["text"], limit)[1]
+                output.counts.keep(batch.num_rows)
+            values, has_words = signed
+            write_array(file, values)
+            facts = {name: batch[name] for name in _FACTS}
+            output.write_table(pa.table(facts | {"has_words": has_words, "failed": failed}))
 
 
 def signatures_name(part: int) -> str:
-    """Return the name of the file with a part's signatures."""
+    """Return the name of the attachment with a part's signatures."""
     return f"part-{part:05d}.signatures"
-
-
-def read_facts(work: Folder, part: int) -> Iterator[pa.RecordBatch]:
-    """Yield the facts about a part's documents from its scratch file, a few thousand documents at a time."""
-    with pa.OSFile(str(work.local_path(signed_name(part)))) as source:
-        file = pa.ipc.open_file(source)
-        for number in range(file.num_record_batches):
-            yield file.get_batch(number)
-
-
-def read_signatures(work: Folder, part: int, permutations: int) -> npt.NDArray[np.uint8]:
-    """Return the signatures of a part, uint8 [records, permutations], memory-mapped."""
-    path = work.local_path(signatures_name(part))
-    values = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
-    return values.reshape(-1, permutations)
-
-
-def fixed_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return a fixed-size binary array without nulls as uint8 [n, bytes per value]."""
-    width = column.type.byte_width
-    values = np.frombuffer(column.buffers()[1] or b"", np.uint8)
-    return values[column.offset * width :][: len(column) * width].reshape(-1, width)
-
-
-def is_signed(task: SignTask) -> bool:
-    """Whether the part's scratch files exist, are intact and have the current key."""
-    try:
-        entry = task.work.read_object(_entry_name(task.part))
-        return entry.get("key") == task.key and entry == _entry(task)
-    except (InputError, OSError):
-        return False
-
-
-def _entry_name(part: int) -> str:
-    return f"{signed_name(part)}.json"
-
-
-def _entry(task: SignTask) -> dict[str, str]:
-    """Return the key, and the current SHA-256 of each scratch file."""
-    entry = {"key": task.key}
-    for name in (signatures_name(task.part), signed_name(task.part)):
-        with task.work.open(name) as file:
-            entry[name] = file_sha256(file)
-    return entry
-
-
-def _sign_part(journal: Journal, task: SignTask) -> None:
-    """Sign one part, in a worker."""
-    documents = task.documents.open()
-    limit = max_text_bytes(documents)
-    batches = journal.apply_to_batches(
-        lambda batch: sign_batch(shortened(batch["text"], limit)[0], task.settings),
-        documents.batches(task.part, _COLUMNS, TEXTS_PER_BATCH),
-    )
-    if journal.only is not None:  # a retry of a single row writes no files
-        for _ in batches:
-            pass
-        return
-    for name in (_entry_name(task.part), signatures_name(task.part), signed_name(task.part)):
-        task.work.remove(name)
-    with (
-        task.work.scratch(signed_name(task.part)) as path,
-        task.work.scratch(signatures_name(task.part)) as signatures,
-        open(signatures, "wb") as file,
-        pa.ipc.new_file(str(path), SIGNED, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
-    ):
-        for table in _in_batches(_signed(batches, task, limit, file)):
-            writer.write_table(table)
-    task.work.write_bytes(_entry_name(task.part), json.dumps(_entry(task)).encode())
-
-
-def _signed(
-    batches: Iterable[tuple[pa.RecordBatch, Signed | Failed]], task: SignTask, limit: int, signatures: BinaryIO
-) -> Iterator[pa.RecordBatch]:
-    for batch, signed in batches:
-        failed = shortened(batch["text"], limit)[1]
-        if isinstance(signed, Failed):  # write an empty row, so that signatures match the documents row for row
-            failed = pa.array([signed.reason])
-            signed = np.zeros((1, task.settings.permutations), np.uint8), np.zeros(1, np.bool_)
-        values, has_words = signed
-        write_array(signatures, values.astype(np.uint8, copy=False))
-        digests = digest_bytes(batch.column("text_digest"), f"part {task.part} of '{task.documents.url}'")
-        columns = [
-            batch.column("id"),
-            digests,
-            batch.column("karma"),
-            batch.column("date"),
-            in_validation(batch.column("split")),
-            pa.array(has_words),
-            failed,
-        ]
-        yield pa.record_batch(columns, schema=SIGNED)
-
-
-def _in_batches(small: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    while some := list(itertools.islice(small, FACTS_PER_BATCH // TEXTS_PER_BATCH)):
-        yield pa.Table.from_batches(some).combine_chunks()
-
-
-def in_validation(split: pa.Array) -> pa.Array:
-    """Return which documents are in the validation split."""
-    return pc.equal(split, "validation")
-
-
-def digest_bytes(column: pa.Array, place: str) -> pa.Array:
-    """Convert hex text digests to their 16 bytes; raises InputError with `place` if one isn't a digest."""
-    digits, offsets = texts_of(column)
-    digits = digits[offsets[0] : offsets[-1]]
-    if (np.diff(offsets) != ID_HEX_DIGITS).any() or not np.isin(digits, _HEX_DIGITS).all():
-        raise InputError(
-            f"a text_digest in {place} is not {ID_HEX_DIGITS} hex digits",
-            "make the documents again with this version of webtext",
-        )
-    nibbles = (digits & 0x0F) + np.where(digits >= ord("a"), 9, 0).astype(np.uint8)
-    packed = np.ascontiguousarray(nibbles[0::2] << 4 | nibbles[1::2])
-    return pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(column), [None, pa.py_buffer(packed)])

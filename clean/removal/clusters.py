@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.errors import DryRun, InputError
+from webtext.base.errors import InputError
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
@@ -34,16 +34,7 @@ from webtext.clean.dedup.candidates import band_keys, min_agreement
 from webtext.clean.dedup.find import Duplicates
 from webtext.clean.dedup.reference import jaccard
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import (
-    SIGNED,
-    TEXTS_PER_BATCH,
-    SignTask,
-    is_signed,
-    read_facts,
-    read_signatures,
-    sign_batch,
-    sign_documents,
-)
+from webtext.clean.dedup.sign import KIND, TEXTS_PER_BATCH, low_bytes, sign_batch, sign_documents
 from webtext.clean.removal.removals import Removed, Request
 from webtext.clean.removal.requests import Line
 from webtext.clean.text.arrays import texts_of
@@ -62,7 +53,7 @@ class RequestedText:
 
     id: str
     line: Line
-    digest: bytes
+    digest: str
     documents: PartSet
     part: int
     row: int
@@ -87,44 +78,37 @@ class Comparison:
         """
         if not any(removed.requested) and not removed.earlier:
             return
-        self._sign(run)
+        signatures = sign_documents(self.documents, self.work.location(KIND), self.settings, run)  # dedup has done so
         earlier = (texts_of_earlier(name, self.settings) for name in removed.earlier)
-        texts = distinct(itertools.chain(self._texts(removed), *earlier))
+        texts = distinct(itertools.chain(self._texts(removed, signatures), *earlier))
         for start in range(0, len(texts), REQUESTS_AT_A_TIME):
-            self._add_mirrors(texts[start : start + REQUESTS_AT_A_TIME], removed)
-        self._add_duplicates(removed)
+            self._add_mirrors(texts[start : start + REQUESTS_AT_A_TIME], removed, signatures)
+        self._add_duplicates(removed, signatures)
         held = {why.line.list for requested in removed.requested for why in requested.values()}
         removed.parents += [name.open() for name in removed.earlier if name.url in held]
 
-    def _sign(self, run: Run) -> None:
-        """Sign the documents, unless dedup has just done so; it hasn't if its result was ready."""
-        tasks = SignTask.all_of(self.documents, self.work, self.settings)
-        if all(map(is_signed, tasks)):
-            return
-        if run.dry_run:
-            run.console.say(f"clean.dedup: {self.documents.records:,} documents to sign")
-            raise DryRun
-        with self.work.held():
-            sign_documents(tasks, run)
-
-    def _texts(self, removed: Removed) -> Iterator[RequestedText]:
+    def _texts(self, removed: Removed, signatures: PartSet) -> Iterator[RequestedText]:
         """Yield the texts of this build that lines name."""
+        names = ("id", "text_digest", "has_words")
         for part, requested in enumerate(removed.requested):
+            if not requested:
+                continue
             rows = np.array(sorted(requested), np.int64)
-            facts = self._facts(part).take(pa.array(rows))
-            columns = (facts[name].to_pylist() for name in ("id", "digest", "has_words"))
-            signatures = read_signatures(self.work, part, self.settings.permutations)[rows]
-            for row, name, digest, has_words, signature in zip(rows.tolist(), *columns, signatures, strict=True):
+            facts = signatures.table(part, names).take(pa.array(rows))
+            columns = (facts[name].to_pylist() for name in names)
+            low = low_bytes(signatures, part)[rows]
+            for row, name, digest, has_words, signature in zip(rows.tolist(), *columns, low, strict=True):
                 yield RequestedText(name, requested[row].line, digest, self.documents, part, row, has_words, signature)
 
-    def _add_mirrors(self, texts: Sequence[RequestedText], removed: Removed) -> None:
+    def _add_mirrors(self, texts: Sequence[RequestedText], removed: Removed, signatures: PartSet) -> None:
         """Add the kept documents near one of `texts`; of several texts, the most similar by signature is recorded."""
         bands = _Bands(texts, self.settings)
         pairs = []  # by part: rows, which of the texts, most similar first
         for part in range(len(self.documents.parts)):
             rows = self._staying(part, removed)
-            rows = rows[~self._add_copies(part, rows, texts, removed)]
-            pairs.append(bands.near(rows, read_signatures(self.work, part, self.settings.permutations)))
+            digests = signatures.table(part, ["text_digest"])["text_digest"].take(pa.array(rows))
+            rows = rows[~_add_copies(part, rows, digests, texts, removed)]
+            pairs.append(bands.near(rows, low_bytes(signatures, part)))
         needed = np.unique(np.concatenate([which for _, which in pairs]))
         sets = self._sets_of_texts({i: texts[i] for i in needed.tolist()})
         for part, (rows, which) in enumerate(pairs):
@@ -142,21 +126,12 @@ class Comparison:
         mask[list(removed.requested[part])] = False
         return np.flatnonzero(mask)
 
-    def _add_copies(self, part: int, rows: Integers, texts: Sequence[RequestedText], removed: Removed) -> Mask:
-        """Add the rows whose text equals one of `texts`; return a mask of them."""
-        digests = self._facts(part)["digest"].take(pa.array(rows))
-        copies = pc.is_in(digests, pa.array([text.digest for text in texts], digests.type)).to_numpy()
-        by_digest = {text.digest: text for text in texts}
-        for i in np.flatnonzero(copies).tolist():
-            removed.requested[part][int(rows[i])] = _with(by_digest[digests[i].as_py()], 1.0)
-        return np.asarray(copies, np.bool_)
-
-    def _add_duplicates(self, removed: Removed) -> None:
+    def _add_duplicates(self, removed: Removed, signatures: PartSet) -> None:
         """Add the documents that were dropped as duplicates of a removed one."""
         gone: dict[str, Request] = {}
         for part, requested in enumerate(removed.requested):
             rows = sorted(requested)
-            identifiers = self._facts(part)["id"].take(pa.array(rows, pa.int64())).to_pylist()
+            identifiers = signatures.table(part, ["id"])["id"].take(pa.array(rows, pa.int64())).to_pylist()
             gone.update(zip(identifiers, (requested[row] for row in rows), strict=True))
         for part, requested in enumerate(removed.requested):
             found = self.duplicates.table(part)
@@ -164,9 +139,6 @@ class Comparison:
             for each in found.to_pylist():
                 why = gone[each["duplicate_of"]]
                 requested.setdefault(each["row"], Request(why.line, each["duplicate_of"], each["similarity"]))
-
-    def _facts(self, part: int) -> pa.Table:
-        return pa.Table.from_batches(read_facts(self.work, part), SIGNED)
 
     def _sets_of_texts(self, texts: Mapping[int, RequestedText]) -> dict[int, Set]:
         """Return the shingle sets by the keys of `texts`; each part is read once."""
@@ -238,13 +210,24 @@ def _meetings(keys: npt.NDArray[np.uint64], mine: npt.NDArray[np.uint64]) -> Ite
         yield np.repeat(some, sizes[some]), np.repeat(first[some], sizes[some]) + within
 
 
+def _add_copies(
+    part: int, rows: Integers, digests: pa.ChunkedArray, texts: Sequence[RequestedText], removed: Removed
+) -> Mask:
+    """Add the rows whose text, by digest, equals one of `texts`; return a mask of them."""
+    by_digest = {text.digest: text for text in texts}
+    copies = pc.is_in(digests, pa.array(list(by_digest))).to_numpy()
+    for i in np.flatnonzero(copies).tolist():
+        removed.requested[part][int(rows[i])] = _with(by_digest[digests[i].as_py()], 1.0)
+    return np.asarray(copies, np.bool_)
+
+
 def _with(text: RequestedText, similarity: float) -> Request:
     return Request(text.line, text.id, similarity)
 
 
 def distinct(texts: Iterable[RequestedText]) -> list[RequestedText]:
     """Return one entry per text, the one with the smallest id, sorted by id, whatever the order of parts and lists."""
-    found: dict[bytes, RequestedText] = {}
+    found: dict[str, RequestedText] = {}
     for text in texts:
         known = found.get(text.digest)
         if known is None or text.id < known.id:
@@ -272,13 +255,13 @@ def _signed(
     for batch in documents.batches(part, ["id", "text", "text_digest"], TEXTS_PER_BATCH):
         rows = np.flatnonzero(pc.is_in(batch["id"], wanted).to_numpy(zero_copy_only=False))
         found = batch.take(pa.array(rows))
-        signatures, has_words = sign_batch(found["text"], settings)
+        signatures, has_words = sign_batch(found["text"], settings.shingle_words, settings.permutations)
         columns = found["id"].to_pylist(), found["text_digest"].to_pylist()
         for i, (identifier, digest) in enumerate(zip(*columns, strict=True)):
             yield RequestedText(
                 id=identifier,
                 line=Line(place, 0, lines[identifier]),
-                digest=bytes.fromhex(digest),
+                digest=digest,
                 documents=documents,
                 part=part,
                 row=start + int(rows[i]),

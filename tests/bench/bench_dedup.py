@@ -37,8 +37,8 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
-from webtext.clean.dedup.datasketch_signatures import sign_flat
 from webtext.clean.dedup.find import Duplicates, find_duplicates
+from webtext.clean.dedup.reference import permutations
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents
 from webtext.clean.text.arrays import texts_of
@@ -71,20 +71,17 @@ def measure_speed(texts: list[str]) -> None:
     print(f"{len(texts):,} documents, {sum(map(len, texts)) / 1e6:.1f} MB, {words / len(texts):.0f} words each")
     flat, offsets = texts_of(pa.array(texts, pa.large_string()))
     few = texts[:PEER_DOCUMENTS]
-    some, some_offsets = texts_of(pa.array(few, pa.large_string()))
     best = 0.0
 
     def show(name: str, rate: float, against: bool = False) -> None:
         print(f"{name:42} {rate:10,.0f} documents/s" + (f"   webtext is {best / rate:.1f}x" if against else ""))
 
     for path in _minhash.simd_paths():
-        rate = documents_per_second(lambda path=path: _minhash.sign(flat, offsets, WIDTH, K, path), len(texts))
+        rate = documents_per_second(
+            lambda path=path: _minhash.sign(flat, offsets, WIDTH, *permutations(K), path), len(texts)
+        )
         best = best or rate
         show(f"webtext, {path}: text -> signature", rate)
-    show(
-        "webtext: text -> datasketch's signature",
-        documents_per_second(lambda: sign_flat(some, some_offsets, WIDTH, K), len(few)),
-    )
     show(
         "webtext: text -> sorted set",
         documents_per_second(lambda: _minhash.shingle_sets(flat, offsets, WIDTH), len(texts)),

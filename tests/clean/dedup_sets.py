@@ -9,7 +9,11 @@ from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.run import Run
 from webtext.clean.dedup.find import Duplicates
+from webtext.clean.dedup.index import keep_index
+from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import sign_documents
 
 
 def document(
@@ -29,6 +33,11 @@ def write_set(folder: Any, documents: list[dict[str, Any]], n_parts: int = 1) ->
             part.counts.keep(len(rows))
             parts.append(part.publish())
     return writer.seal(parts)
+
+
+def index_of(corpus: PartSet, url: Any, settings: DedupSettings, run: Run) -> PartSet:
+    """The index of a corpus whose documents were all kept."""
+    return keep_index(corpus, sign_documents(corpus, f"{url}-signatures", settings, run), str(url), settings, run)
 
 
 def by_id(documents: PartSet, found: Duplicates) -> dict[str, tuple[str, str, float]]:

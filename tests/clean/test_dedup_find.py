@@ -149,7 +149,8 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
     work = Folder(tmp_path / "work")
     first = find_duplicates(documents, DedupSettings(), work, run)
     expected = by_id(documents, first)
-    signed = {name: work.local_path(name).stat().st_mtime_ns for name in work.names(".signed")}
+    signatures = work.child("signatures")
+    signed = {name: signatures.local_path(name).stat().st_mtime_ns for name in signatures.names(".signatures")}
     assert len(signed) == 3
     assert not work.names(".parquet")
     assert not work.exists("scratch")
@@ -163,12 +164,12 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
 
     rows = work.local_path("part-00001.duplicates")
     rows.write_bytes(rows.read_bytes()[:-100])
-    signatures = work.local_path("part-00002.signed")
-    signatures.write_bytes(signatures.read_bytes()[:-100])
+    damaged = signatures.local_path("part-00002.signatures")
+    damaged.write_bytes(damaged.read_bytes()[:-100])
     mended = find_duplicates(documents, DedupSettings(), work, run)
     assert (by_id(documents, mended), mended.digests) == (expected, first.digests)
-    unchanged = {name for name, stamp in signed.items() if work.local_path(name).stat().st_mtime_ns == stamp}
-    assert unchanged == {"part-00000.signed", "part-00001.signed"}
+    unchanged = {name for name, stamp in signed.items() if signatures.local_path(name).stat().st_mtime_ns == stamp}
+    assert unchanged == {"part-00000.signatures", "part-00001.signatures"}
 
     data = bytearray(rows.read_bytes())
     data[len(data) // 2] ^= 0x10
@@ -177,7 +178,9 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
 
     other = find_duplicates(documents, DedupSettings(threshold=0.9), work, run)
     assert len(by_id(documents, other)) < len(expected)
-    assert {name for name, stamp in signed.items() if work.local_path(name).stat().st_mtime_ns == stamp} == unchanged
+    assert {
+        name for name, stamp in signed.items() if signatures.local_path(name).stat().st_mtime_ns == stamp
+    } == unchanged
 
 
 def test_a_dry_run_writes_nothing(tmp_path, run):
@@ -261,7 +264,6 @@ def test_one_word_of_ten_megabytes_and_text_without_spaces_are_ordinary_document
         ({"threshold": 0.0}, "threshold is 0.0"),
         ({"shingle_words": 0}, "shingle_words is 0"),
         ({"bands": 32}, "32 bands of 5 rows need 160 permutations"),
-        ({"signatures": "webtex"}, "signatures is 'webtex'"),
         ({"index": ("a", "b"), "keep_index": "b"}, "keep_index 'b' is also given as an --index"),
         ({"threshold": 0.5}, "25 bands of 5 rows find only 54.8% of the pairs at threshold 0.5"),
     ],

@@ -1,4 +1,4 @@
-"""The kept index: later builds against earlier ones, its contract, and its use with datasketch."""
+"""The kept index: later builds against earlier ones, and its contract."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ import json
 import lzma
 import random
 import shutil
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from datasketch import MinHash
-from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set
+from dedup_sets import by_id, chain, corpus, document, edited, index_of, prose, write_set
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.index import keep_index
-from webtext.clean.dedup.lsh import load_lsh, minhash_of
-from webtext.clean.dedup.reference import jaccard, shingle_set, word_shingles
+from webtext.clean.dedup.reference import jaccard, shingle_set
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import CODE_VERSION, minhash_of, sign_documents, signed_rows
 from webtext.clean.pipeline import dedup_documents
-
-MODES = ("webtext", "datasketch")
 
 
 @pytest.fixture
@@ -43,18 +39,17 @@ def months(tmp_path, run):
             duplicates = find_duplicates(given, chosen, Folder(month / "work"), run)
             found.append(by_id(given, duplicates))
             corpus = write_set(month / "corpus", [row for row in documents if row["id"] not in found[-1]], n_parts)
-            indexes += (keep_index(corpus, str(month / "index"), chosen, run).folder.url,)
+            indexes += (index_of(corpus, month / "index", chosen, run).folder.url,)
         return found
 
     return find
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_an_indexed_document_is_kept_whatever_the_karma_of_a_new_one(months, mode):
+def test_an_indexed_document_is_kept_whatever_the_karma_of_a_new_one(months):
     old = [document("old", edited(prose(1)))]
     new = [document("copy", edited(prose(1)), karma=99), document("near", edited(prose(1), 50), karma=99)]
     new.append(document("other", edited(prose(2))))
-    first, second = months(old, new, signatures=mode)
+    first, second = months(old, new)
     assert first == {}
     assert second == {"copy": ("exact_duplicate", "old", 1.0), "near": ("near_duplicate", "old", 391 / 401)}
 
@@ -147,19 +142,19 @@ def test_documents_in_two_halves_keep_about_as_many_as_all_at_once(months, of, r
     assert all(similarity >= 0.8 for _, _, similarity in second.values())
 
 
-def test_signatures_take_under_200_bytes_per_document(tmp_path, run):
+def test_an_index_takes_under_600_bytes_per_document(tmp_path, run):
     documents = [document(f"{random.Random(i).getrandbits(128):032x}", f"text {i}") for i in range(3000)]
-    index = keep_index(write_set(tmp_path / "corpus", documents), str(tmp_path / "index"), DedupSettings(), run)
+    index = index_of(write_set(tmp_path / "corpus", documents), tmp_path / "index", DedupSettings(), run)
     n_bytes = sum(path.stat().st_size for path in Path(index.folder.url).rglob("*") if path.is_file())
-    assert n_bytes < 200 * 3000
+    assert n_bytes < 600 * 3000
 
 
 def test_an_index_is_equal_for_any_number_of_workers_and_made_once(tmp_path, run, alone):
     corpus = write_set(tmp_path / "corpus", [document(f"{i}", " ".join(prose(i, 50))) for i in range(40)], 4)
-    one = keep_index(corpus, str(tmp_path / "one"), DedupSettings(), run)
-    assert keep_index(corpus, str(tmp_path / "two"), DedupSettings(), alone).hash == one.hash
+    one = index_of(corpus, tmp_path / "one", DedupSettings(), run)
+    assert index_of(corpus, tmp_path / "two", DedupSettings(), alone).hash == one.hash
     stamp = (tmp_path / "one" / "part-00003.signatures").stat().st_mtime_ns
-    assert keep_index(corpus, str(tmp_path / "one"), DedupSettings(), run).hash == one.hash
+    assert index_of(corpus, tmp_path / "one", DedupSettings(), run).hash == one.hash
     assert (tmp_path / "one" / "part-00003.signatures").stat().st_mtime_ns == stamp
 
 
@@ -185,7 +180,7 @@ def test_verbs_keep_an_index_and_read_it(tmp_path, clean: Callable[..., str]):
 def kept(tmp_path, run):
     """A folder with a corpus of two documents and its index."""
     documents = [document("a", edited(prose(1))), document("b", edited(prose(2)))]
-    keep_index(write_set(tmp_path / "corpus", documents), str(tmp_path / "index"), DedupSettings(), run)
+    index_of(write_set(tmp_path / "corpus", documents), tmp_path / "index", DedupSettings(), run)
     return tmp_path
 
 
@@ -206,7 +201,6 @@ def test_a_folder_with_corpus_and_index_can_be_moved(kept, run, tmp_path_factory
     [
         ({"shingle_words": 4}, "shingle_words 5, not 4"),
         ({"permutations": 256}, "permutations 128, not 256"),
-        ({"signatures": "datasketch"}, "signatures 'webtext', not 'datasketch'"),
     ],
 )
 def test_an_index_of_other_signatures_is_rejected(kept, run, settings, said):
@@ -238,12 +232,12 @@ def test_a_damaged_index_is_rejected_before_anything_is_compared(kept, run):
 def test_an_index_without_a_signature_for_each_document_is_rejected(kept, run):
     """A manifest edited by hand: it names a shorter file and its hash."""
     folder = kept / "index"
-    data = (folder / "part-00000.signatures").read_bytes()[:128]
+    data = (folder / "part-00000.signatures").read_bytes()[:512]
     (folder / "part-00000.signatures").write_bytes(data)
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["parts"][0]["attachments"][0] |= {"bytes": 128, "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["parts"][0]["attachments"][0] |= {"bytes": 512, "sha256": hashlib.sha256(data).hexdigest()}
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match="a signature for each document"):
+    with pytest.raises(InputError, match="does not have a signature for each document"):
         against(folder, run, kept)
 
 
@@ -259,88 +253,40 @@ def test_another_index_invalidates_the_result(kept, run):
     assert "n" in by_id(given, find_duplicates(given, DedupSettings(index=(str(kept / "index"),)), work, run))
 
 
-TEXTS = {f"doc{i}": edited(prose(i, 100)) for i in range(20)} | {"empty": "— 🎉"}
+def test_an_index_of_another_version_of_the_signatures_is_rejected(kept, run):
+    path = kept / "index" / "manifest.json"
+    path.write_text(path.read_text().replace(f'"code_version": {CODE_VERSION}', '"code_version": 3'))
+    with pytest.raises(InputError, match=r"has signatures of version 3, which .*\nmake it again with --keep-index"):
+        against(kept / "index", run, kept)
 
 
-@pytest.fixture(params=MODES)
-def index(request, tmp_path, run):
-    documents = [document(id_, text) for id_, text in TEXTS.items()]
-    settings = DedupSettings(signatures=request.param)
-    return keep_index(write_set(tmp_path / "corpus", documents, 2), str(tmp_path / "index"), settings, run).folder.url
+def test_an_index_has_the_corpus_rows_of_the_signatures(tmp_path, run):
+    """Rows, values and facts of the documents that dedup and removal left, in their order, part by part."""
+    documents = [row for row in corpus(7) if row["split"] == "train"][:60]
+    given = write_set(tmp_path / "given", documents, 3)
+    left = PartSet.open(
+        dedup_documents([given.folder.url], str(tmp_path / "out"), DedupSettings(), run).corpus.folder.url
+    )
+    signatures = PartSet.open(str(tmp_path / "out" / "_dedup" / "signatures"), "signatures")
+    index = keep_index(left, signatures, str(tmp_path / "index"), DedupSettings(), run)
+    assert 0 < left.records < given.records
+    for part in range(3):
+        (rows, values), (kept, found) = next(signed_rows(signatures, part)), next(signed_rows(index, part))
+        ids = left.table(part)["id"].to_pylist()
+        chosen = np.array([row["id"] in ids for row in rows.to_pylist()])
+        assert kept.to_pylist() == rows.filter(pa.array(chosen)).to_pylist()
+        assert kept["id"].to_pylist() == ids
+        assert (found == values[chosen]).all()
+        assert (found == [minhash_of(text) for text in left.table(part)["text"].to_pylist()]).all()
 
 
-def test_an_index_is_loaded_as_a_minhash_lsh_and_queried(index):
-    lsh = load_lsh(index)
-    assert sorted(lsh.keys) == sorted(TEXTS.keys() - {"empty"})
-    assert all(lsh.query(minhash_of(TEXTS[f"doc{i}"] + " and more", index)) == [f"doc{i}"] for i in range(20))
-    assert lsh.query(minhash_of(edited(prose(99, 100)), index)) == []
-
-
-def test_any_minhash_can_query_an_index_with_datasketchs_signatures(tmp_path, run):
-    documents = [document(id_, text) for id_, text in TEXTS.items()]
-    settings = DedupSettings(signatures="datasketch")
-    keep_index(write_set(tmp_path / "corpus", documents), str(tmp_path / "index"), settings, run)
-    theirs = MinHash(num_perm=128)
-    theirs.update_batch([shingle.encode() for shingle in word_shingles(TEXTS["doc3"], 5)])
-    assert load_lsh(str(tmp_path / "index")).query(theirs) == ["doc3"]
-    assert minhash_of(TEXTS["doc3"], str(tmp_path / "index")) == theirs
-
-
-def test_webtexts_signatures_cannot_be_mistaken_for_datasketchs(kept):
-    with pytest.raises(ValueError, match="different seeds"):
-        minhash_of("some text", str(kept / "index")).jaccard(MinHash(num_perm=128))
-
-
-def test_indexes_of_different_settings_cannot_be_combined(kept, run):
-    corpus = PartSet.open(str(kept / "corpus"))
-    other = keep_index(corpus, str(kept / "other"), DedupSettings(shingle_words=4), run).folder.url
-    with pytest.raises(InputError, match="2 indexes with different settings"):
-        load_lsh(str(kept / "index"), other)
-
-
-@pytest.fixture(scope="module")
-def redis_port(tmp_path_factory):
-    """A Redis of our own on loopback, which keeps nothing on disk."""
-    server = shutil.which("redis-server")
-    if server is None:
-        pytest.skip("needs redis-server")
-    import socket
-
-    import redis
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = f"--port {port} --bind 127.0.0.1 --save --appendonly no --maxmemory 64mb".split()
-    options.insert(options.index("--save") + 1, "")
-    process = subprocess.Popen([server, *options], cwd=tmp_path_factory.mktemp("redis"), stdout=subprocess.DEVNULL)
-    try:
-        while True:
-            assert process.poll() is None, "redis-server ended"
-            try:
-                redis.Redis("127.0.0.1", port).ping()
-                break
-            except redis.exceptions.ConnectionError:
-                time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(300)
-
-
-def test_an_index_is_loaded_into_redis_and_queried_there(index, redis_port):
-    """Another process attaches to the store without webtext; a store isn't filled twice."""
-    from datasketch import MinHashLSH
-
-    name = f"october {index}".encode()
-    storage = {"type": "redis", "basename": name, "redis": {"host": "127.0.0.1", "port": redis_port}}
-    loaded = load_lsh(index, storage=storage, buffer=7)
-    attached = MinHashLSH(num_perm=128, params=(25, 5), storage_config=storage, prepickle=False)
-    for lsh in (loaded, attached):
-        assert lsh.query(minhash_of(TEXTS["doc7"], index)) == [b"doc7"]
-        assert lsh.query(minhash_of(edited(prose(99, 100)), index)) == []
-    with pytest.raises(InputError, match="already contains documents"):
-        load_lsh(index, storage=storage)
+def test_signatures_of_other_documents_cannot_make_an_index(tmp_path, run):
+    corpus = write_set(tmp_path / "corpus", [document("a", "one text"), document("b", "another text")])
+    other = sign_documents(
+        write_set(tmp_path / "other", [document("a", "one text")]), f"{tmp_path}/s", DedupSettings(), run
+    )
+    with pytest.raises(InputError, match="does not have a signature for each document of part 0"):
+        keep_index(corpus, other, str(tmp_path / "index"), DedupSettings(), run)
 
 
 def test_documents_are_deduplicated_and_indexed_in_one_call(tmp_path, run):

@@ -18,11 +18,8 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
-from webtext.base.workers.journal import Journal
-from webtext.clean.dedup import sign
 from webtext.clean.dedup.find import RESULT, find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import SignTask, is_signed
 from webtext.clean.pipeline import WORK, dedup_documents
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
@@ -84,14 +81,14 @@ def swapped_with_another_part(path: Path, build: Path) -> None:
 
 
 def left_by_other_settings(path: Path, build: Path) -> None:
-    shutil.copyfile(build / "others" / path.name, path)
+    shutil.copyfile(build / "others" / path.relative_to(build / WORK), path)
 
 
 Damage = Callable[[Path, Path], None]
 DAMAGES = (
     with_random_bytes, cut_short, emptied, removed, with_a_flipped_bit, swapped_with_another_part, left_by_other_settings
 )  # fmt: skip
-FILES = ("part-00000.signatures", "part-00000.signed", "part-00000.signed.json")
+FILES = ("part-00000.signatures", "part-00000.parquet", "_parts/00000.json")
 QUICK = (removed, with_a_flipped_bit, swapped_with_another_part)
 
 
@@ -107,14 +104,13 @@ def test_damaged_signatures_are_made_again(
 ) -> None:
     out = shutil.copytree(clean_build, tmp_path / "out")
     (out / WORK / RESULT).unlink()  # so that signatures are needed
-    damage(out / WORK / name, out)
+    damage(out / WORK / "signatures" / name, out)
     shutil.rmtree(out / "corpus")
     shutil.rmtree(out / "dropped")
     dedup_documents([documents.folder.url], str(out), SETTINGS, run)
     assert contents(out / "corpus") == contents(clean_build / "corpus")
     assert contents(out / "dropped") == contents(clean_build / "dropped")
-    tasks = SignTask.all_of(documents, Folder(out / WORK), SETTINGS)
-    assert all(map(is_signed, tasks))
+    assert contents(out / WORK / "signatures") == contents(clean_build / WORK / "signatures")
 
 
 @pytest.mark.parametrize("name", [RESULT, "part-00000.duplicates"])
@@ -140,29 +136,6 @@ def test_a_result_with_another_number_in_it_is_made_again(
         assert (found.threshold, list(found.digests)) == (stored["threshold"], stored["digests"])
 
 
-def test_a_crash_between_the_two_files_of_a_part_leaves_no_valid_part(
-    clean_build: Path, documents: PartSet, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run with other settings dies after publishing signatures; then a run with the first settings follows."""
-    work = Folder(shutil.copytree(clean_build / WORK, tmp_path / "work"))
-    expected = by_id(documents, find_duplicates(documents, SETTINGS, work, run))
-    publish = Folder.publish
-
-    def dies(folder: Folder, path: Path, name: str) -> None:
-        if name.endswith(".signed"):
-            raise KeyboardInterrupt
-        publish(folder, path, name)
-
-    task = SignTask.all_of(documents, work, OTHERS)[0]
-    monkeypatch.setattr(Folder, "publish", dies)
-    with pytest.raises(KeyboardInterrupt):
-        sign._sign_part(Journal(), task)
-    monkeypatch.undo()
-    work.remove(RESULT)
-    assert [is_signed(task) for task in SignTask.all_of(documents, work, SETTINGS)] == [False, True, True]
-    assert by_id(documents, find_duplicates(documents, SETTINGS, work, run)) == expected
-
-
 def test_leftovers_of_a_killed_run_among_sets_and_candidates_are_not_read(
     clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
@@ -183,6 +156,7 @@ class Damaging:
 
     def __init__(self, engine: LocalEngine, path: Path, damage: Damage) -> None:
         self._engine, self._path, self._damage = engine, path, damage
+        self.workers = engine.workers
 
     def map(self, *arguments: Any, **options: Any) -> Any:
         failures = self._engine.map(*arguments, **options)

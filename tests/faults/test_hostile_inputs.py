@@ -20,13 +20,13 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
-from webtext.clean.dedup.index import keep_index, open_index
+from webtext.clean.dedup.index import open_index
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "clean"))
 
-from dedup_sets import corpus, write_set  # noqa: E402
+from dedup_sets import corpus, index_of, write_set  # noqa: E402
 
 MEGABYTES_ALLOWED = 200
 
@@ -186,7 +186,7 @@ def test_parents_in_the_same_store_are_followed(tmp_path: Path) -> None:
 
 def test_an_index_of_a_remote_corpus_is_opened_beside_documents_of_the_same_store(tmp_path: Path, run: Run) -> None:
     local = write_set(tmp_path / "local", corpus(1)[:5])
-    index = keep_index(local, str(tmp_path / "index"), DedupSettings(), run)
+    index = index_of(local, tmp_path / "index", DedupSettings(), run)
     for name in ("manifest.json", "part-00000.parquet", "_parts/00000.json"):
         Folder("memory://bucket/corpus").write_bytes(name, (tmp_path / "local" / name).read_bytes())
     (tmp_path / "index/run.json").write_text(json.dumps({"parents": ["memory://bucket/corpus"]}))

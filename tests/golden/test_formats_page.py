@@ -24,7 +24,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST, RELEASE, REMOVAL, SCHEMAS
 from webtext.clean.decontaminate import kept_filter
 from webtext.clean.decontaminate.comparison import examples_of
-from webtext.clean.dedup.index import value_bytes
+from webtext.clean.dedup import sign
 from webtext.crawl.apis import harvest
 from webtext.shards import TokenShards, format
 from webtext.shards.sampling.stream import ORDER_VERSION
@@ -40,6 +40,7 @@ PAGE = (Path(__file__).parents[2] / "docs/formats.md").read_text()
 GOLDEN = Path(__file__).parent / "files"
 STRUCTS = {"post": POST, "removed post": REMOVAL.field("posts").type.value_type}
 SETS = sorted(path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("manifest.json"))
+SETS.remove("refused/index")  # its columns are those of an earlier version
 
 
 def section(title: str) -> str:
@@ -111,6 +112,7 @@ def test_the_versions_are_those_of_the_code() -> None:
     assert now == {
         "part set": str(partset.FORMAT_VERSION),
         "columns of a kind": "see [columns](#columns)",
+        "values in .signatures": str(sign.CODE_VERSION),
         "token file": str(format.FORMAT_VERSION),
         "tokenizer.json": "1",
         "manifest of a tokenizer or of counts": str(corpus.MANIFEST_FORMAT),
@@ -267,9 +269,14 @@ def test_the_page_s_reader_gives_the_response_of_a_page() -> None:
 def test_the_page_s_reader_gives_a_signature_for_each_row_of_an_index() -> None:
     index = PartSet.open(str(GOLDEN / "index"))
     n = index.recipe["settings"]["permutations"]
-    read = readers()["read_signatures"](GOLDEN / "index" / index.attachment(0, ".signatures"), n, value_bytes(index))
+    read = readers()["read_signatures"](GOLDEN / "index" / index.attachment(0, ".signatures"), n)
     assert read.shape == (index.records, n)
-    assert read[:, :3].tolist() == [[91, 99, 203], [79, 136, 190], [48, 38, 71], [50, 230, 242]]
+    assert read[:, :3].tolist() == [
+        [10075563, 15576712, 14007140],
+        [12840344, 15576712, 9752581],
+        [65913246, 45767682, 8704177],
+        [7451177, 55285661, 14232451],
+    ]
 
 
 @pytest.mark.parametrize("name", ["tokens/train-00000.tok", "tokens/validation-00000.tok", "wide.tok"])

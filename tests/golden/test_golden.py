@@ -59,7 +59,7 @@ SETS = {  # folder: kind, digest of its rows, column, the column's values in the
     "corpus": ("corpus", "ed1f62a98fb8a021", "split", ["train", "train", "validation"]),
     "dropped": ("dropped", "da1e506b46c04cd1", "reason", ["other_language", "near_duplicate"]),
     "published/release": ("release", "84fd8b378c5674e8", "karma", [11, 6, 5]),
-    "index": ("signatures", "13ca8e0b1de48d5f", "has_words", [True, True, True]),
+    "index": ("signatures", "fdf6d7d76a8511e3", "has_words", [True, True, True]),
     "tokens": ("tokens", "9883f44d9ed17150", "length", [490, 495, 499]),
 }
 SAMPLE = "The doctor of the village, 1849."
@@ -176,6 +176,12 @@ def test_the_golden_index_is_opened_with_its_corpus() -> None:
     index = open_index(str(GOLDEN / "index"))
     assert index.corpus.hash == PartSet.open(str(GOLDEN / "corpus")).hash
     assert index.signatures.recipe["settings"]["permutations"] == DedupSettings().permutations == 128
+
+
+def test_an_index_of_an_older_version_is_rejected() -> None:
+    """Its signatures have one byte per value and can't be compared with today's."""
+    with pytest.raises(InputError, match=r"has signatures of version 3, .* of version 4\nmake it again"):
+        open_index(str(GOLDEN / "refused/index"))
 
 
 def test_the_golden_tokens_are_read_and_verified(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,41 +19,24 @@ using namespace webtext::bind;
 
 namespace {
 
-nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words, size_t permutations,
-               const std::string& path) {
+nb::tuple sign(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words, const In<uint32_t>& a,
+               const In<uint32_t>& b, const std::string& path) {
   const Texts texts = texts_of(bytes, offsets);
-  if (permutations == 0) throw std::invalid_argument("a signature has at least one permutation");
-  std::vector<uint8_t> signatures(texts.size() * permutations);
+  const size_t count = a.shape(0);
+  if (count == 0 || b.shape(0) != count) throw std::invalid_argument("a and b must be of one length, at least 1");
+  std::vector<uint32_t> signatures(texts.size() * count);
   std::vector<int64_t> n_shingles(texts.size());
   {
     nb::gil_scoped_release release;
     mh::Shingler shingler(shingle_words);
-    mh::Permutations minima(permutations, path);
+    mh::Permutations permutations(span(a), span(b), path);
     for (size_t i = 0; i < texts.size(); ++i) {
       const auto shingles = shingler.shingles(texts[i]);
       n_shingles[i] = static_cast<int64_t>(shingles.size());
-      minima.sign(shingles, signatures.data() + i * permutations);
+      permutations.sign(shingles, signatures.data() + i * count);
     }
   }
-  return nb::make_tuple(give_rows(std::move(signatures), permutations), give(std::move(n_shingles)));
-}
-
-OutRows<uint32_t> sign_as_datasketch(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words,
-                                     const In<uint32_t>& a, const In<uint32_t>& b) {
-  const Texts texts = texts_of(bytes, offsets);
-  const size_t count = a.shape(0);
-  if (count == 0 || b.shape(0) != count) throw std::invalid_argument("a and b must be of one length, at least 1");
-  if (shingle_words == 0) throw std::invalid_argument("a shingle has at least one word");
-  std::vector<uint32_t> signatures(texts.size() * count);
-  {
-    nb::gil_scoped_release release;
-    mh::Permutations permutations(span(a), span(b), "");
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const auto minima = permutations.minima(mh::datasketch_shingles(texts[i], shingle_words));
-      std::copy(minima.begin(), minima.end(), signatures.begin() + static_cast<ptrdiff_t>(i * count));
-    }
-  }
-  return give_rows(std::move(signatures), count);
+  return nb::make_tuple(give_rows(std::move(signatures), count), give(std::move(n_shingles)));
 }
 
 nb::tuple shingle_sets(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_t shingle_words) {
@@ -169,14 +152,10 @@ NB_MODULE(_minhash, m) {
   m.doc() = "The C++ core of webtext.clean.dedup; every function has a readable twin in clean/dedup/reference.py.";
   m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   m.def("key", &key, "text"_a, "Return the dedup key of UTF-8 text: its folded words with single blanks between them.");
-  m.def(
-      "sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "permutations"_a, "path"_a = "",
-      "Sign the texts bytes[offsets[i]:offsets[i + 1]].\n\n"
-      "Returns (signatures uint8 [n, permutations], n_shingles int64 [n], repeats counted). `path` names a code path\n"
-      "of simd_paths(); all give equal results.");
-  m.def("sign_as_datasketch", &sign_as_datasketch, "bytes"_a, "offsets"_a, "shingle_words"_a, "a"_a, "b"_a,
-        "Return the hash values of datasketch's MinHash with the permutations (a, b): uint32 [n, len(a)].\n\n"
-        "Shingles are words of the dedup key with blanks between them, in UTF-8. All ones for a text without words.");
+  m.def("sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "a"_a, "b"_a, "path"_a = "",
+        "Sign the texts bytes[offsets[i]:offsets[i + 1]] with the permutations x -> a[j] * x + b[j] mod 2^32.\n\n"
+        "Returns (signatures uint32 [n, len(a)], n_shingles int64 [n], repeats counted). A text without words has a\n"
+        "signature of all ones. `path` names a code path of simd_paths(); all give equal results.");
   m.def("shingle_sets", &shingle_sets, "bytes"_a, "offsets"_a, "shingle_words"_a,
         "Return the sorted shingle sets of the texts, concatenated: (values uint64, offsets int64 [n + 1]).");
   m.def("agreements", &agreements, "signatures"_a, "left"_a, "right"_a,

@@ -9,8 +9,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "minhash/sha1.hpp"
-
 namespace webtext::minhash {
 namespace {
 
@@ -90,15 +88,6 @@ std::vector<std::string> simd_paths() {
   return paths;
 }
 
-Permutations::Permutations(size_t count, const std::string& path) : count_(count), minima_(path_of(path)) {
-  for (size_t i = 0; i < padded(count); ++i) {
-    const uint64_t random = mix(kGolden * (i + 1));
-    a_.push_back(static_cast<uint32_t>(random >> 32) | 1);
-    b_.push_back(static_cast<uint32_t>(random));
-  }
-  minima_row_.resize(padded(count));
-}
-
 Permutations::Permutations(std::span<const uint32_t> a, std::span<const uint32_t> b, const std::string& path)
     : count_(a.size()), minima_(path_of(path)), a_(a.begin(), a.end()), b_(b.begin(), b.end()) {
   a_.resize(padded(count_));
@@ -119,25 +108,11 @@ Permutations::Minima Permutations::path_of(const std::string& path) {
   return minima_portable;
 }
 
-std::span<const uint32_t> Permutations::minima(std::span<const uint32_t> values) {
-  minima_(values.data(), values.size(), a_.data(), b_.data(), minima_row_.data(), minima_row_.size());
-  return {minima_row_.data(), count_};
-}
-
-void Permutations::sign(std::span<const uint64_t> shingles, uint8_t* signature) {
+void Permutations::sign(std::span<const uint64_t> shingles, uint32_t* signature) {
   values_.resize(shingles.size());
-  for (size_t i = 0; i < shingles.size(); ++i) values_[i] = static_cast<uint32_t>(shingles[i] >> 32);
-  const auto row = minima(values_);
-  for (size_t i = 0; i < count_; ++i) signature[i] = static_cast<uint8_t>(row[i]);
-}
-
-std::vector<uint32_t> datasketch_shingles(std::string_view text, size_t width) {
-  const std::string words = key(text);
-  std::vector<uint32_t> values;
-  const auto add = [&](uint64_t, std::string_view ngram) { values.push_back(murmur_mix(Sha1::first_word(ngram))); };
-  Window(width).slide(words, true, add);
-  if (values.empty() && !words.empty()) add(0, words);
-  return values;
+  for (size_t i = 0; i < shingles.size(); ++i) values_[i] = murmur_mix(static_cast<uint32_t>(shingles[i] >> 32));
+  minima_(values_.data(), values_.size(), a_.data(), b_.data(), minima_row_.data(), minima_row_.size());
+  std::copy_n(minima_row_.begin(), count_, signature);
 }
 
 size_t agreement(const uint8_t* left, const uint8_t* right, size_t count) {
