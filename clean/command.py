@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -209,7 +208,7 @@ def decontaminate(
     if kept is not None:
         if documents or out or keep_filter:
             raise ConfigError("--filter replaces the documents", "use it with --against FILE alone")
-        report = kept_filter.query_filter(Path(kept), settings.against)
+        report = kept_filter.query_filter(kept, settings.against)
         run.console.result(report, kept_filter.filter_table(report))
     elif not documents:
         raise ConfigError("no documents given", "name a part set or files, or use --filter FILE")
@@ -218,7 +217,7 @@ def decontaminate(
             raise ConfigError("--keep-filter and --against are both given", "run --against first, then --keep-filter")
         found = find_documents(documents)
         given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
-        header = kept_filter.write_filter(given, settings.overlap_words, Path(keep_filter), run)
+        header = kept_filter.write_filter(given, settings.overlap_words, keep_filter, run)
         text = f"{header.ngrams:,} {header.words}-grams of {given.records:,} documents kept in '{keep_filter}'"
         run.console.result({"filter": keep_filter, "ngrams": header.ngrams, "bytes": header.bits // 8}, text)
     else:

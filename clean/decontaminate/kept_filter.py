@@ -6,28 +6,33 @@ upper bound on the number of distinct ones.
 
     magic, header length (8 bytes, little-endian), header (JSON: FilterHeader), zeros up to HEADER_BYTES, bits
 
-All workers set bits in the same file. Bits are never cleared, so the file doesn't depend on the order of the workers.
-It is published when it is complete.
+A task sets the bits of some parts' n-grams in a piece of the filter, in memory. The pieces, of one range of bits or of
+several parts' n-grams, are a part set in the folder `_NAME` beside the file until one task joins them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, write_array
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.comparison import aligned, overlap_rows, percent
@@ -38,6 +43,11 @@ MAX_FALSE_POSITIVE = 1e-8
 MAGIC = b"webtext n-gram filter 2\n"
 HEADER_BYTES = 4096
 BATCH_ROWS = 256
+PIECE_BYTES = 512 << 20
+"""Memory of a task; a larger filter is filled range by range, and each range hashes all n-grams again."""
+PIECES_BYTES, MAX_GROUPS = 8 << 30, 64
+"""Disk for all pieces, unless the filter itself is larger: it bounds into how many groups the parts are divided."""
+JOIN_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +65,15 @@ class FilterHeader:
 
 
 @dataclass(frozen=True, slots=True)
-class _FillTask:
+class _Piece:
+    """The bits of some parts' n-grams in the words `first` to `last` - 1 of the filter."""
+
     documents: SetName
-    part: int
+    parts: tuple[int, ...]
     words: int
-    file: str | None  # file to set bits in; None: only count
-    bits: int
+    first: int
+    last: int
+    n_words: int
     probes: int
 
 
@@ -78,60 +91,65 @@ def sizes(n_ngrams: int, max_false_positive: float) -> tuple[int, int]:
     return 64 * words, max(1, round(-math.log2(max_false_positive)))
 
 
-def write_filter(documents: PartSet, words: int, path: Path, run: Run) -> FilterHeader:
+def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], run: Run) -> FilterHeader:
     """Write the filter of all n-grams of `words` words of the documents, unless `path` already is that filter."""
-    try:
-        header, _ = open_filter(path)
-        if (header.documents, header.words, header.unicode) == (documents.hash, words, _ngrams.UNICODE_VERSION):
+    location = os.fspath(path)
+    folder, name = Folder.split(location)
+    if folder.is_file(name):
+        (header,) = run.map(_checked, [location], "clean.decontaminate: check the filter", unit="file")
+        about = (documents.hash, words, _ngrams.UNICODE_VERSION)
+        if header is not None and (header.documents, header.words, header.unicode) == about:
             return header
-    except InputError:
-        pass  # it doesn't exist yet, or is damaged
     if run.dry_run:
         raise DryRun
-    name = SetName.of(documents)
-    tasks = [_FillTask(name, part, words, None, 0, 0) for part in range(len(documents.parts))]
-    n_ngrams, n_failed = _map(tasks, "count n-grams", run)
+    opened = SetName.of(documents)
+    counting = [(opened, part, words) for part in range(len(documents.parts))]
+    counted = run.map(_count_part, counting, "clean.decontaminate: count n-grams")
+    n_ngrams, n_failed = (sum(each) for each in zip(*counted, strict=True)) if counted else (0, 0)
     if n_failed:
         run.console.warn(f"{n_failed:,} documents failed; their n-grams are not in the filter")
     bits, probes = sizes(n_ngrams, MAX_FALSE_POSITIVE)
-    folder = Folder(path.parent)
-    scratch = folder.scratch_path(path.name)
-    try:
-        with open(scratch, "wb") as file:
-            file.truncate(HEADER_BYTES + bits // 8)
-        _map([dataclasses.replace(task, file=str(scratch), bits=bits, probes=probes) for task in tasks], "fill", run)
-        header = FilterHeader(
-            words=words,
-            ngrams=n_ngrams,
-            bits=bits,
-            probes=probes,
-            unicode=_ngrams.UNICODE_VERSION,
-            documents=documents.hash,
-            failed=n_failed,
-            sha256=_bits_sha256(scratch),
-        )
-        data = json.dumps(dataclasses.asdict(header), sort_keys=True).encode()
-        with open(scratch, "r+b") as file:
-            file.write(MAGIC + len(data).to_bytes(8, "little") + data)
-        folder.publish(scratch, path.name)
-    finally:
-        scratch.unlink(missing_ok=True)
+    header = FilterHeader(
+        words=words,
+        ngrams=n_ngrams,
+        bits=bits,
+        probes=probes,
+        unicode=_ngrams.UNICODE_VERSION,
+        documents=documents.hash,
+        failed=n_failed,
+        sha256="",
+    )
+    pieces = _pieces(opened, len(documents.parts), header)
+    made = run_parts(
+        _fill_piece,
+        [PartTask(index=i, sources=(), payload=piece, depends=documents.hash) for i, piece in enumerate(pieces)],
+        recipe=Recipe(stage="clean.filter-pieces", code_version=1, settings={"words": words, "pieces": len(pieces)}),
+        outputs={"pieces": (folder.location(f"_{name}"), "exchange")},
+        parents=[documents],
+        run=run,
+        label="clean.decontaminate: fill",
+    )["pieces"]
+    task = SetName.of(made), tuple(piece.first for piece in pieces), header, location
+    (header,) = run.map(_join_pieces, [task], "clean.decontaminate: join", unit="filter")
+    made.folder.remove_all()
     return header
 
 
-def open_filter(path: Path) -> tuple[FilterHeader, npt.NDArray[np.uint64]]:
+def open_filter(path: str | os.PathLike[str]) -> tuple[FilterHeader, npt.NDArray[np.uint64]]:
     """Return the header and the mapped bits; raises InputError if the file isn't a complete, unaltered filter."""
-    try:
-        with open(path, "rb") as file:
-            head = file.read(HEADER_BYTES)
-    except OSError as error:
-        raise InputError(f"there is no filter '{path}': {error.strerror}", "make one: --keep-filter FILE") from None
-    header = _read_header(head)
-    if header is None or path.stat().st_size != HEADER_BYTES + header.bits // 8:
-        raise InputError(f"'{path}' is not an n-gram filter of version 2, or is truncated", "rerun --keep-filter FILE")
-    if _bits_sha256(path) != header.sha256:
-        raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")
-    return header, np.memmap(path, np.uint64, "r", HEADER_BYTES, (header.bits // 64,))
+    folder, name = Folder.split(os.fspath(path))
+    if not folder.is_file(name):
+        raise InputError(f"there is no filter '{path}'", "make one: --keep-filter FILE")
+    with folder.open(name) as file:
+        header = _read_header(file.read(HEADER_BYTES))
+        if header is None or folder.size(name) != HEADER_BYTES + header.bits // 8:
+            raise InputError(
+                f"'{path}' is not an n-gram filter of version 2, or is truncated", "rerun --keep-filter FILE"
+            )
+        file.seek(HEADER_BYTES)
+        if file_sha256(file) != header.sha256:
+            raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")
+    return header, np.memmap(folder.local_path(name), np.uint64, "r", HEADER_BYTES, (header.bits // 64,))
 
 
 def _read_header(head: bytes) -> FilterHeader | None:
@@ -147,7 +165,7 @@ def _read_header(head: bytes) -> FilterHeader | None:
     return header if head.startswith(MAGIC) and sound and header.bits > 0 and header.bits % 64 == 0 else None
 
 
-def query_filter(path: Path, against: Sequence[str]) -> dict[str, Any]:
+def query_filter(path: str | os.PathLike[str], against: Sequence[str]) -> dict[str, Any]:
     """Return the share of each evaluation set's n-grams that is in the filter, in the form of `overlap.json`."""
     if not against:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
@@ -177,40 +195,78 @@ def filter_table(report: dict[str, Any]) -> str:
     return aligned(lines)
 
 
-def _map(tasks: Sequence[_FillTask], what: str, run: Run) -> tuple[int, int]:
-    """Run the tasks in workers; return the number of n-grams in all parts and of documents that failed."""
-    total = [0, 0]
-    with run.console.progress(len(tasks), f"clean.decontaminate: {what}", "parts") as progress:
-
-        def done(_: int, counts: tuple[int, int]) -> None:
-            total[:] = [one + other for one, other in zip(total, counts, strict=True)]
-            progress.advance()
-
-        failures = run.engine.map(_fill_part, tasks, on_done=done)
-    if failures:
-        part = tasks[failures[0].index].part
-        raise RunFailed(f"part {part} of the documents failed: {failures[0].error}", "rerun the same command")
-    return total[0], total[1]
+def _checked(_: Journal, location: str) -> FilterHeader | None:
+    """Return the header of a filter, in a worker; None if it is damaged."""
+    try:
+        return open_filter(location)[0]
+    except InputError:
+        return None
 
 
-def _fill_part(journal: Journal, task: _FillTask) -> tuple[int, int]:
-    """Count a part's n-grams and set their bits, in a worker; also count the documents that fail."""
-    bits = np.memmap(task.file, np.uint64, "r+", HEADER_BYTES, (task.bits // 64,)) if task.file else None
+def _pieces(documents: SetName, n_parts: int, header: FilterHeader) -> list[_Piece]:
+    """Return the pieces: all groups of parts for the first range of bits, then for the next."""
+    n_words = header.bits // 64
+    n_ranges = -(-header.bits // 8 // PIECE_BYTES)
+    n_groups = max(1, min(n_parts, MAX_GROUPS, PIECES_BYTES // (header.bits // 8)))
+    starts = [n_words * number // n_ranges for number in range(n_ranges + 1)]
+    groups = [tuple(range(number, n_parts, n_groups)) for number in range(n_groups)]
+    return [
+        _Piece(documents, parts, header.words, first, last, n_words, header.probes)
+        for first, last in zip(starts, starts[1:], strict=False)
+        for parts in groups
+    ]
+
+
+def _count_part(journal: Journal, task: tuple[SetName, int, int]) -> tuple[int, int]:
+    """Count a part's n-grams and the documents that fail, in a worker."""
+    documents, part, words = task
     n_ngrams = n_failed = 0
-    batches = task.documents.open().batches(task.part, ["text"], BATCH_ROWS)
-    for _, hashes in journal.apply_to_batches(
-        lambda batch: _ngrams.hashes(*texts_of(batch["text"]), task.words), batches
-    ):
+    batches = documents.open().batches(part, ["text"], BATCH_ROWS)
+    for _, hashes in journal.apply_to_batches(lambda batch: _hashes(batch, words), batches):
         if isinstance(hashes, Failed):
             n_failed += 1
-            continue
-        n_ngrams += len(hashes)
-        if bits is not None:
-            _ngrams.bloom_add(bits, hashes, task.probes)
+        else:
+            n_ngrams += len(hashes)
     return n_ngrams, n_failed
 
 
-def _bits_sha256(path: Path) -> str:
-    with open(path, "rb") as file:
+def _fill_piece(context: PartContext, task: PartTask) -> None:
+    """Set the bits of a piece, in a worker."""
+    piece: _Piece = task.payload
+    bits = np.zeros(piece.last - piece.first, np.uint64)
+    documents = piece.documents.open()
+    batches = (batch for part in piece.parts for batch in documents.batches(part, ["id", "text"], BATCH_ROWS))
+    for rows, hashes in context.apply_to_batches(lambda batch: _hashes(batch, piece.words), batches):
+        if not isinstance(hashes, Failed):
+            context.main.counts.keep(rows.num_rows)
+            _ngrams.bloom_add(bits, hashes, piece.probes, piece.first, piece.n_words)
+    with open(context.main.attach(f"part-{task.index:05d}.bits"), "wb") as file:
+        write_array(file, bits)
+
+
+def _hashes(batch: pa.RecordBatch, words: int) -> npt.NDArray[np.uint64]:
+    return _ngrams.hashes(*texts_of(batch["text"]), words)
+
+
+def _join_pieces(_: Journal, task: tuple[SetName, tuple[int, ...], FilterHeader, str]) -> FilterHeader:
+    """Write the filter from its pieces, of which some begin at the same word, in a worker; return the header."""
+    name, firsts, header, location = task
+    pieces, sha256 = name.open(), hashlib.sha256()
+    folder, filter_name = Folder.split(location)
+    with folder.scratch(filter_name) as path, open(path, "wb") as file:
         file.seek(HEADER_BYTES)
-        return file_sha256(file)
+        for first in sorted(set(firsts)):
+            with contextlib.ExitStack() as opened:
+                names = [pieces.attachment(i, ".bits") for i, each in enumerate(firsts) if each == first]
+                files = [opened.enter_context(pieces.folder.open(each)) for each in names]
+                while block := files[0].read(JOIN_BYTES):
+                    bits = np.frombuffer(block, np.uint64).copy()
+                    for other in files[1:]:
+                        bits |= np.frombuffer(other.read(JOIN_BYTES), np.uint64)
+                    sha256.update(bits.data)
+                    write_array(file, bits)
+        header = dataclasses.replace(header, sha256=sha256.hexdigest())
+        data = json.dumps(dataclasses.asdict(header), sort_keys=True).encode()
+        file.seek(0)
+        file.write(MAGIC + len(data).to_bytes(8, "little") + data)
+    return header

@@ -18,7 +18,7 @@ from set_contents import write_jsonl
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.clean import _ngrams
-from webtext.clean.decontaminate import reference
+from webtext.clean.decontaminate import kept_filter, reference
 from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, open_filter, query_filter, sizes, write_filter
 from webtext.clean.dedup.key import ngrams_of
 from webtext.clean.pipeline import decontaminate_documents, read_documents
@@ -117,6 +117,27 @@ def test_one_worker_and_two_make_the_same_filter_and_a_second_call_makes_none(
     assert write_filter(given, 8, tmp_path / "one", run).ngrams == len(hashes(*texts))
     assert (tmp_path / "one").stat().st_mtime_ns == made
     assert write_filter(given, 5, tmp_path / "one", run).words == 5
+
+
+@pytest.mark.parametrize(("piece_bytes", "max_groups"), [(1 << 20, 1), (1 << 20, 3), (1000, 1), (1000, 2)])
+def test_a_filter_joined_from_pieces_made_elsewhere_is_the_one_that_is_filled_at_once(
+    tmp_path: Path, run: Run, elsewhere: Run, monkeypatch: pytest.MonkeyPatch, piece_bytes: int, max_groups: int
+) -> None:
+    """The bits of one array in memory, for pieces of several parts, of one range of bits, and of both."""
+    monkeypatch.setattr(kept_filter, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(kept_filter, "MAX_GROUPS", max_groups)
+    documents, _ = planted(tmp_path)
+    documents.append(write_texts(tmp_path / "c.jsonl", [words(80, 70)]))
+    given = read_documents(documents, str(tmp_path / "imported"), run)
+    header = write_filter(given, 8, tmp_path / "corpus.bloom", elsewhere)
+    bits = np.zeros(header.bits // 64, np.uint64)
+    assert len(bits) * 8 > 2 * 1000
+    texts = [text for part in range(3) for text in given.table(part)["text"].to_pylist()]
+    _ngrams.bloom_add(bits, hashes(*texts), header.probes)
+    found, joined = open_filter(tmp_path / "corpus.bloom")
+    assert found == header
+    assert np.array_equal(joined, bits)
+    assert sorted(each.name for each in tmp_path.glob("*corpus.bloom*")) == ["corpus.bloom"]
 
 
 def test_a_truncated_altered_or_foreign_file_is_rejected_as_a_filter(tmp_path: Path, run: Run) -> None:

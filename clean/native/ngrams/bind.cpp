@@ -53,10 +53,10 @@ void check_bits(size_t size) {
   if (size == 0) throw std::invalid_argument("a filter has at least 64 bits");
 }
 
-void bloom_add(const Bits& bits, const In<uint64_t>& of, uint32_t probes) {
+void bloom_add(const Bits& bits, const In<uint64_t>& of, uint32_t probes, uint64_t first, uint64_t n_words) {
   check_bits(bits.shape(0));
   nb::gil_scoped_release release;
-  webtext::bloom::add({bits.data(), bits.shape(0)}, span(of), probes);
+  webtext::bloom::add({bits.data(), bits.shape(0)}, first, 64 * (n_words ? n_words : bits.shape(0)), span(of), probes);
 }
 
 Out<uint8_t> bloom_has(const In<uint64_t>& bits, const In<uint64_t>& of, uint32_t probes) {
@@ -91,8 +91,8 @@ NB_MODULE(_ngrams, m) {
   m.def("hashes", &hashes, "bytes"_a, "offsets"_a, "n"_a,
         "Return the 64-bit hash of each n-gram of the texts bytes[offsets[i]:offsets[i + 1]], in order, repeats "
         "included.");
-  m.def("bloom_add", &bloom_add, "bits"_a, "hashes"_a, "probes"_a,
-        "Set the bits of each hash in a filter; other processes may fill it at the same time.");
+  m.def("bloom_add", &bloom_add, "bits"_a, "hashes"_a, "probes"_a, "first"_a = 0, "n_words"_a = 0,
+        "Set the bits of each hash in a filter, or in its words from `first` on, if it has `n_words` words.");
   m.def("bloom_has", &bloom_has, "bits"_a, "hashes"_a, "probes"_a,
         "Return whether a filter has all bits of each hash: uint8 [n], 1 or 0.");
 }

@@ -1,9 +1,8 @@
-// A Bloom filter over 64-bit hashes, in memory that the caller owns and that several processes may fill at once.
+// A Bloom filter over 64-bit hashes, in memory that the caller owns. It can be filled in pieces.
 // The readable twin is `Bloom` of clean/decontaminate/reference.py.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -25,26 +24,31 @@ class Probes {
   uint64_t state_, n_bits_;
 };
 
-// Calls visit(i) for each hash after prefetching the words of its bits.
+// Calls visit(i) for each hash after prefetching the words of its bits. `bits` begins at word `first` of the filter.
 template <typename Word, typename Visit>
-void each(std::span<Word> bits, std::span<const uint64_t> hashes, uint32_t probes, Visit visit) {
-  for (size_t first = 0; first < hashes.size(); first += kAhead) {
-    const size_t end = std::min(first + kAhead, hashes.size());
-    for (size_t i = first; i < end; ++i) {
-      Probes probe(hashes[i], bits.size() * 64);
-      for (uint32_t n = 0; n < probes; ++n) __builtin_prefetch(&bits[probe.next() / 64]);
+void each(std::span<Word> bits, uint64_t first, uint64_t n_bits, std::span<const uint64_t> hashes, uint32_t probes,
+          Visit visit) {
+  for (size_t start = 0; start < hashes.size(); start += kAhead) {
+    const size_t end = std::min(start + kAhead, hashes.size());
+    for (size_t i = start; i < end; ++i) {
+      Probes probe(hashes[i], n_bits);
+      for (uint32_t n = 0; n < probes; ++n) {
+        const uint64_t word = probe.next() / 64 - first;  // wraps around before the first
+        if (word < bits.size()) __builtin_prefetch(&bits[word]);
+      }
     }
-    for (size_t i = first; i < end; ++i) visit(i);
+    for (size_t i = start; i < end; ++i) visit(i);
   }
 }
 
-// Sets the bits of each hash: `probes` bits, which SplitMix64 draws from the hash.
-inline void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes) {
-  each(bits, hashes, probes, [&](size_t i) {
-    Probes probe(hashes[i], bits.size() * 64);
+// Sets the bits of each hash, `probes` bits that SplitMix64 draws from it, in the words `first` ... of a filter.
+inline void add(std::span<uint64_t> bits, uint64_t first, uint64_t n_bits, std::span<const uint64_t> hashes,
+                uint32_t probes) {
+  each(bits, first, n_bits, hashes, probes, [&](size_t i) {
+    Probes probe(hashes[i], n_bits);
     for (uint32_t n = 0; n < probes; ++n) {
-      const uint64_t bit = probe.next();
-      std::atomic_ref(bits[bit / 64]).fetch_or(uint64_t{1} << bit % 64, std::memory_order_relaxed);
+      const uint64_t bit = probe.next(), word = bit / 64 - first;
+      if (word < bits.size()) bits[word] |= uint64_t{1} << bit % 64;
     }
   });
 }
@@ -52,7 +56,7 @@ inline void add(std::span<uint64_t> bits, std::span<const uint64_t> hashes, uint
 // Answers 1 for each hash whose bits are all set, else 0.
 inline void has(std::span<const uint64_t> bits, std::span<const uint64_t> hashes, uint32_t probes,
                 std::span<uint8_t> answers) {
-  each(bits, hashes, probes, [&](size_t i) {
+  each(bits, 0, bits.size() * 64, hashes, probes, [&](size_t i) {
     Probes probe(hashes[i], bits.size() * 64);
     bool all = true;
     for (uint32_t n = 0; all && n < probes; ++n) {
