@@ -15,10 +15,14 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from webtext.base.inputs.files import InputFile
+from webtext.base.parts.partset import PartSet
 from webtext.base.storage import stopping_error
 from webtext.base.workers.engine import TaskFailure
 from webtext.base.workers.journal import Journal
@@ -64,6 +68,19 @@ class Elsewhere:
 
     def close(self) -> None:
         self._child.communicate()
+
+
+@contextlib.contextmanager
+def only_tasks_read() -> Iterator[None]:
+    """In this context, the driver can neither open a part of a set nor hash a file."""
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the driver reads a part or a file")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartSet, "_parquet", refuse)
+        patch.setattr(InputFile, "sha256", refuse)
+        yield
 
 
 def serve() -> None:

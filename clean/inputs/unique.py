@@ -1,8 +1,12 @@
 """Makes a documents set with unique ids: if several parts contain an id, the first one keeps it.
 
-A part function makes the ids of its own part unique. Ids that parts share are known once all parts are made; the later
-parts are then made again without them. The shared ids are stored next to the set, so that the next run makes each part
-once.
+A part function makes the ids of its own part unique. Ids that parts share are known once all parts are made:
+
+    documents ──► _unique/ids          each part's ids, by range of their hash
+              ──► _unique/repeats      one part for each range: the rows whose ids an earlier part also contains
+
+The later parts are then made again without them. The repeated ids are stored next to the set, so that the next run
+makes each part once.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.exchange import RangeWriter, range_of_hash, read_range
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import part_key
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
@@ -26,7 +32,10 @@ from webtext.base.storage import Folder
 
 T = TypeVar("T")
 
-REPEATED = "repeated.json"
+REPEATED, WORK = "repeated.json", "_unique"
+IDS_PER_RANGE = 4_000_000  # on average; a task needs some hundred bytes of memory for each
+BATCH_ROWS = 65_536
+_IDS = pa.schema([("id", pa.string()), ("part", pa.int64()), ("row", pa.int64())])  # the number of the part, from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ def run_unique(
 ) -> PartSet:
     """Make the documents set `out` with `run_parts`; the payload of each task is wrapped in a `UniqueTask`.
 
-    Memory: 16 bytes per document if there are several parts, and the repeated ids.
+    Memory: the repeated ids.
     """
 
     def make(taken: Mapping[int, Sequence[str]]) -> PartSet:
@@ -64,31 +73,36 @@ def run_unique(
 
     key = sha256_json([part_key(recipe, task.sources, task.depends) for task in tasks])
     documents = make(_read(Folder(out), key))
-    repeated = repeated_ids(documents)
-    if not repeated:
-        return documents
-    if not run.dry_run:
-        stored = {"key": key, "repeated": {str(index): list(ids) for index, ids in repeated.items()}}
-        Folder(out).write_object(REPEATED, stored)
-    return make(repeated)
+    while repeated := repeated_ids(documents, run):
+        if not run.dry_run:
+            stored = {"key": key, "repeated": {str(index): list(ids) for index, ids in repeated.items()}}
+            Folder(out).write_object(REPEATED, stored)
+        documents = make(repeated)
+    return documents
 
 
-def repeated_ids(documents: PartSet) -> dict[int, tuple[str, ...]]:
+def repeated_ids(documents: PartSet, run: Run) -> dict[int, tuple[str, ...]]:
     """Return part index -> ids of that part that an earlier part also contains, in order; only parts that have some."""
     if len(documents.parts) < 2:
         return {}
-    hashes = np.sort(np.concatenate([_hashes(_ids(documents, part)) for part in range(len(documents.parts))]))
-    suspects = set(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
-    seen: set[str] = set()
-    repeated: dict[int, tuple[str, ...]] = {}
-    for part in range(len(documents.parts) if suspects else 0):
-        ids = _ids(documents, part)
-        suspected = [ids[i] for i, hashed in enumerate(_hashes(ids).tolist()) if hashed in suspects]
-        found = tuple(each for each in suspected if each in seen)
-        seen.update(suspected)
-        if found:
-            repeated[documents.parts[part].index] = found
-    return repeated
+    n_ranges = max(1, -(-documents.records // IDS_PER_RANGE))
+
+    def stage(function: Callable[[PartContext, PartTask], None], tasks: list[PartTask], name: str) -> PartSet:
+        recipe = Recipe(stage=f"clean.{name}", code_version=1, settings={"ranges": n_ranges})
+        outputs = {name: (documents.folder.child(WORK).location(name), "exchange")}
+        return run_parts(function, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run)[name]
+
+    opened = SetName.of(documents)
+    parts = range(len(documents.parts))
+    spreading = [PartTask(index=i, sources=(documents.source(i),), payload=(opened, i, n_ranges)) for i in parts]
+    ids = stage(_spread_ids, spreading, "ids")
+    ranges = [PartTask(index=n, sources=(), payload=SetName.of(ids), depends=ids.hash) for n in range(n_ranges)]
+    repeats = stage(_find_repeats, ranges, "repeats")
+    rows = (row for batch in read_range(repeats, 0, _IDS) for row in batch.to_pylist())
+    found: dict[int, list[str]] = {}
+    for row in sorted(rows, key=lambda row: (row["part"], row["row"])):
+        found.setdefault(documents.parts[row["part"]].index, []).append(row["id"])
+    return {index: tuple(each) for index, each in found.items()}
 
 
 def unique_posts(posts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -111,11 +125,25 @@ def _read(folder: Folder, key: str) -> dict[int, Sequence[str]]:
         return {}  # damaged: computed again
 
 
-def _ids(documents: PartSet, part: int) -> list[str]:
-    ids: list[str] = documents.table(part, ["id"])["id"].to_pylist()
-    return ids
+def _spread_ids(context: PartContext, task: PartTask) -> None:
+    """Write the ids of a part by range of their hash, in a worker."""
+    documents, part, n_ranges = task.payload
+    first = 0
+    with RangeWriter(context.main, _IDS, n_ranges) as ranges:
+        for batch in documents.open().batches(part, ["id"], BATCH_ROWS):
+            ids, rows = batch["id"], np.arange(first, first + batch.num_rows)
+            hashed = b"".join(hashlib.blake2b(each.encode(), digest_size=8).digest() for each in ids.to_pylist())
+            table = pa.table([ids, np.full(len(rows), part), rows], schema=_IDS)
+            ranges.add(range_of_hash(np.frombuffer(hashed, "<u8"), n_ranges), table)
+            first += batch.num_rows
 
 
-def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    hashed = b"".join(hashlib.blake2b(each.encode(), digest_size=8).digest() for each in ids)
-    return np.frombuffer(hashed, "<u8")
+def _find_repeats(context: PartContext, task: PartTask) -> None:
+    """Write the rows of a range whose ids an earlier part also contains, in a worker."""
+    ids = pa.Table.from_batches(read_range(task.payload.open(), task.index, _IDS), _IDS)
+    by_id = ids.group_by("id").aggregate([("part", "min"), ("part", "count")])
+    repeated = by_id.filter(pc.greater(by_id["part_count"], 1)).combine_chunks()
+    firsts = repeated["part_min"].take(pc.index_in(ids["id"], value_set=repeated["id"]))
+    later = ids.filter(pc.greater(ids["part"], firsts))
+    with RangeWriter(context.main, _IDS, 1) as ranges:
+        ranges.add(np.zeros(later.num_rows, np.uint64), later)

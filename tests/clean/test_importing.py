@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,15 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from elsewhere import only_tasks_read
 from set_contents import contents, rows
 from warc_files import article, page, site, write_pages, write_warc
 
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
+from webtext.clean.inputs import unique
 from webtext.clean.inputs.importing import DatasetOrigin
 from webtext.clean.inputs.unique import REPEATED
 from webtext.clean.pipeline import CleanSettings, clean_pages, read_documents
@@ -349,6 +354,33 @@ def test_a_capture_in_two_files_becomes_one_document(tmp_path: Path, run: Run) -
     cut = captures(tmp_path / "cut otherwise", [1], [2, 2], [3, 1, 3, 3], [4])
     again = extract_documents(cut, str(tmp_path / "again"), ExtractSettings(), run)
     assert [row["id"] for row in rows(again)] == [row["id"] for row in rows(documents)]
+
+
+@pytest.mark.parametrize("per_range", [1, 100])
+def test_repeated_ids_are_those_of_a_loop_in_memory_though_only_tasks_read_ids(
+    tmp_path: Path, elsewhere: Run, monkeypatch: pytest.MonkeyPatch, per_range: int
+) -> None:
+    """Five parts with many ids in common, of which part 3 is empty; ids of any form."""
+    monkeypatch.setattr(unique, "IDS_PER_RANGE", per_range)
+    chance = random.Random(3)
+    parts = [chance.sample([*map(str, range(40)), "", "é 🙂"], n) for n in (20, 15, 30, 0, 25)]
+    writer = SetWriter(str(tmp_path / "documents"), "documents", Recipe(stage="test", code_version=1, settings={}))
+    made = []
+    for index, ids in enumerate(parts):
+        with writer.part(2 * index, key=str(index)) as part:
+            row = {"link_ids": [], "posts": [], "text": "", "text_digest": "", "split": "train"}
+            part.write([{"id": each} | row for each in ids])
+            made.append(part.publish())
+    documents = writer.seal(made)
+    seen: set[str] = set()
+    expected: dict[int, tuple[str, ...]] = {}
+    for index, ids in enumerate(parts):
+        if found := tuple(each for each in ids if each in seen):
+            expected[2 * index] = found
+        seen.update(ids)
+    with only_tasks_read():
+        assert unique.repeated_ids(documents, elsewhere) == expected
+    assert len(expected) == 3
 
 
 def test_a_second_run_knows_what_is_repeated_and_reads_a_changed_file_again(tmp_path: Path, run: Run) -> None:
