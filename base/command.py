@@ -59,7 +59,13 @@ WORKER_OPTIONS = [
         show_default=True,
         help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
-    click.option("--share", type=_Share(), default=None, help="Make share K of the parts; N such runs make them all."),
+    click.option(
+        "--share",
+        "run_share",
+        type=_Share(),
+        default=None,
+        help="Make share K of the parts; N such runs make them all.",
+    ),
 ]
 OUTPUT_OPTIONS = [
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."),
@@ -105,7 +111,7 @@ def verb(
             engine: str = "local",
             workers: int | None = None,
             worker_memory: int = DEFAULT_MEMORY_MIB,
-            share: Any = None,
+            run_share: Any = None,
             **arguments: Any,
         ) -> Any:
             from webtext.base.console import Console
@@ -121,7 +127,7 @@ def verb(
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
             limits = Limits(memory_bytes=worker_memory << 20)
             with LocalEngine(workers=workers, limits=limits, quiet=mode != "human") as local:
-                return function(run=Run(local, Console(mode), dry_run, share or Share(1, 1)), **arguments)
+                return function(run=Run(local, Console(mode), dry_run, run_share or Share(1, 1)), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
         for section_name, cls in classes.items():
