@@ -24,6 +24,7 @@ LEASES = "_leases"
 WHOLE = "folder"  # the name of the lease of a whole folder in a store
 RENEWAL_SECONDS = 60.0
 EXPIRY_SECONDS = 300.0
+_CONDITIONAL: set[str] = set()  # the buckets that were seen to honour conditions
 MAX_COMMAND_CHARACTERS = 300
 
 
@@ -105,7 +106,7 @@ def lease(store: Store, url: str, name: str) -> Iterator[None]:
 
     InputError names the process that has it, or says that the store ignores conditions, or that the lease was lost.
     """
-    place = f"{url}/{LEASES}/{name or WHOLE}"
+    place, bucket = f"{url}/{LEASES}/{name or WHOLE}", "/".join(url.split("/")[:3])
     about = {"holder": _describe(os.getpid()), "process": _process(os.getpid()), "id": os.urandom(16).hex()}
     data = json.dumps(about).encode()
     tags, ended = [_take(store, url, name or WHOLE, data)], threading.Event()
@@ -117,7 +118,7 @@ def lease(store: Store, url: str, name: str) -> Iterator[None]:
 
     thread = threading.Thread(target=renew, daemon=True)
     try:
-        if store.put_if(place, data, ""):
+        if bucket not in _CONDITIONAL and store.put_if(place, data, ""):
             raise InputError(
                 f"'{url}' can't be locked, because its store ignores conditional writes (If-None-Match)",
                 "use a store that has them with current versions of s3fs and aiobotocore, or a local folder",
@@ -126,6 +127,7 @@ def lease(store: Store, url: str, name: str) -> Iterator[None]:
             found = store.look(f"{url}/{LEASES}/{other}")
             if other != (name or WHOLE) and found and _is_live(found):
                 raise _taken(url, other, _about(found)["holder"])
+        _CONDITIONAL.add(bucket)
         thread.start()
         yield
     finally:
@@ -149,13 +151,13 @@ def leased(store: Store, url: str) -> list[str]:
 
 
 def _take(store: Store, url: str, name: str, data: bytes) -> str:
-    place = f"{url}/{LEASES}/{name}"
+    place, found = f"{url}/{LEASES}/{name}", None
     for _ in range(3):
+        if tag := _put(store, place, data, found.tag if found else ""):
+            return tag
         found = store.look(place)
         if found and _is_live(found):
             break
-        if tag := _put(store, place, data, found.tag if found else ""):
-            return tag
     raise _taken(url, name, _about(found)["holder"] if found else "it began at the same time")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import errno
+import functools
 import glob
 import io
 import json
@@ -380,7 +381,7 @@ class _Remote:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._system = _file_system(url)
+        self._system = _file_system(url.split("://", 1)[0], os.getpid(), os.environ.get("AWS_ENDPOINT_URL", ""))
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._system, name)
@@ -522,15 +523,16 @@ def _passes(error: Exception) -> bool:
     )
 
 
-def _file_system(url: str) -> Any:
+@functools.lru_cache
+def _file_system(protocol: str, process: int, endpoint: str) -> Any:
+    """Return the file system of a protocol, one for all folders of a process, because a client of S3 costs 0.1 s."""
     import fsspec
 
-    protocol = url.split("://", 1)[0]
     try:
         system = fsspec.filesystem(protocol, skip_instance_cache=True, use_listings_cache=False)
     except ImportError:
         raise missing_extra("s3fs" if protocol == "s3" else protocol, "s3" if protocol == "s3" else "all") from None
     except ValueError:
-        raise InputError(f"unknown kind of address '{protocol}://' in '{url}'", "use a path, or an s3:// URL") from None
+        raise InputError(f"unknown kind of address '{protocol}://'", "use a path, or an s3:// URL") from None
     system.retries = 1  # of s3fs, which would multiply those of `_Remote`
     return system

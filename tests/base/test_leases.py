@@ -148,7 +148,8 @@ def test_a_put_whose_answer_was_lost_is_recognised() -> None:
     assert store.objects == {}
 
 
-def test_a_store_that_ignores_conditions_is_refused() -> None:
+def test_a_store_that_ignores_conditions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "_CONDITIONAL", set())
     store = Store()
     store.honours = False
     with pytest.raises(InputError, match="ignores conditional writes"), lease(store, URL, ""):
