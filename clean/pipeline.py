@@ -40,6 +40,7 @@ from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing
 from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
 from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
 from webtext.clean.dedup.index import keep_index, open_indexes
+from webtext.clean.dedup.losses import warn_of_losses, write_domains
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import KIND, sign_documents
 from webtext.clean.extract.body import ExtractSettings
@@ -57,7 +58,7 @@ from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
 from webtext.clean.text.arrays import START_CHARACTERS, max_text_bytes, without_too_long
 
-CODE_VERSION = 3  # 3: too_many_bytes, failed documents; words of scripts without spaces
+CODE_VERSION = 4  # 4: documents by domain, attached to dropped
 WORK = "_dedup"
 DECONTAMINATE = "clean.decontaminate"
 
@@ -302,6 +303,8 @@ def _finish(
         run=run,
         label=stage,
     )
+    if dedup is not None and not run.dry_run:
+        warn_of_losses(documents, written["corpus"], written["dropped"], out, dedup, run)
     if dedup is not None and dedup.keep_index is not None:
         signatures = sign_documents(documents, _work_folder(out).location(KIND), dedup, run)  # done already
         keep_index(written["corpus"], signatures, dedup.keep_index, dedup, run)
@@ -336,8 +339,8 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with comparing(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as comparer:
 
-        def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch]:
-            """Return the kept documents, the rows of `dropped`, and the rows that failed earlier."""
+        def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch, pa.Table]:
+            """Return the documents kept, the rows of `dropped`, rows that failed earlier, and what dedup compared."""
             failed = pc.is_in(batch["reason"], pa.array(UNMEASURED))
             passes = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
             kept, too_long = without_too_long(batch.filter(passes).select(DOCUMENT.names), limit)
@@ -345,12 +348,14 @@ def _write_part(context: PartContext, task: PartTask) -> None:
             if comparer is not None:
                 kept, shared = comparer.judge(kept)
                 lost.append(shared)
-            return kept, pa.concat_tables(lost), batch.filter(failed)
+            return kept, pa.concat_tables(lost), batch.filter(failed), _compared(batch.filter(pc.invert(failed)))
 
+        compared = []
         for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), decided)):
             if isinstance(divided, Failed):
                 continue  # counted already
-            kept, lost, failed = divided
+            kept, lost, failed, by_dedup = divided
+            compared.append(by_dedup)
             corpus.counts.keep(kept.num_rows)
             corpus.write_table(pa.Table.from_batches([kept]))
             dropped.write_table(lost)
@@ -358,6 +363,14 @@ def _write_part(context: PartContext, task: PartTask) -> None:
                 corpus.counts.drop(reason)
             for each in failed.select(["id", "reason", "stage"]).to_pylist():
                 corpus.fail(each["id"], each["reason"], f"in the stage '{each['stage']}'")
+    if work.duplicates is not None:
+        write_domains(dropped, compared)
+
+
+def _compared(batch: pa.RecordBatch) -> pa.Table:
+    """Return the domains of the documents that dedup compared, and whether it dropped them."""
+    some = batch.filter(pc.is_in(batch["stage"], pa.array([None, "dedup"])))
+    return pa.table({"domain": some["domain"], "dropped": pc.is_valid(some["stage"])})
 
 
 def _beside(batches: Iterator[pa.RecordBatch], decided: pa.Table) -> Iterator[pa.RecordBatch]:

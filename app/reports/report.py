@@ -25,6 +25,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
 from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
+from webtext.clean.dedup.losses import known_losses
 from webtext.train.evaluate.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics
 
@@ -64,7 +65,7 @@ def make_report(root: str) -> dict[str, Any]:
     return {
         "title": Path(root).resolve().name,
         "stages": [_stage(name, opened) for name, opened in sets.items()],
-        "alarms": _alarms(sets, clusters),
+        "alarms": [*_alarms(sets, clusters), *_losses(root, dropped)],
         "sample": sample_of(sets.get("pages")),
         "stale": stale_in(layout),
         "dropped": reasons,
@@ -127,6 +128,14 @@ def _alarms(sets: Mapping[str, PartSet], clusters: Sequence[Mapping[str, Any]]) 
         ratio = n / sets["corpus"].counts.records_in
         found.append({"stage": "corpus", "cluster": cluster["id"], "records": n, "ratio": ratio})
     return [alarm for alarm in found if alarm["ratio"] > ALARM_RATIO]
+
+
+def _losses(root: str, dropped: PartSet | None) -> Iterator[dict[str, Any]]:
+    """Yield the domains and sources that dedup warned of."""
+    known = known_losses(Folder(root))
+    for each in known["losses"] if dropped is not None and known.get("dropped") == dropped.hash else ():
+        n, ratio = each["dropped"], each["dropped"] / each["compared"]
+        yield {"stage": "corpus", each["of"]: each["name"], "records": n, "ratio": ratio}
 
 
 def _rows(opened: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:

@@ -90,12 +90,16 @@ def _header(report: Row) -> str:
 
 
 def _alarm(alarm: Row) -> str:
-    what = (
-        f"<code>{escape(alarm['reason'])}</code> took out {_count(alarm['records'], 'record')}"
-        if "reason" in alarm
-        else f"one document took out {_count(alarm['records'], 'duplicate')} of itself: <code>{escape(alarm['cluster'])}</code>"
-    )
     where = f"{alarm['ratio']:.0%} of what came into {escape(alarm['stage'])}"
+    if "reason" in alarm:
+        what = f"<code>{escape(alarm['reason'])}</code> took out {_count(alarm['records'], 'record')}"
+    elif "cluster" in alarm:
+        n = _count(alarm["records"], "duplicate")
+        what = f"one document took out {n} of itself: <code>{escape(alarm['cluster'])}</code>"
+    else:
+        (of,) = {"domain", "source"} & alarm.keys()
+        n, where = _count(alarm["records"], "document"), f"{alarm['ratio']:.1%} of those compared"
+        what = f"the {of} <code>{escape(alarm[of])}</code> lost {n} as duplicates"
     return f'<div class="alarm" role="alert"><b>Look here:</b> {what}, {where}.</div>'
 
 

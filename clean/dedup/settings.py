@@ -21,6 +21,12 @@ class DedupSettings:
     # 25 x 5: .99995 of the pairs at J = .8 share a bucket and 6 % at J = .3; with 32 x 4 it would be 23 % at J = .3.
     bands: int = setting(25, "number of LSH bands; texts are compared if their signatures agree on all rows of a band")
     rows: int = setting(5, "signature values per band")
+    alarm_ratio: float = setting(
+        0.9, "warn of domains and sources that lose more than this share of their documents", in_recipe=False
+    )
+    alarm_documents: int = setting(
+        1000, "number of documents below which a domain or source raises no such warning", in_recipe=False
+    )
     index: tuple[str, ...] = setting(
         (),
         "index written by --keep-index in an earlier build; its documents are compared too and always kept; repeatable",
@@ -33,6 +39,11 @@ class DedupSettings:
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise ConfigError(f"clean.dedup.threshold is {self.threshold}", "it must be above 0 and at most 1")
+        if not 0 < self.alarm_ratio <= 1:
+            raise ConfigError(
+                f"clean.dedup.alarm_ratio is {self.alarm_ratio}",
+                "it must be above 0 and at most 1, which is never exceeded",
+            )
         for name in ("shingle_words", "permutations", "bands", "rows"):
             value = getattr(self, name)
             if not 1 <= value <= MAX_PERMUTATIONS:

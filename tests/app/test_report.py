@@ -17,6 +17,7 @@ from webtext.app.reports.report import ALARM_RATIO, BINS, BOUNDS, CURVE_POINTS, 
 from webtext.app.reports.report_html import render
 from webtext.app.reports.report_svg import length_bars, loss_curves
 from webtext.base.errors import InputError
+from webtext.base.parts.partset import PartSet
 
 SCRIPT = "<script>alert('&\"')</script>"  # in titles, URLs, texts, causes and the model's sample
 VOID = {"meta", "br"}
@@ -82,6 +83,22 @@ def test_what_takes_out_more_than_a_fifth_of_the_documents_raises_an_alarm(repor
     assert all(alarm["ratio"] > ALARM_RATIO for alarm in report["alarms"])
     assert page.count('role="alert"') == 3
     assert "25% of what came into corpus" in page
+
+
+def test_a_domain_that_dedup_emptied_raises_an_alarm_while_the_set_is_the_one_that_it_is_about(
+    written_build: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "build"
+    shutil.copytree(written_build, root)
+    about = {"dropped": PartSet.open(str(root / "dropped")).hash}
+    loss = {"of": "domain", "name": "wiped<b>.example", "compared": 1000, "dropped": 999}
+    (root / "losses.json").write_text(json.dumps(about | {"losses": [loss]}))
+    alarm = make_report(str(root))["alarms"][-1]
+    assert alarm == {"stage": "corpus", "domain": "wiped<b>.example", "records": 999, "ratio": 0.999}
+    page = render(make_report(str(root)))
+    assert "the domain <code>wiped&lt;b&gt;.example</code> lost 999 documents as duplicates, 99.9% of those" in page
+    (root / "losses.json").write_text(json.dumps({"dropped": "another", "losses": [loss]}))
+    assert "domain" not in make_report(str(root))["alarms"][-1]
 
 
 def test_failures_corpus_tokens_and_training_are_told(report: dict[str, Any]) -> None:
