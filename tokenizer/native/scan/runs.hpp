@@ -28,30 +28,11 @@ inline const Byte* skip_ascii_letters(const Byte* at, const Byte* end) {
   return at;
 }
 
-inline const Byte* letters_end(const ClassTable& classes, const Byte* at, const Byte* end) {
-  while (at < end) {
-    at = skip_ascii_letters<true>(at, end);
-    if (at == end) break;
-    const Character character = character_at(classes, at, end);
-    if (character.kind != CharClass::kLetter) break;
-    at += character.n_bytes;
-  }
-  return at;
-}
-
-// The end of a run of at most `max` numbers.
-inline const Byte* numbers_end(const ClassTable& classes, const Byte* at, const Byte* end, int max) {
+// The end of a run of at most `max` characters of one class; any number of letters.
+inline const Byte* run_end(const ClassTable& classes, CharClass kind, const Byte* at, const Byte* end,
+                           std::ptrdiff_t max = PTRDIFF_MAX) {
   for (; max > 0 && at < end; --max) {
-    const Character character = character_at(classes, at, end);
-    if (character.kind != CharClass::kNumber) break;
-    at += character.n_bytes;
-  }
-  return at;
-}
-
-// The end of a run of characters of one class.
-inline const Byte* run_end(const ClassTable& classes, CharClass kind, const Byte* at, const Byte* end) {
-  while (at < end) {
+    if (kind == CharClass::kLetter && (at = skip_ascii_letters<true>(at, end)) == end) break;
     const Character character = character_at(classes, at, end);
     if (character.kind != kind) break;
     at += character.n_bytes;

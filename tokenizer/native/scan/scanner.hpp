@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -47,33 +46,11 @@ class Scanner {
   Cut cut_;
 };
 
-// Scanner::cut a character at a time: for machines without vector instructions, and where the block scanner isn't sure.
-// Llama 3's and Qwen 2's patterns are variants of cl100k.
-std::size_t cut_gpt2(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
-std::size_t cut_cl100k(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
-std::size_t cut_llama3(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
-std::size_t cut_qwen2(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
-std::size_t cut_o200k(const ClassTable&, const Byte* begin, const Byte* end, std::uint32_t* ends, std::size_t max);
-
 inline constexpr std::array<std::string_view, 5> kPatterns = {"gpt2", "cl100k", "llama3", "qwen2", "o200k"};
-inline constexpr Scanner::Cut kByPieces[] = {&cut_gpt2, &cut_cl100k, &cut_llama3, &cut_qwen2, &cut_o200k};
+// Scanner::cut by each of them, a character at a time: for machines without vector instructions, and where the block
+// scanner isn't sure.
+extern const Scanner::Cut kByPieces[5];
 
 inline constexpr std::ptrdiff_t kFarthestEnd = ~std::uint32_t{0};
-
-// Scanner::cut piece by piece: `piece_end(begin, end)` returns one past the last byte of the piece at `begin`.
-template <class PieceEnd>
-std::size_t cut_by_pieces(const PieceEnd& piece_end, const Byte* begin, const Byte* end, std::uint32_t* ends,
-                          std::size_t max) {
-  std::size_t n_pieces = 0;
-  for (const Byte* at = begin; at < end && n_pieces < max;) {
-    at = piece_end(at, end);
-    if (at - begin > kFarthestEnd) {
-      if (n_pieces == 0) throw std::length_error("a piece of 4 GiB or more");
-      break;
-    }
-    ends[n_pieces++] = static_cast<std::uint32_t>(at - begin);
-  }
-  return n_pieces;
-}
 
 }  // namespace webtext

@@ -4,23 +4,22 @@
 //
 // A word is upper case followed by lower case. Letters without case and marks count as both. A mark can also be the
 // optional character before a word, which is tried first.
+#pragma once
+
 #include "scan/runs.hpp"
-#include "scan/scanner.hpp"
 
 namespace webtext {
-namespace {
 
-class O200kPieces {
- public:
-  explicit O200kPieces(const ClassTable& classes) : classes_(classes) {}
+struct O200kPieces {
+  const ClassTable& classes;
 
   // One past the last byte of the piece that starts at `begin` (< end).
   const Byte* operator()(const Byte* begin, const Byte* end) const {
     const CodePoint point = code_at(begin, end);
-    const CasedClass first = classes_.cased(point.code);
+    const CasedClass first = classes.cased(point.code);
     const Byte* next = begin + point.n_bytes;
     if (is_letter(first)) return with_contraction(word_end(begin, end).at, end);
-    if (first == CasedClass::kNumber) return numbers_end(classes_, next, end, 2);
+    if (first == CasedClass::kNumber) return run_end(classes, CharClass::kNumber, next, end, 2);
     const bool is_line_end = *begin == '\n' || *begin == '\r';
     if (!is_line_end) {
       const Word word = word_end(next, end);
@@ -28,12 +27,12 @@ class O200kPieces {
       if (first == CasedClass::kMark && (word.at == next || word.is_upper)) return with_contraction(next, end);
       if (word.at > next) return with_contraction(word.at, end);
       if (*begin == ' ') {
-        const Byte* after = run_end(classes_, CharClass::kOther, next, end);
+        const Byte* after = run_end(classes, CharClass::kOther, next, end);
         if (after > next) return line_ends_and_slashes(after, end);
       }
     }
-    if (first == CasedClass::kSpace) return blanks_end<true, false>(classes_, begin, end);
-    return line_ends_and_slashes(run_end(classes_, CharClass::kOther, next, end), end);
+    if (first == CasedClass::kSpace) return blanks_end<true, false>(classes, begin, end);
+    return line_ends_and_slashes(run_end(classes, CharClass::kOther, next, end), end);
   }
 
  private:
@@ -54,7 +53,7 @@ class O200kPieces {
     const Byte* after_both = nullptr;  // end of the last character that counts as both cases
     while (at < end) {
       const CodePoint point = code_at(at, end);
-      const CasedClass cased = classes_.cased(point.code);
+      const CasedClass cased = classes.cased(point.code);
       if (cased == CasedClass::kLower) return {lower_end(at + point.n_bytes, end), false};
       if (cased != CasedClass::kUpper && cased != CasedClass::kUncased && cased != CasedClass::kMark) break;
       at += point.n_bytes;
@@ -70,7 +69,7 @@ class O200kPieces {
       at = skip_ascii_letters<false>(at, end);
       if (at == end) break;
       const CodePoint point = code_at(at, end);
-      if (!is_lower_or_both(classes_.cased(point.code))) break;
+      if (!is_lower_or_both(classes.cased(point.code))) break;
       at += point.n_bytes;
     }
     return at;
@@ -82,15 +81,6 @@ class O200kPieces {
     while (at < end && (*at == '\n' || *at == '\r' || *at == '/')) ++at;
     return at;
   }
-
-  const ClassTable& classes_;
 };
-
-}  // namespace
-
-std::size_t cut_o200k(const ClassTable& classes, const Byte* begin, const Byte* end, std::uint32_t* ends,
-                      std::size_t max) {
-  return cut_by_pieces(O200kPieces(classes), begin, end, ends, max);
-}
 
 }  // namespace webtext
