@@ -110,9 +110,7 @@ nb::object encode_array(const Bpe& bpe, nb::handle text, bool wide) {
 }
 
 std::size_t count(const Bpe& bpe, nb::handle text) {
-  const std::string_view bytes = view(text);
-  nb::gil_scoped_release release;
-  return bpe.count(bytes);
+  return with_tokens<std::uint32_t>(bpe, text, [](const auto&, std::size_t n) { return n; });
 }
 
 nb::list encode_pieces(const Bpe& bpe, nb::handle text, const Offsets& ends) {

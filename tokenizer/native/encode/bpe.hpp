@@ -39,9 +39,6 @@ class Bpe {
   template <class Token>
   std::size_t encode(std::string_view text, Token* out) const;
 
-  // Returns the number of tokens of a text.
-  std::size_t count(std::string_view text) const;
-
   // Like `encode`, for a text that is already cut: piece i ends at piece_ends[i].
   std::size_t encode_pieces(std::string_view text, const std::int64_t* piece_ends, std::size_t n_pieces,
                             std::uint32_t* out) const;

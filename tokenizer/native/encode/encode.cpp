@@ -2,12 +2,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <span>
 #include <stdexcept>
 
 #include "base/threads.hpp"
 #include "encode/encoder.hpp"
-#include "scan/safe_cut.hpp"
+#include "scan/shares.hpp"
 
 namespace webtext {
 
@@ -20,23 +19,6 @@ std::size_t Bpe::encode(std::string_view text, Token* out) const {
   Token* end = out;
   with_encoder<Token>([&](auto& encoder) { end = encoder.encode(begin_of(text), end_of(text), out); });
   return static_cast<std::size_t>(end - out);
-}
-
-std::size_t Bpe::count(std::string_view text) const {
-  std::size_t n_tokens = 0;
-  with_encoder<std::uint32_t>([&](auto& encoder) {
-    std::vector<std::uint32_t> tokens;
-    std::uint32_t ends[encoder.kWindow];
-    for (const Byte* begin = begin_of(text); begin < end_of(text);) {
-      const std::size_t n_pieces = scanner_.cut(begin, end_of(text), ends, encoder.kWindow);
-      const std::uint32_t n_bytes = ends[n_pieces - 1];
-      if (tokens.size() < n_bytes + kSlack) tokens.resize(n_bytes + kSlack);
-      const auto* end = encoder.encode_window(begin, end_of(text), ends, n_pieces, tokens.data());
-      n_tokens += static_cast<std::size_t>(end - tokens.data());
-      begin += n_bytes;
-    }
-  });
-  return n_tokens;
 }
 
 std::size_t Bpe::encode_pieces(std::string_view text, const std::int64_t* piece_ends, std::size_t n_pieces,
@@ -64,44 +46,6 @@ template std::size_t Bpe::encode(std::string_view, std::uint16_t*) const;
 template std::size_t Bpe::encode(std::string_view, std::uint32_t*) const;
 
 namespace {
-
-constexpr std::ptrdiff_t kJobBytes = 1 << 18;
-
-// A text or a part of it, for one thread to encode.
-struct Share {
-  const Byte *begin, *end;
-  std::size_t text;
-  bool ends_text;
-};
-
-// Shares in the order of the texts (long texts are cut where every pattern cuts), grouped into jobs of about kJobBytes.
-struct Jobs {
-  Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
-    std::ptrdiff_t n_bytes = kJobBytes;
-    for (std::size_t text = 0; text < texts.size(); ++text) {
-      const Byte *begin = begin_of(texts[text]), *end = end_of(texts[text]);
-      do {
-        const Byte* until = share_end(scanner.classes(), begin, end, kJobBytes);
-        if (n_bytes >= kJobBytes) {
-          firsts.push_back(shares.size());
-          n_bytes = 0;
-        }
-        shares.push_back({begin, until, text, until == end});
-        n_bytes += until - begin;
-        begin = until;
-      } while (begin < end);
-    }
-    firsts.push_back(shares.size());
-  }
-
-  std::size_t size() const { return firsts.size() - 1; }
-  std::span<const Share> operator[](std::size_t job) const {
-    return std::span(shares).subspan(firsts[job], firsts[job + 1] - firsts[job]);
-  }
-
-  std::vector<Share> shares;
-  std::vector<std::size_t> firsts;
-};
 
 // Assigns output positions in the order of jobs: a finished job waits for the jobs before it.
 class Turns {
@@ -138,28 +82,16 @@ class Turns {
 template <class Token>
 void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_threads, Token* out, std::int64_t* offsets,
                       bool may_change) const {
+  const Jobs jobs(texts, scanner_.classes());
   offsets[0] = 0;
   if (n_threads <= 1) {
     with_encoder<Token>([&](auto& encoder) {
-      if (!may_change) {
-        encoder.encode_all(
-            texts.size(), [&](std::size_t index) { return std::pair(begin_of(texts[index]), end_of(texts[index])); },
-            out, [&](std::size_t index, const Token* end) { offsets[index + 1] = end - out; });
-        return;
-      }
-      Token* room = out;
-      for (std::size_t index = 0; index < texts.size(); ++index) {
-        const Byte *begin = begin_of(texts[index]), *end = end_of(texts[index]);
-        for (const Byte* until; begin < end; begin = until) {
-          until = share_end(scanner_.classes(), begin, end, kJobBytes);
-          room = encoder.encode_copy(begin, until, room);
-        }
-        offsets[index + 1] = room - out;
-      }
+      encoder.encode_all(jobs.shares(), may_change, out, [&](const Share& share, const Token* end) {
+        if (share.ends_text) offsets[share.text + 1] = end - out;
+      });
     });
     return;
   }
-  const Jobs jobs(texts, scanner_);
   std::atomic<std::size_t> next{0};
   Turns turns;
   // A job that is finished before its turn waits in one buffer while the next one is encoded into the other.
@@ -192,21 +124,12 @@ void Bpe::encode_many(const std::vector<std::string_view>& texts, unsigned n_thr
             done.n_room = n_bytes + kSlack;
             done.tokens.reset(new Token[done.n_room]);
           }
-          const std::span<const Share> shares = jobs[done.job];
-          Token* room = done.tokens.get();
-          const auto ended = [&](std::size_t index, const Token* end) {
-            if (shares[index].ends_text) offsets[shares[index].text + 1] = end - done.tokens.get();
-          };
-          for (std::size_t index = 0; may_change && index < shares.size(); ++index) {
-            room = encoder.encode_copy(shares[index].begin, shares[index].end, room);
-            ended(index, room);
-          }
-          if (!may_change) {
-            room = encoder.encode_all(
-                shares.size(), [&](std::size_t index) { return std::pair(shares[index].begin, shares[index].end); },
-                room, ended);
-          }
-          done.n_tokens = static_cast<std::size_t>(room - done.tokens.get());
+          Token* const room = done.tokens.get();
+          const Token* end =
+              encoder.encode_all(jobs[done.job], may_change, room, [&](const Share& share, const Token* end) {
+                if (share.ends_text) offsets[share.text + 1] = end - room;
+              });
+          done.n_tokens = static_cast<std::size_t>(end - room);
         }
         if (earlier.is_waiting && !deliver(earlier, true)) return;  // another thread failed
         if (!is_job) return;

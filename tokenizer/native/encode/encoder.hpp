@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <vector>
 
 #include "encode/bpe.hpp"
 #include "encode/merging.hpp"
+#include "scan/shares.hpp"
 
 namespace webtext {
 
@@ -86,40 +88,40 @@ class Bpe::Encoder {
         view_(table_.view()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
-    return encode_all(1, [&](std::size_t) { return std::pair(begin, end); }, out, [](std::size_t, Token*) {});
+    const Share share{begin, end, 0, true};
+    return encode_all({&share, 1}, false, out, [](const Share&, Token*) {});
   }
 
-  // Encodes texts in order, so that short ones share a window: text(index) returns its begin and end, and
-  // ended(index, out) is called with the end of its tokens.
-  template <class Text, class Ended>
-  Token* encode_all(std::size_t n_texts, const Text& text, Token* out, const Ended& ended) {
+  // Encodes shares in order, so that short ones use one window; ended(share, out) is called with the end of its tokens.
+  // With `copies`, each is copied first.
+  template <class Ended>
+  Token* encode_all(std::span<const Share> shares, bool copies, Token* out, const Ended& ended) {
     constexpr std::size_t kFew = 256;  // pieces for which it isn't worth cutting a text
     std::uint32_t ends[kWindow];
-    for (std::size_t index = 0; index < n_texts; ++index) {
-      auto [begin, end] = text(index);
+    for (const Share& share : shares) {
+      const Byte *begin = share.begin, *end = share.end;
       do {
-        if (kWindow - n_pieces_ < kFew) out = flush(out, ended);
+        if (copies || kWindow - n_pieces_ < kFew) out = flush(out, ended);
+        if (copies && begin == share.begin) {
+          worker_.copy.assign(begin, end);
+          begin = worker_.copy.data();
+          end = begin + worker_.copy.size();
+        }
         std::uint32_t* const room = ends + n_pieces_;
         const std::size_t n_pieces = begin < end ? bpe_.scanner_.cut(begin, end, room, kWindow - n_pieces_) : 0;
         const Byte* const next = n_pieces ? begin + room[n_pieces - 1] : begin;
-        add({begin, room, n_pieces, next == end ? index : kNotEnded}, end);
+        add({begin, room, n_pieces, next == end ? &share : nullptr}, end);
         begin = next;
       } while (begin < end);
     }
     return flush(out, ended);
   }
 
-  // Encodes a copy of the text.
-  Token* encode_copy(const Byte* begin, const Byte* end, Token* out) {
-    worker_.copy.assign(begin, end);
-    return encode(worker_.copy.data(), worker_.copy.data() + worker_.copy.size(), out);
-  }
-
   // Writes the tokens of the pieces that end at begin + ends[i]; the text is readable up to `end`.
   Token* encode_window(const Byte* begin, const Byte* end, const std::uint32_t* ends, std::size_t n_pieces,
                        Token* out) {
-    add({begin, ends, n_pieces, kNotEnded}, end);
-    return flush(out, [](std::size_t, Token*) {});
+    add({begin, ends, n_pieces, nullptr}, end);
+    return flush(out, [](const Share&, Token*) {});
   }
 
  private:
@@ -139,9 +141,8 @@ class Bpe::Encoder {
     const Byte* begin;
     const std::uint32_t* ends;
     std::size_t n_pieces;
-    std::size_t text;  // its number if it ends here
+    const Share* ended;  // the share that ends with them, or null
   };
-  static constexpr std::size_t kNotEnded = ~std::size_t{0};
 
   // Adds pieces to the window and computes their keys; the text is readable up to `end`.
   void add(const Part& part, const Byte* end) {
@@ -179,7 +180,7 @@ class Bpe::Encoder {
           out = copy_many(entry, part.begin + start, part.ends[index] - start, out);
         }
       }
-      if (part.text != kNotEnded) ended(part.text, out);
+      if (part.ended) ended(*part.ended, out);
     }
     for (std::size_t index = 0; index < n_new_; ++index) remember(index);
     parts_.clear();

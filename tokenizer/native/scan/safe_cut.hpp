@@ -45,11 +45,6 @@ inline const Byte* safe_cut(const ClassTable& classes, const Byte* begin, const 
   return end;
 }
 
-// The end of the first share of a text: all of it, or about `n_bytes` of a text that is more than twice as long.
-inline const Byte* share_end(const ClassTable& classes, const Byte* begin, const Byte* end, std::ptrdiff_t n_bytes) {
-  return end - begin <= 2 * n_bytes ? end : safe_cut(classes, begin, begin + n_bytes, end);
-}
-
 // The start of an incomplete character at the end of the text, else `end`.
 inline const Byte* end_of_whole_characters(const Byte* begin, const Byte* end) {
   for (std::ptrdiff_t n_bytes = 1; n_bytes <= 3 && n_bytes <= end - begin; ++n_bytes) {

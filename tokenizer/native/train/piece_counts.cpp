@@ -3,35 +3,13 @@
 #include <atomic>
 
 #include "base/threads.hpp"
-#include "scan/safe_cut.hpp"
+#include "scan/shares.hpp"
 
 namespace webtext {
 namespace {
 
-constexpr std::ptrdiff_t kShareBytes = 1 << 18;
-constexpr std::size_t kWindow = 1024;  // pieces cut at once
-
-// Cuts long texts into shares of about kShareBytes. `firsts`: the first share of every job, which is about as large.
-struct Jobs {
-  Jobs(const std::vector<std::string_view>& texts, const Scanner& scanner) {
-    std::ptrdiff_t n_bytes = kShareBytes;
-    for (const std::string_view text : texts) {
-      for (const Byte *at = begin_of(text), *cut; at < end_of(text); at = cut) {
-        if (n_bytes >= kShareBytes) {
-          firsts.push_back(shares.size());
-          n_bytes = 0;
-        }
-        cut = share_end(scanner.classes(), at, end_of(text), kShareBytes);
-        shares.push_back(view_of(at, static_cast<std::size_t>(cut - at)));
-        n_bytes += cut - at;
-      }
-    }
-    firsts.push_back(shares.size());
-  }
-
-  std::vector<std::string_view> shares;
-  std::vector<std::size_t> firsts;
-};
+constexpr std::size_t kThreadBytes = 1 << 17;  // of text, for which another thread is worth starting
+constexpr std::size_t kWindow = 1024;          // pieces cut at once
 
 // Returns the length of a beginning whose pieces don't depend on what follows, and don't change if the text ends there:
 // up to the last three pieces, and to one that doesn't end with white space (which the end of a text would join to a
@@ -66,35 +44,33 @@ void PieceCounts::add(std::string_view piece, std::int64_t count) {
 void PieceCounts::add_texts(const std::vector<std::string_view>& texts, std::int64_t weight, std::size_t n_threads,
                             const std::function<bool()>& keep_going) {
   const Scanner scanner(pattern_, unicode_version_);
-  const auto [shares, firsts] = Jobs(texts, scanner);
+  const Jobs jobs(texts, scanner.classes());
   std::uint64_t n_bytes = 0;
   for (const std::string_view text : texts) n_bytes += text.size();
   count_bytes(n_bytes, weight);
-  n_threads = std::clamp<std::size_t>(n_bytes / (kShareBytes / 2), 1, std::max<std::size_t>(n_threads, 1));
+  n_threads = std::clamp<std::size_t>(n_bytes / kThreadBytes, 1, std::max<std::size_t>(n_threads, 1));
   if (tables_.size() < n_threads) tables_.resize(n_threads);
   std::atomic<std::size_t> next = 0;
   in_threads(n_threads, [&](std::size_t thread) {
-    for (std::size_t job; (job = next++) + 1 < firsts.size();) {
-      for (std::size_t index = firsts[job]; index < firsts[job + 1]; ++index) {
-        add_share(scanner, shares[index], weight, tables_[thread], max_memory_ / tables_.size());
-      }
-      if (thread == 0 && !keep_going()) next = firsts.size();
+    for (std::size_t job; (job = next++) < jobs.size();) {
+      for (const Share& share : jobs[job]) add_share(scanner, share, weight, tables_[thread]);
+      if (thread == 0 && !keep_going()) next = jobs.size();
     }
   });
 }
 
-void PieceCounts::add_share(const Scanner& scanner, std::string_view text, std::int64_t weight, PieceTable& table,
-                            std::size_t budget) {
+void PieceCounts::add_share(const Scanner& scanner, const Share& share, std::int64_t weight, PieceTable& table) {
+  const std::size_t budget = max_memory_ / tables_.size();
   std::uint32_t ends[kWindow];
-  while (!text.empty()) {
-    const std::size_t n_pieces = scanner.cut(begin_of(text), end_of(text), ends, kWindow);
+  for (const Byte* at = share.begin; at < share.end;) {
+    const std::size_t n_pieces = scanner.cut(at, share.end, ends, kWindow);
     const std::uint32_t n_bytes = ends[n_pieces - 1];
     if (!table.reserve(n_pieces, n_bytes, budget)) {
       spill(table);
       table.reserve(n_pieces, n_bytes, ~std::size_t{0});
     }
-    table.add_window(begin_of(text), end_of(text), ends, n_pieces, weight);
-    text.remove_prefix(n_bytes);
+    table.add_window(at, share.end, ends, n_pieces, weight);
+    at += n_bytes;
   }
 }
 

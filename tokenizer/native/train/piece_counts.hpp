@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "scan/shares.hpp"
 #include "train/count_file.hpp"
 #include "train/piece_table.hpp"
 
@@ -71,8 +72,7 @@ class PieceCounts {
  private:
   static constexpr std::size_t kMostRuns = 64;  // files merged at once, with one buffer each
 
-  void add_share(const Scanner& scanner, std::string_view text, std::int64_t weight, PieceTable& table,
-                 std::size_t budget);
+  void add_share(const Scanner& scanner, const Share& share, std::int64_t weight, PieceTable& table);
   void count_bytes(std::uint64_t n_bytes, std::int64_t weight);
   void spill(PieceTable& table);
   void merge_runs();
