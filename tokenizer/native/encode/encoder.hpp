@@ -81,11 +81,7 @@ class Bpe::Encoder {
   static constexpr std::size_t kWindow = 1536;
 
   Encoder(const Bpe& bpe, Worker& worker)
-      : bpe_(bpe),
-        worker_(worker),
-        merging_(std::get<ShortMerging<Id>>(bpe.short_)),
-        table_(worker.table<Id>()),
-        view_(table_.view()) {}
+      : bpe_(bpe), worker_(worker), merging_(std::get<ShortMerging<Id>>(bpe.short_)), table_(worker.table<Id>()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
     const Share share{begin, end, 0, true};
@@ -154,7 +150,7 @@ class Bpe::Encoder {
       keys[index] = readable - start >= sizeof(PieceKey) ? PieceKey::of_readable(part.begin + start, n_bytes)
                                                          : PieceKey::of(part.begin + start, n_bytes);
       hashes[index] = static_cast<std::uint32_t>(keys[index].hash());
-      view_.prefetch(hashes[index]);
+      table_.prefetch(hashes[index]);
     }
     parts_.push_back(part);
     n_pieces_ += part.n_pieces;
@@ -165,7 +161,6 @@ class Bpe::Encoder {
   Token* flush(Token* out, const Ended& ended) {
     n_new_ = 0;
     table_.reserve(n_pieces_);
-    view_ = table_.view();
     const std::size_t n_missed = look_up(n_pieces_);
     if (n_missed) merge_missed(n_missed);
     const Entry* const* found = found_;
@@ -195,7 +190,7 @@ class Bpe::Encoder {
     std::size_t n_missed = 0;
     for (std::size_t index = 0; index < n_pieces; ++index) {
       const PieceKey key = keys_[index];
-      const Entry* pair = view_.bucket(hashes_[index]);
+      const Entry* pair = table_.bucket(hashes_[index]);
       const bool first = pair[0].key == key, second = pair[1].key == key;
       found_[index] = pair + (first ? 0 : 1);
       missed_[n_missed] = static_cast<std::uint32_t>(index);
@@ -209,12 +204,12 @@ class Bpe::Encoder {
   // of after them was slower (320 instead of 450 MB/s).
   void merge_missed(std::size_t n_missed) {
     new_tokens_.clear();
-    for (std::size_t place = 0; place < n_missed; ++place) view_.prefetch(keys_[missed_[place]].hash() >> 32);
+    for (std::size_t place = 0; place < n_missed; ++place) table_.prefetch(keys_[missed_[place]].hash() >> 32);
     const Part* part = parts_.data();
     std::size_t n_before = 0;  // pieces of parts before `part`
     for (std::size_t place = 0; place < n_missed; ++place) {
       const std::uint32_t index = missed_[place];
-      if ((found_[index] = view_.find_second(keys_[index]))) continue;
+      if ((found_[index] = table_.find_second(keys_[index]))) continue;
       for (; index >= n_before + part->n_pieces; ++part) n_before += part->n_pieces;
       const std::uint32_t* const end = part->ends + (index - n_before);
       const std::uint32_t start = index > n_before ? end[-1] : 0;
@@ -296,7 +291,7 @@ class Bpe::Encoder {
       const New& piece = new_[&entry - new_entries_];
       return copy(&new_tokens_[piece.first], piece.n_tokens, out);
     }
-    const auto tokens = view_.in_arena(entry, bytes, n_bytes);
+    const auto tokens = table_.in_arena(entry, bytes, n_bytes);
     if (tokens.ids) return copy(tokens.ids, tokens.n, out);
     const auto& merged = bpe_.merge_bytes(worker_, view_of(bytes, n_bytes));  // another long piece with the same hash
     return copy(merged.data(), merged.size(), out);
@@ -306,7 +301,6 @@ class Bpe::Encoder {
   Worker& worker_;
   const ShortMerging<Id>& merging_;
   Table& table_;
-  KnownPiecesView<Id> view_;  // of table_, for one window
   std::vector<Part> parts_;   // of the window
   std::size_t n_pieces_ = 0;  // in them
   PieceKey keys_[kWindow];

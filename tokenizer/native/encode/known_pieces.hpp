@@ -89,15 +89,15 @@ struct PieceTokens {
   std::size_t n = 0;
 };
 
-// A read-only view of a table, valid until the table changes.
 template <class Id>
-class KnownPiecesView {
+class KnownPieces {
  public:
   using Entry = KnownPiece<Id>;
+  static constexpr std::size_t kIds = Entry::kIds;
 
-  // `n_buckets` is a power of two; each bucket has two entries.
-  KnownPiecesView(const Entry* entries, std::size_t n_buckets, const std::uint32_t* arena)
-      : entries_(entries), mask_(n_buckets - 1), arena_(arena) {}
+  KnownPieces() { clear(kLeastBuckets); }
+
+  std::size_t memory() const { return 2 * (mask_ + 1) * sizeof(Entry) + 4 * arena_.capacity(); }
 
   // The two entries of a bucket.
   const Entry* bucket(std::uint64_t hash) const { return &entries_[2 * (hash & mask_)]; }
@@ -116,28 +116,10 @@ class KnownPiecesView {
   PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
     std::uint32_t where;
     std::memcpy(&where, entry.ids, sizeof where);
-    const std::uint32_t *at = arena_ + where, *ids = at + 2;
+    const std::uint32_t *at = &arena_[where], *ids = at + 2;
     if (entry.key.is_long() && (at[1] != n_bytes || std::memcmp(ids + at[0], bytes, n_bytes))) return {};
     return {ids, at[0]};
   }
-
- private:
-  const Entry* entries_;
-  std::size_t mask_;
-  const std::uint32_t* arena_;
-};
-
-// A table that can be modified.
-template <class Id>
-class KnownPieces {
- public:
-  using Entry = KnownPiece<Id>;
-  static constexpr std::size_t kIds = Entry::kIds;
-
-  KnownPieces() { clear(kLeastBuckets); }
-
-  std::size_t memory() const { return 2 * (mask_ + 1) * sizeof(Entry) + 4 * arena_.capacity(); }
-  KnownPiecesView<Id> view() const { return {&entries_[0], mask_ + 1, arena_.data()}; }
 
   // Makes room for n more pieces. Entries are moved, and all are dropped at once, only here.
   void reserve(std::size_t n) {
