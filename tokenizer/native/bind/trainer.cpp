@@ -36,37 +36,24 @@ class LockedCounts {
       : counts_(std::move(pattern), std::move(unicode_version), max_memory, std::move(folder)) {}
   LockedCounts(const LockedCounts&) = delete;
 
-  // Returns use(counts, keep_going), called without the GIL and by one thread at a time. `keep_going` returns false
-  // after a signal (Ctrl-C); the exception of its handler is then raised here.
+  // Returns use(counts), called without the GIL and by one thread at a time.
   template <class Use>
   auto with(const Use& use) {
-    bool interrupted = false;
-    const auto keep_going = [&] {
-      nb::gil_scoped_acquire acquire;
-      return !(interrupted = interrupted || PyErr_CheckSignals() != 0);
-    };
-    const auto raise = [&] {
-      if (interrupted) throw nb::python_error();
-    };
-    const auto locked = [&] {
-      nb::gil_scoped_release release;
-      const std::lock_guard lock(mutex_);
-      return use(counts_, keep_going);
-    };
-    if constexpr (std::is_void_v<decltype(locked())>) {
-      locked();
-      raise();
-    } else {
-      auto result = locked();
-      raise();
-      return result;
-    }
+    const nb::gil_scoped_release release;
+    const std::lock_guard lock(mutex_);
+    return use(counts_);
   }
 
  private:
   PieceCounts counts_;
   std::mutex mutex_;
 };
+
+// Raises the exception of a signal's handler (Ctrl-C), if there is one.
+void check_signals() {
+  const nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
 
 // The memory of an object with the buffer protocol, locked for the lifetime of this object.
 class Buffer {
@@ -86,9 +73,9 @@ class Buffer {
 
 std::size_t add_block(LockedCounts& counts, nb::handle block, bool is_last, std::int64_t weight, unsigned threads) {
   const Buffer buffer(block);
-  return counts.with([&](PieceCounts& all, const auto& keep_going) {
-    if (!is_last) return all.add_start_of(buffer.bytes(), weight, threads, keep_going);
-    all.add_texts({buffer.bytes()}, weight, threads, keep_going);
+  return counts.with([&](PieceCounts& all) {
+    if (!is_last) return all.add_start_of(buffer.bytes(), weight, threads, check_signals);
+    all.add_texts({buffer.bytes()}, weight, threads, check_signals);
     return buffer.bytes().size();
   });
 }
@@ -96,7 +83,7 @@ std::size_t add_block(LockedCounts& counts, nb::handle block, bool is_last, std:
 void add_pieces(LockedCounts& counts, nb::handle pieces, const std::vector<std::int64_t>& times) {
   const Texts texts(pieces);
   if (texts.views.size() != times.size()) throw std::invalid_argument("as many counts as pieces are needed");
-  counts.with([&](PieceCounts& all, const auto&) {
+  counts.with([&](PieceCounts& all) {
     for (std::size_t index = 0; index < times.size(); ++index) {
       all.add(texts.views[index], times[index]);
     }
@@ -107,7 +94,7 @@ nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text
 
 nb::list items(LockedCounts& counts) {
   std::vector<std::pair<std::string, std::int64_t>> found;
-  counts.with([&](PieceCounts& all, const auto&) {
+  counts.with([&](PieceCounts& all) {
     all.settle();
     all.each([&](std::string_view piece, std::int64_t count) { found.emplace_back(piece, count); });
   });
@@ -160,13 +147,13 @@ std::vector<Merge> train(LockedCounts& counts, std::size_t n_tokens, std::int64_
   if (max_token_length) goal.max_token_length = *max_token_length;
   Start start = start_of(base);
   const auto report = [&](std::size_t n_merges, double loaded) {
-    nb::gil_scoped_acquire acquire;
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    if (progress) (*progress)(n_merges, loaded);
+    check_signals();
+    if (!progress) return;
+    const nb::gil_scoped_acquire acquire;
+    (*progress)(n_merges, loaded);
   };
-  return counts.with([&](PieceCounts& all, const auto&) {
-    return train_merges(all, std::move(start.tokens), start.encode, goal, report);
-  });
+  return counts.with(
+      [&](PieceCounts& all) { return train_merges(all, std::move(start.tokens), start.encode, goal, report); });
 }
 
 }  // namespace
@@ -183,7 +170,7 @@ NB_MODULE(_trainer, m) {
            "Tables take at most `max_memory` bytes; counts above that are spilled to nameless files in `folder`.")
       .def("__len__",
            [](LockedCounts& counts) {
-             return counts.with([](PieceCounts& all, const auto&) {
+             return counts.with([](PieceCounts& all) {
                all.settle();
                return all.size();
              });
@@ -192,9 +179,7 @@ NB_MODULE(_trainer, m) {
           "add_texts",
           [](LockedCounts& counts, nb::handle texts, std::int64_t weight, unsigned threads) {
             const Texts all_texts(texts);
-            counts.with([&](PieceCounts& all, const auto& keep_going) {
-              all.add_texts(all_texts.views, weight, threads, keep_going);
-            });
+            counts.with([&](PieceCounts& all) { all.add_texts(all_texts.views, weight, threads, check_signals); });
           },
           "texts"_a, "weight"_a = 1, "threads"_a = 1,
           nb::sig("def add_texts(self, texts: Sequence[str | bytes], weight: int = 1, threads: int = 1) -> None"),
@@ -210,7 +195,7 @@ NB_MODULE(_trainer, m) {
       .def(
           "add_file",
           [](LockedCounts& counts, const std::string& path, std::int64_t weight) {
-            const auto [pattern, version] = counts.with([&](PieceCounts& all, const auto&) {
+            const auto [pattern, version] = counts.with([&](PieceCounts& all) {
               const auto file = OpenFile::reading(path);
               const CountReader reader(file);
               all.add_file(file, weight);
@@ -224,7 +209,7 @@ NB_MODULE(_trainer, m) {
       .def(
           "save",
           [](LockedCounts& counts, const std::string& path) {
-            counts.with([&](PieceCounts& all, const auto&) { return all.save(OpenFile::writing(path)); });
+            counts.with([&](PieceCounts& all) { return all.save(OpenFile::writing(path)); });
           },
           "path"_a, "Write a file of counts.")
       .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Return all pieces and counts.");

@@ -16,7 +16,7 @@ constexpr std::string_view kMagic = "webtext counts 1\n";
 constexpr std::size_t kBuffer = std::size_t{1} << 17;
 constexpr std::size_t kMostShared = 255;  // bounds the expansion of a small file
 constexpr std::size_t kLongestName = std::size_t{1} << 16;
-constexpr std::uint64_t kFnvBasis = 0xCBF29CE484222325u, kFnvPrime = 0x100000001B3u;
+constexpr std::uint64_t kFnvPrime = 0x100000001B3u;
 
 std::uint64_t fnv(std::uint64_t checksum, const char* bytes, std::size_t n_bytes) {
   for (std::size_t index = 0; index < n_bytes; ++index) {
@@ -90,7 +90,7 @@ void CountTotals::add(std::size_t piece_bytes, std::int64_t count) {
 }
 
 CountWriter::CountWriter(std::shared_ptr<OpenFile> file, std::string_view pattern, std::string_view unicode_version)
-    : file_(std::move(file)), checksum_(kFnvBasis) {
+    : NumberWriter(std::move(file)) {
   put(kMagic);
   for (const std::string_view name : {pattern, unicode_version}) {
     put_number(name.size());
@@ -121,28 +121,24 @@ CountTotals CountWriter::finish() {
   return totals_;
 }
 
-void CountWriter::put(std::string_view bytes) {
-  buffer_ += bytes;
+void NumberWriter::put_number(std::uint64_t number) {
+  for (; number >= 0x80; number >>= 7) buffer_ += static_cast<char>(number | 0x80);
+  buffer_ += static_cast<char>(number);
   if (buffer_.size() >= kBuffer) flush();
 }
 
-void CountWriter::put_number(std::uint64_t number) {
-  for (; number >= 0x80; number >>= 7) buffer_ += static_cast<char>(number | 0x80);
-  buffer_ += static_cast<char>(number);
-}
-
-void CountWriter::put_fixed(std::uint64_t number) {
+void NumberWriter::put_fixed(std::uint64_t number) {
   for (int shift = 0; shift < 64; shift += 8) buffer_ += static_cast<char>(number >> shift);
 }
 
-void CountWriter::flush() {
+void NumberWriter::flush() {
   checksum_ = fnv(checksum_, buffer_.data(), buffer_.size());
   file_->write(place_, buffer_.data(), buffer_.size());
   place_ += buffer_.size();
   buffer_.clear();
 }
 
-CountReader::CountReader(std::shared_ptr<OpenFile> file) : file_(std::move(file)), checksum_(kFnvBasis) {
+CountReader::CountReader(std::shared_ptr<OpenFile> file) : NumberReader(std::move(file)) {
   std::string magic;
   const bool is_whole = fill() && buffer_.size() >= kMagic.size();
   if (!is_whole || buffer_.compare(0, kMagic.size(), kMagic) != 0) {
@@ -182,12 +178,12 @@ bool CountReader::next() {
   return true;
 }
 
-void CountReader::fail(const std::string& what) const {
+void NumberReader::fail(const std::string& what) const {
   throw CountFileError("'" + file_->name() + "' is damaged: " + what + " at byte " +
                        std::to_string(place_ - buffer_.size() + at_));
 }
 
-bool CountReader::fill() {
+bool NumberReader::fill() {
   checksum_ = fnv(checksum_, buffer_.data() + hashed_, buffer_.size() - hashed_);
   hashed_ = at_ = 0;
   buffer_.resize(kBuffer);
@@ -196,12 +192,12 @@ bool CountReader::fill() {
   return !buffer_.empty();
 }
 
-std::uint8_t CountReader::get_byte() {
+std::uint8_t NumberReader::get_byte() {
   if (at_ == buffer_.size() && !fill()) fail("its end is missing");
   return static_cast<std::uint8_t>(buffer_[at_++]);
 }
 
-std::uint64_t CountReader::get_number() {
+std::uint64_t NumberReader::get_number() {
   std::uint64_t number = 0;
   for (int shift = 0; shift < 63; shift += 7) {
     const std::uint8_t byte = get_byte();
@@ -211,13 +207,13 @@ std::uint64_t CountReader::get_number() {
   fail("a number of more than 63 bits");
 }
 
-std::uint64_t CountReader::get_fixed() {
+std::uint64_t NumberReader::get_fixed() {
   std::uint64_t number = 0;
   for (int shift = 0; shift < 64; shift += 8) number |= static_cast<std::uint64_t>(get_byte()) << shift;
   return number;
 }
 
-void CountReader::get_text(std::string& into, std::uint64_t n_bytes) {
+void NumberReader::get_text(std::string& into, std::uint64_t n_bytes) {
   into.clear();  // grows with the bytes in the file, not with the length that it states
   while (into.size() < n_bytes) {
     if (at_ == buffer_.size() && !fill()) fail("its end is missing");

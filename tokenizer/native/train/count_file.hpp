@@ -56,25 +56,55 @@ struct CountTotals {
   void add(std::size_t piece_bytes, std::int64_t count);
 };
 
-class CountWriter {
+inline constexpr std::uint64_t kFnvBasis = 0xCBF29CE484222325u;
+
+// Writes bytes and LEB128 numbers to a file.
+class NumberWriter {
+ public:
+  explicit NumberWriter(std::shared_ptr<OpenFile> file) : file_(std::move(file)) {}
+  void put(std::string_view bytes) { buffer_ += bytes; }
+  void put_number(std::uint64_t number);
+  void flush();
+
+ protected:
+  void put_fixed(std::uint64_t number);
+
+  std::shared_ptr<OpenFile> file_;
+  std::string buffer_;
+  std::uint64_t place_ = 0, checksum_ = kFnvBasis;  // of what is flushed
+};
+
+class CountWriter : NumberWriter {
  public:
   CountWriter(std::shared_ptr<OpenFile> file, std::string_view pattern, std::string_view unicode_version);
   void add(std::string_view piece, std::int64_t count);  // in order
   CountTotals finish();
 
  private:
-  void put(std::string_view bytes);
-  void put_number(std::uint64_t number);
-  void put_fixed(std::uint64_t number);
-  void flush();
-
-  std::shared_ptr<OpenFile> file_;
-  std::string buffer_, last_;
-  std::uint64_t place_ = 0, checksum_;
+  std::string last_;
   CountTotals totals_;
 };
 
-class CountReader {
+// Reads what a NumberWriter wrote. Throws CountFileError where the file ends too early.
+class NumberReader {
+ public:
+  explicit NumberReader(std::shared_ptr<OpenFile> file) : file_(std::move(file)) {}
+  std::uint64_t get_number();
+
+ protected:
+  [[noreturn]] void fail(const std::string& what) const;
+  std::uint8_t get_byte();
+  std::uint64_t get_fixed();
+  void get_text(std::string& into, std::uint64_t n_bytes);
+  bool fill();
+
+  std::shared_ptr<OpenFile> file_;
+  std::string buffer_;
+  std::size_t at_ = 0, hashed_ = 0;
+  std::uint64_t place_ = 0, checksum_ = kFnvBasis;  // of what is read
+};
+
+class CountReader : NumberReader {
  public:
   explicit CountReader(std::shared_ptr<OpenFile> file);
   const std::string& pattern() const { return pattern_; }
@@ -87,17 +117,6 @@ class CountReader {
   std::int64_t count() const { return count_; }
 
  private:
-  [[noreturn]] void fail(const std::string& what) const;
-  std::uint8_t get_byte();
-  std::uint64_t get_number();
-  std::uint64_t get_fixed();
-  void get_text(std::string& into, std::uint64_t n_bytes);
-  bool fill();
-
-  std::shared_ptr<OpenFile> file_;
-  std::string buffer_;
-  std::size_t at_ = 0, hashed_ = 0;
-  std::uint64_t place_ = 0, checksum_;
   std::string pattern_, unicode_version_, piece_, own_;
   std::int64_t count_ = 0;
   CountTotals totals_;

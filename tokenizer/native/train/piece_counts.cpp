@@ -42,7 +42,7 @@ void PieceCounts::add(std::string_view piece, std::int64_t count) {
 }
 
 void PieceCounts::add_texts(const std::vector<std::string_view>& texts, std::int64_t weight, std::size_t n_threads,
-                            const std::function<bool()>& keep_going) {
+                            const std::function<void()>& check) {
   const Scanner scanner(pattern_, unicode_version_);
   const Jobs jobs(texts, scanner.classes());
   std::uint64_t n_bytes = 0;
@@ -52,9 +52,14 @@ void PieceCounts::add_texts(const std::vector<std::string_view>& texts, std::int
   if (tables_.size() < n_threads) tables_.resize(n_threads);
   std::atomic<std::size_t> next = 0;
   in_threads(n_threads, [&](std::size_t thread) {
-    for (std::size_t job; (job = next++) < jobs.size();) {
-      for (const Share& share : jobs[job]) add_share(scanner, share, weight, tables_[thread]);
-      if (thread == 0 && !keep_going()) next = jobs.size();
+    try {
+      for (std::size_t job; (job = next++) < jobs.size();) {
+        for (const Share& share : jobs[job]) add_share(scanner, share, weight, tables_[thread]);
+        if (thread == 0) check();
+      }
+    } catch (...) {
+      next = jobs.size();  // ends the other threads
+      throw;
     }
   });
 }
@@ -75,12 +80,12 @@ void PieceCounts::add_share(const Scanner& scanner, const Share& share, std::int
 }
 
 std::size_t PieceCounts::add_start_of(std::string_view text, std::int64_t weight, std::size_t n_threads,
-                                      const std::function<bool()>& keep_going) {
+                                      const std::function<void()>& check) {
   const Scanner scanner(pattern_, unicode_version_);
   const Byte* begin = begin_of(text);
   auto n_bytes = static_cast<std::size_t>(last_safe_cut(scanner.classes(), begin, begin, end_of(text)) - begin);
   if (n_bytes == 0) n_bytes = decided_size(scanner, text);
-  add_texts({text.substr(0, n_bytes)}, weight, n_threads, keep_going);
+  add_texts({text.substr(0, n_bytes)}, weight, n_threads, check);
   return n_bytes;
 }
 

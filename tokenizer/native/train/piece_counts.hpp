@@ -35,14 +35,14 @@ class PieceCounts {
   // bits; this guarantees that nothing else overflows.
   void add(std::string_view piece, std::int64_t count);
 
-  // Cuts texts and counts their pieces, `weight` times each, with threads that also divide long texts. Calls
-  // `keep_going` regularly on the calling thread; after it returns false, the counts are incomplete and useless.
+  // Cuts texts and counts their pieces, `weight` times each, with threads that also divide long texts. Calls `check`
+  // regularly on the calling thread. After an exception, of `check` or any other, the counts are incomplete.
   void add_texts(const std::vector<std::string_view>& texts, std::int64_t weight, std::size_t n_threads,
-                 const std::function<bool()>& keep_going);
+                 const std::function<void()>& check);
 
   // Counts the part of a text that doesn't depend on what follows; returns its length in bytes, which may be 0.
   std::size_t add_start_of(std::string_view text, std::int64_t weight, std::size_t n_threads,
-                           const std::function<bool()>& keep_going);
+                           const std::function<void()>& check);
 
   // Adds a file of counts, multiplied by `weight`. Only its header is read before the counts are used.
   void add_file(std::shared_ptr<OpenFile> file, std::int64_t weight);

@@ -25,18 +25,15 @@ class Words {
   static constexpr std::uint32_t kMark = 1u << 31;
 
   // Call this for all pieces first, then `room_is_made`; then add the pieces.
-  void make_room(std::int64_t count, std::size_t n_bytes) { room(count) += n_bytes; }
+  void make_room(std::int64_t count, std::size_t n_bytes) { room_[count] += n_bytes; }
 
   void room_is_made() {
     for (const auto& [count, n_bytes] : room_) counts_.push_back(count);
     std::sort(counts_.rbegin(), counts_.rend());
-    for (std::int64_t count = kSmallCounts - 1; count > 0; --count) {
-      if (small_room_[count]) counts_.push_back(count);
-    }
     std::size_t n_slots = 1;  // the first slot is before all pieces
     for (const std::int64_t count : counts_) {
       starts_.push_back(static_cast<std::uint32_t>(n_slots));
-      n_slots += std::exchange(room(count), n_slots);
+      n_slots += std::exchange(room_[count], n_slots);
       if (n_slots >= kMark) throw std::length_error("the distinct pieces have 2 GiB or more");
     }
     slots_ = HugeArray<std::uint32_t>(n_slots);
@@ -48,7 +45,7 @@ class Words {
   }
 
   // Begins a piece; append its tokens next.
-  void begin(std::int64_t count) { next_ = &room(count); }
+  void begin(std::int64_t count) { next_ = &room_[count]; }
 
   // Appends a token of `n_bytes` bytes, with the number of the pair that it forms with the next one (0 for the last).
   void append(std::uint32_t pair, std::uint32_t n_bytes) {
@@ -84,9 +81,6 @@ class Words {
 
  private:
   static constexpr std::size_t kBlock = 512;  // slots
-  static constexpr std::int64_t kSmallCounts = 1 << 12;
-
-  std::size_t& room(std::int64_t count) { return count < kSmallCounts ? small_room_[count] : room_[count]; }
 
   void set(std::size_t at, std::uint32_t n_bytes, std::uint32_t pair) {
     slots_[at + n_bytes - 1] = kMark | n_bytes;
@@ -100,8 +94,7 @@ class Words {
   struct HashCount {                           // with secret keys: a file of counts can contain any numbers
     std::size_t operator()(std::int64_t count) const { return kTableHash.mix(static_cast<std::uint64_t>(count), 0); }
   };
-  // By count: first the bytes of the pieces, later the next free slot. Nearly all counts are small.
-  std::vector<std::size_t> small_room_ = std::vector<std::size_t>(kSmallCounts);
+  // By count: first the bytes of the pieces, later the next free slot.
   std::unordered_map<std::int64_t, std::size_t, HashCount> room_;
   std::size_t* next_ = nullptr;
 };
