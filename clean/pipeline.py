@@ -33,7 +33,7 @@ from webtext.base.parts.schemas import DECISION, DOCUMENT
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean.card.card import write_card
 from webtext.clean.card.facts import gather_facts
 from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing, write_report
@@ -51,7 +51,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.removal.clusters import Comparison
 from webtext.clean.removal.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
 from webtext.clean.rules.decide import UNMEASURED, Decisions, Yields, columns_of, count_yields, decide
-from webtext.clean.rules.measure import measure_signals, read_signals
+from webtext.clean.rules.measure import find_signals, measure_signals, read_signals
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
@@ -158,7 +158,7 @@ def clean_pages(
     )
     assert result.signals is not None, "rules measure"
     if not run.dry_run:
-        write_card(gather_facts(pages, documents, result.signals, result.corpus), settings.card)
+        write_card(gather_facts(pages, documents, result.signals, result.corpus, run), settings.card)
     return result
 
 
@@ -216,7 +216,19 @@ def count_rule_yields(
     Writes nothing. Documents without valid signals are measured. Files that aren't imported yet raise DryRun.
     """
     documents = read_documents(inputs, out or ".", run)
-    return count_yields(read_signals(documents, out, columns_of(rules, language), run), rules, language)
+    signals = find_signals(documents, out, run)
+    judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, None)
+    parts = [(judges, part) for part in range(len(documents.parts))]
+    return sum(run.map(_count_yields, parts, "clean.yields"), Yields(0, 0, {}))
+
+
+def _count_yields(journal: Journal, task: tuple[Judges, int]) -> Yields:
+    """Runs in the worker."""
+    judges, part = task
+    signals = judges.signals.open() if judges.signals else None
+    columns = columns_of(judges.rules, judges.language)
+    tables = read_signals(judges.documents.open(), signals, part, columns, journal)
+    return count_yields(tables, judges.rules, judges.language)
 
 
 def dedup_documents(
@@ -273,7 +285,7 @@ def _finish(
         SetWriter(url, kind, recipe, [documents]).check_place()
     signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
     judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, votes)
-    removed = (removals or Removals()).find(documents)
+    removed = (removals or Removals()).find(documents, run)
     removed.warn(run.console)
     duplicates = None
     indexes = [index.signatures for index in open_indexes(dedup, documents.folder)] if dedup is not None else []
@@ -308,7 +320,7 @@ def _finish(
     if dedup is not None and dedup.keep_index is not None:
         signatures = sign_documents(documents, _work_folder(out).location(KIND), dedup, run)  # done already
         keep_index(written["corpus"], signatures, dedup.keep_index, dedup, run)
-    overlap = write_report(written["dropped"], evaluation, out) if evaluation else None
+    overlap = write_report(written["dropped"], evaluation, out, run) if evaluation else None
     if evaluation is None and not run.dry_run:
         Folder(out).remove(REPORT)  # it is about an earlier corpus
     return CleanResult(documents, signals, written["corpus"], written["dropped"], removed, overlap)

@@ -31,7 +31,7 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean.text.arrays import Keys, link_key, link_keys
 
 CODE_VERSION = 1
@@ -174,8 +174,9 @@ def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
     for part in range(len(links.parts) if links is not None else 0):
         assert links is not None
         tasks.append((links.source(part), LinksTask(name, links_name, part, of_corpus=False)))
-    for part in range(len(corpus.parts)):
-        if links_name is None or next(_unlinked(name, links_name, part), None) is not None:
+    parts = [(name, links_name, part) for part in range(len(corpus.parts))]
+    for part, needed in enumerate(run.map(_has_unlinked, parts, "clean.release: compare links")):
+        if links_name is None or needed:
             tasks.append((corpus.source(part), LinksTask(name, links_name, part, of_corpus=True)))
     settings: Mapping[str, Any] = links.recipe["settings"] if links is not None else ANYWHERE
     return run_parts(
@@ -204,6 +205,11 @@ def _links_part(context: PartContext, task: PartTask) -> None:
     for batch in work.links.open().batches(work.part):
         mine = np.isin(link_keys(batch["link_id"]), _links_of(work.corpus))
         context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
+
+
+def _has_unlinked(_: Journal, task: tuple[SetName, SetName | None, int]) -> bool:
+    """Return whether a part has a document that no link of the set led to; in a worker."""
+    return next(_unlinked(*task), None) is not None
 
 
 def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dict[str, Any]]:

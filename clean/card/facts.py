@@ -1,28 +1,32 @@
 """The figures on a dataset card, counted from manifests and from the corpus's columns without its texts.
 
-The figures don't depend on the clock, the machine or the folder: equal sets give equal facts. Memory is bounded by one
-part's ids and by DOMAINS_A_PASS. A corpus of more documents is read several times, each time for a share of its
-domains.
+The figures don't depend on the clock, the machine or the folder: equal sets give equal facts. Workers count them part
+by part. Domains are divided by hash, and a worker counts each share of them in the entire corpus.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
+import operator
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
 from webtext.clean.inputs.importing import DATASET
 
 TOP_DOMAINS = 25
-DOMAINS_A_PASS = 500_000
+DOCUMENTS_A_SHARE = 2_000_000  # a task has at most about as many domains in memory, of 150 bytes each
 BATCH_ROWS = 65_536
 
 
@@ -33,12 +37,17 @@ class Span:
     first: int | None = None
     last: int | None = None
 
-    def add(self, times: pa.Array) -> None:
-        """Include more times; nulls are ignored."""
+    @classmethod
+    def of(cls, times: pa.Array | pa.ChunkedArray) -> Span:
+        """Return the span of the times; nulls are ignored."""
         found = pc.min_max(times).as_py()
-        if found["min"] is not None:
-            self.first = found["min"] if self.first is None else min(self.first, found["min"])
-            self.last = found["max"] if self.last is None else max(self.last, found["max"])
+        return cls(found["min"], found["max"])
+
+    def __add__(self, other: Span) -> Span:
+        firsts = [each for each in (self.first, other.first) if each is not None]
+        return Span(
+            min(firsts, default=None), max([each for each in (self.last, other.last) if each is not None], default=None)
+        )
 
 
 @dataclass(slots=True)
@@ -85,7 +94,7 @@ class Facts:
         return [(*origin, n) for origin, n in counted.items()]
 
 
-def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet, corpus: PartSet) -> Facts:
+def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet, corpus: PartSet, run: Run) -> Facts:
     """Count the figures for the card of `corpus`. `pages` are all pages sets that `documents` was made from, or none.
 
     Raises InputError if they differ from the recorded parents: a running crawl may have added pages since.
@@ -97,15 +106,39 @@ def gather_facts(pages: Sequence[PartSet], documents: PartSet, signals: PartSet,
     named = {parent["hash"] for opened in pages for parent in opened.manifest["parents"]}
     found = {parent.hash: parent for opened in pages for parent in parents_of(opened)}  # machines share a links set
     facts.links += [links for key, links in sorted(found.items()) if key in named]
-    for part in range(len(corpus.parts)):
-        rows = corpus.table(part, ["id", "split", "language", "date"])
-        facts.splits += _counts(rows["split"])
-        facts.languages += _counts(rows["language"])
-        facts.captured.add(rows["date"])
-        facts.characters += _characters(rows, signals.table(part, ["id", "n_characters"]))
-    _count_domains(facts)
-    _count_captures(facts)
+    opened = SetName.of(corpus)
+    parts = [(opened, SetName.of(signals), part) for part in range(len(corpus.parts))]
+    counted = run.map(_count_documents, parts, "clean.card: count documents")
+    facts.splits, facts.languages, facts.characters, facts.captured = _sums(
+        [(Counter(), Counter(), Counter(), Span()), *counted]
+    )
+    n_shares = max(1, -(-corpus.records // DOCUMENTS_A_SHARE))
+    shares = [(opened, share, n_shares) for share in range(n_shares)]
+    facts.n_domains, domains = _sums(run.map(_count_domains, shares, "clean.card: count domains", unit="share"))
+    facts.domains = _largest(domains)
+    facts.captures = count_captures(pages, run)
     return facts
+
+
+def count_captures(pages: Sequence[PartSet], run: Run) -> Captures:
+    """Count the fetched pages of the sets."""
+    parts = [(SetName.of(each), part) for each in pages for part in range(len(each.parts))]
+    counted = run.map(_count_captures, parts, "clean.card: count pages")
+    return Captures(*_sums([(Counter(), Span(), Counter()), *counted]))
+
+
+def _sums(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [functools.reduce(operator.add, column) for column in zip(*rows, strict=True)]
+
+
+def _count_documents(
+    _: Journal, task: tuple[SetName, SetName, int]
+) -> tuple[Counter[str], Counter[str], Counter[str], Span]:
+    """Return the splits, languages, characters by split, and dates of a part of the corpus; in a worker."""
+    corpus, signals, part = task
+    rows = corpus.open().table(part, ["id", "split", "language", "date"])
+    characters = _characters(rows, signals.open().table(part, ["id", "n_characters"]))
+    return _counts(rows["split"]), _counts(rows["language"]), characters, Span.of(rows["date"])
 
 
 def _counts(values: pa.Array | pa.ChunkedArray) -> Counter[str]:
@@ -122,31 +155,27 @@ def _characters(rows: pa.Table, signals: pa.Table) -> Counter[str]:
     )
 
 
-def _batches(opened: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _count_domains(journal: Journal, task: tuple[SetName, int, int]) -> tuple[int, list[tuple[str, int]]]:
+    """Return the number of domains whose hash falls in a share, and the largest of them; in a worker."""
+    corpus, share, n_shares = task
+    found: Counter[str] = Counter()
+    opened = corpus.open()
     for part in opened.parts:
-        yield from opened.batches(part, columns, BATCH_ROWS)
-
-
-def _count_domains(facts: Facts) -> None:
-    """Count the largest domains exactly: each pass counts the domains whose hash falls in its share."""
-    n_passes = max(1, -(-facts.corpus.records // DOMAINS_A_PASS))
-    for each in range(n_passes):
-        found: Counter[str] = Counter()
-        for batch in _batches(facts.corpus, ["domain"]):
+        journal.idle()  # progress
+        for batch in opened.batches(part, ["domain"], BATCH_ROWS):
             for domain, n in _counts(batch["domain"]).items():
-                if zlib.crc32(domain.encode()) % n_passes == each:
+                if zlib.crc32(domain.encode()) % n_shares == share:
                     found[domain] += n
-        facts.n_domains += len(found)
-        facts.domains = heapq.nsmallest(
-            TOP_DOMAINS, [*facts.domains, *found.items()], key=lambda item: (-item[1], item[0])
-        )
+    return len(found), _largest(found.items())
 
 
-def _count_captures(facts: Facts) -> None:
-    captures = facts.captures
-    for opened in facts.pages:
-        for batch in _batches(opened, ["outcome", "source", "captured", "opt_outs"]):
-            fetched = batch.filter(pc.equal(batch["outcome"], "fetched"))
-            captures.sources += _counts(fetched["source"])
-            captures.captured.add(fetched["captured"])
-            captures.opt_outs += _counts(pc.list_flatten(fetched["opt_outs"]))
+def _largest(domains: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    return heapq.nsmallest(TOP_DOMAINS, domains, key=lambda item: (-item[1], item[0]))
+
+
+def _count_captures(_: Journal, task: tuple[SetName, int]) -> tuple[Counter[str], Span, Counter[str]]:
+    """Return the sources, times and opt-outs of a part's fetched pages; in a worker."""
+    pages, part = task
+    rows = pages.open().table(part, ["outcome", "source", "captured", "opt_outs"])
+    fetched = rows.filter(pc.equal(rows["outcome"], "fetched"))
+    return _counts(fetched["source"]), Span.of(fetched["captured"]), _counts(pc.list_flatten(fetched["opt_outs"]))

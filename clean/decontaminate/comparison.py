@@ -25,10 +25,12 @@ import pyarrow as pa
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.schemas import DECISION
+from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.settings import DecontaminationSettings
@@ -143,12 +145,22 @@ def comparing(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Comparer]
     comparer.found.write(dropped.attach(f"{name}.overlap"))
 
 
-def write_report(dropped: PartSet, evaluation: Evaluation, out: str) -> dict[str, Any]:
+def write_report(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) -> dict[str, Any]:
     """Merge the findings of all parts, write them to out/overlap.json (unless it is up to date) and return them."""
+    (rows,) = run.map(_rows, [(SetName.of(dropped), evaluation)], "clean.decontaminate: report", unit="report")
+    report = recipe_settings(evaluation.settings) | {"sets": rows}
+    _publish(Folder(out), report)
+    return report
+
+
+def _rows(journal: Journal, task: tuple[SetName, Evaluation]) -> list[dict[str, Any]]:
+    """Return the rows of the report; in a worker, because the n-grams take much memory."""
+    dropped, evaluation = task[0].open(), task[1]
     overlap, shared = evaluation.ngrams()
     found = Found.nothing(overlap, shared)
     documents: Counter[str] = Counter()
     for part in dropped.parts:
+        journal.idle()  # progress
         found.add(dropped.folder.read_bytes(dropped.attachment(part, ".overlap")))
         with dropped.folder.open(dropped.attachment(part, ".shared.jsonl")) as lines:
             for line in lines:
@@ -157,9 +169,7 @@ def write_report(dropped: PartSet, evaluation: Evaluation, out: str) -> dict[str
     n_shared = shared_examples(shared, found.shared)
     for each, row, examples in zip(evaluation.sets, rows, n_shared, strict=True):
         row |= each.about() | {"shared_examples": examples, "documents": documents[each.name]}
-    report = recipe_settings(evaluation.settings) | {"sets": rows}
-    _publish(Folder(out), report)
-    return report
+    return rows
 
 
 def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:

@@ -248,7 +248,7 @@ def _hashes(batch: pa.RecordBatch, words: int) -> npt.NDArray[np.uint64]:
     return _ngrams.hashes(*texts_of(batch["text"]), words)
 
 
-def _join_pieces(_: Journal, task: tuple[SetName, tuple[int, ...], FilterHeader, str]) -> FilterHeader:
+def _join_pieces(journal: Journal, task: tuple[SetName, tuple[int, ...], FilterHeader, str]) -> FilterHeader:
     """Write the filter from its pieces, of which some begin at the same word, in a worker; return the header."""
     name, firsts, header, location = task
     pieces, sha256 = name.open(), hashlib.sha256()
@@ -260,6 +260,7 @@ def _join_pieces(_: Journal, task: tuple[SetName, tuple[int, ...], FilterHeader,
                 names = [pieces.attachment(i, ".bits") for i, each in enumerate(firsts) if each == first]
                 files = [opened.enter_context(pieces.folder.open(each)) for each in names]
                 while block := files[0].read(JOIN_BYTES):
+                    journal.idle()  # progress
                     bits = np.frombuffer(block, np.uint64).copy()
                     for other in files[1:]:
                         bits |= np.frombuffer(other.read(JOIN_BYTES), np.uint64)

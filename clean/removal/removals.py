@@ -27,11 +27,13 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, SetName
 from webtext.base.parts.partwriter import Parent
 from webtext.base.parts.recipe import sha256_json
+from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
+from webtext.base.workers.journal import Journal
 from webtext.clean.removal.requests import Line, Requests
 from webtext.clean.settings import RemovalSettings
-from webtext.clean.text.arrays import link_keys
+from webtext.clean.text.arrays import Keys, link_keys
 
 STAGE = "remove"
 REMOVED_BY_USER = "removed_by_user"
@@ -41,6 +43,10 @@ LINK_NOT_COLLECTED = "link_not_collected"
 
 COLUMNS = ("id", "link_ids", "url")
 BATCH_ROWS = 65_536
+DOCUMENTS_A_GROUP, MIN_GROUPS = (
+    4_000_000,
+    8,
+)  # a task for each group of parts reads the removed and collected links once
 UNMATCHED_SHOWN = 10
 
 Mask = npt.NDArray[np.bool_]
@@ -149,26 +155,21 @@ class Removals:
             links=SetName.of(links) if links is not None else None,
         )
 
-    def find(self, documents: PartSet) -> Removed:
+    def find(self, documents: PartSet, run: Run) -> Removed:
         """Find the documents that the lists name. A list or line that names none changes nothing and isn't a parent."""
-        removed = Removed.nothing(len(documents.parts))
+        n_parts = len(documents.parts)
+        removed = Removed.nothing(n_parts)
         removed.earlier = self.earlier
         if not self.sets and self.requests is None and self.links is None:
             return removed
+        n_groups = min(n_parts, max(MIN_GROUPS, -(-documents.records // DOCUMENTS_A_GROUP)))
+        groups = [(self, SetName.of(documents), range(number, n_parts, n_groups)) for number in range(n_groups)]
         matched: set[Line] = set()
-        for part in range(len(documents.parts)):
-            first = 0
-            withdrawn, unlinked = [removed.withdrawn[part]], [removed.unlinked[part]]
-            for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
-                if self.sets:
-                    withdrawn.append(first + np.flatnonzero(_withdrawn(batch, self.sets)))
-                if self.links is not None:
-                    unlinked.append(first + np.flatnonzero(_unlinked(batch, self.links)))
-                for row, lines in self._requested(batch):
-                    removed.requested[part][first + row] = Request(lines[0])
-                    matched.update(lines)
-                first += batch.num_rows
-            removed.withdrawn[part], removed.unlinked[part] = np.concatenate(withdrawn), np.concatenate(unlinked)
+        for found in run.map(_search, groups, "clean.removals", unit="group"):
+            for part, (withdrawn, unlinked, requested) in found.items():
+                removed.withdrawn[part], removed.unlinked[part] = withdrawn, unlinked
+                removed.requested[part] = {row: Request(lines[0]) for row, lines in requested.items()}
+                matched.update(line for lines in requested.values() for line in lines)
         for rows, names in ((removed.withdrawn, self.sets), (removed.unlinked, (self.links,))):
             removed.parents += [name.open() for name in names if name and any(map(len, rows))]
         if self.requests is not None:
@@ -178,12 +179,38 @@ class Removals:
                 removed.parents.append(self.requests.parent(matched))
         return removed
 
-    def _requested(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Sequence[Line]]]:
+    def requested(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Sequence[Line]]]:
+        """Yield the rows of the batch that lines name, with these lines."""
         if self.requests is not None:
             columns = (batch[name].to_pylist() for name in COLUMNS)
             for row, about in enumerate(zip(*columns, strict=True)):
                 if lines := self.requests.lines_for(*about):
                     yield row, lines
+
+
+_Rows = npt.NDArray[np.int64]
+
+
+def _search(
+    _: Journal, task: tuple[Removals, SetName, Sequence[int]]
+) -> dict[int, tuple[_Rows, _Rows, dict[int, Sequence[Line]]]]:
+    """Return part -> its rows that are withdrawn, unlinked and requested, for a group of parts; in a worker."""
+    removals, name, parts = task
+    documents = name.open()
+    known = _collected(removals.links, documents, parts) if removals.links is not None else None
+    found = {}
+    for part in parts:
+        first, requested = 0, dict[int, Sequence[Line]]()
+        withdrawn, unlinked = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
+            if removals.sets:
+                withdrawn.append(first + np.flatnonzero(_withdrawn(batch, removals.sets)))
+            if known is not None:
+                unlinked.append(first + np.flatnonzero(_unlinked(batch, known)))
+            requested |= {first + row: lines for row, lines in removals.requested(batch)}
+            first += batch.num_rows
+        found[part] = np.concatenate(withdrawn), np.concatenate(unlinked), requested
+    return found
 
 
 def digest_of(decisions: pa.Table) -> str:
@@ -209,19 +236,29 @@ def _withdrawn(documents: pa.RecordBatch, sets: tuple[SetName, ...]) -> Mask:
     return np.asarray(mask, bool)
 
 
-def _unlinked(documents: pa.RecordBatch, links: SetName) -> Mask:
-    """Return a mask of the documents that have links, none of which is in the set."""
-    keys, known = link_keys(pc.list_flatten(documents["link_ids"])), _collected(links)
+def _unlinked(documents: pa.RecordBatch, known: Keys) -> Mask:
+    """Return a mask of the documents that have links, none of which is in `known`."""
+    keys = link_keys(pc.list_flatten(documents["link_ids"]))
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return _all_gone(documents, known[places] != keys)
 
 
-@functools.lru_cache(maxsize=1)
-def _collected(links: SetName) -> npt.NDArray[np.uint64]:
-    """Return the sorted keys of the set's links, 8 bytes each, and a 0 so that the array is never empty."""
+def _collected(links: SetName, documents: PartSet, parts: Sequence[int]) -> Keys:
+    """Return the sorted keys of these documents' links that are in the set, and a 0 so that the array is never empty.
+
+    Memory depends on the documents, not on the number of links.
+    """
+    batches = (batch for part in parts for batch in documents.batches(part, ["link_ids"], BATCH_ROWS))
+    wanted = np.unique(
+        np.concatenate([np.zeros(1, np.uint64), *(link_keys(pc.list_flatten(each["link_ids"])) for each in batches)])
+    )
+    there = wanted == 0
     opened = links.open()
-    found = [link_keys(opened.table(part, ["link_id"])["link_id"]) for part in opened.parts]
-    return np.unique(np.concatenate([*found, np.zeros(1, np.uint64)]))
+    for part in opened.parts:
+        keys = link_keys(opened.table(part, ["link_id"])["link_id"])
+        places = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
+        there[places[wanted[places] == keys]] = True
+    return np.asarray(wanted[there])
 
 
 def _all_gone(documents: pa.RecordBatch, gone: Mask) -> Mask:

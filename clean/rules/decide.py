@@ -115,6 +115,9 @@ class RuleYield:
     first: int = 0
     only: int = 0
 
+    def __add__(self, other: RuleYield) -> RuleYield:
+        return RuleYield(self.threshold, self.alone + other.alone, self.first + other.first, self.only + other.only)
+
 
 @dataclass(frozen=True, slots=True)
 class Yields:
@@ -123,6 +126,10 @@ class Yields:
     documents: int
     kept: int
     rules: dict[str, RuleYield]
+
+    def __add__(self, other: Yields) -> Yields:
+        rules = {name: self.rules[name] + each if name in self.rules else each for name, each in other.rules.items()}
+        return Yields(self.documents + other.documents, self.kept + other.kept, self.rules | rules)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, rules in order; the threshold is null if it isn't a number."""
@@ -157,20 +164,19 @@ class Yields:
 
 def count_yields(signals: Iterable[pa.Table], rules: RuleSettings | None, language: LanguageSettings | None) -> Yields:
     """Count the yields over tables of signals, one table in memory at a time."""
+    return sum((_yields(table, rules, language) for table in signals), Yields(0, 0, {}))
+
+
+def _yields(table: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Yields:
     found: dict[str, RuleYield] = {}
-    n_documents = n_kept = 0
-    for table in signals:
-        n_drops = np.zeros(table.num_rows, np.uint8)
-        drops = {}
-        for verdict in verdicts(table, rules, language):
-            rule = found.setdefault(verdict.reason, RuleYield(verdict.threshold))
-            rule.alone += int(np.count_nonzero(verdict.drops))
-            rule.first += int(np.count_nonzero(verdict.drops & (n_drops == 0)))
-            n_drops += verdict.drops
-            drops[verdict.reason] = np.packbits(verdict.drops)
-        only = np.packbits(n_drops == 1)
-        for reason, packed in drops.items():
-            found[reason].only += int(np.bitwise_count(packed & only).sum())
-        n_documents += table.num_rows
-        n_kept += int(np.count_nonzero(n_drops == 0))
-    return Yields(n_documents, n_kept, found)
+    n_drops = np.zeros(table.num_rows, np.uint8)
+    drops = {}
+    for verdict in verdicts(table, rules, language):
+        n_alone, n_first = (int(np.count_nonzero(each)) for each in (verdict.drops, verdict.drops & (n_drops == 0)))
+        found[verdict.reason] = RuleYield(verdict.threshold, n_alone, n_first)
+        n_drops += verdict.drops
+        drops[verdict.reason] = np.packbits(verdict.drops)
+    only = np.packbits(n_drops == 1)
+    for reason, packed in drops.items():
+        found[reason].only = int(np.bitwise_count(packed & only).sum())
+    return Yields(table.num_rows, int(np.count_nonzero(n_drops == 0)), found)

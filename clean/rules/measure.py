@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from webtext.base.parts.schemas import SIGNALS
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _signals
 from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
 from webtext.clean.text.clean_text import MAX_TEXT_BYTES
@@ -42,19 +42,27 @@ def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
     )["signals"]
 
 
-def read_signals(documents: PartSet, out: str | None, columns: Sequence[str], run: Run) -> Iterator[pa.Table]:
-    """Yield the signals of `documents`: from out/signals, else from next to the documents, else measured now."""
+def find_signals(documents: PartSet, out: str | None, run: Run) -> PartSet | None:
+    """Return the signals of `documents` in out/signals, else next to the documents; None if they must be measured."""
     beside = Folder.split(documents.folder.url)[0].url
     for place in (out, beside):
         signals = _open_signals(documents, f"{place}/signals") if place else None
         if signals is not None:
             run.console.say(f"reading the signals in '{signals.folder.url}'")
-            yield from (signals.table(part, columns) for part in signals.parts)
-            return
+            return signals
     run.console.say(f"'{documents.folder.url}' has no signals yet: measuring {documents.records:,} documents")
-    for part in documents.parts:
-        for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
-            yield signals_table(batch, max_text_bytes(documents)).select(list(columns))
+    return None
+
+
+def read_signals(
+    documents: PartSet, signals: PartSet | None, part: int, columns: Sequence[str], journal: Journal
+) -> Iterator[pa.Table]:
+    """Yield the signals of a part's documents, read or measured now."""
+    if signals is not None:
+        yield signals.table(part, columns)
+        return
+    for measured, _ in _measured(documents, part, journal.apply_to_batches):
+        yield measured.select(list(columns))
 
 
 def _recipe() -> Recipe:
@@ -76,15 +84,18 @@ def _open_signals(documents: PartSet, url: str) -> PartSet | None:
 def _measure_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     name, part = task.payload
-    documents = name.open()
-    batches = documents.batches(part, COLUMNS, BATCH_ROWS)
+    for signals, failed in _measured(name.open(), part, context.apply_to_batches):
+        context.main.counts.keep(0 if failed else signals.num_rows)  # a failed row is counted already
+        context.main.write_table(signals)
+
+
+def _measured(documents: PartSet, part: int, apply: Callable[..., Iterator[Any]]) -> Iterator[tuple[pa.Table, bool]]:
+    """Yield the signals of a part's documents, and whether they are a placeholder's for one document that failed."""
     limit = max_text_bytes(documents)
-    for rows, signals in context.apply_to_batches(lambda batch: signals_table(batch, limit), batches):
-        if isinstance(signals, Failed):  # counted already; a placeholder row keeps signals aligned with documents
-            context.main.write([_unmeasured(rows, signals)])
-        else:
-            context.main.counts.keep(rows.num_rows)
-            context.main.write_table(signals)
+    batches = documents.batches(part, COLUMNS, BATCH_ROWS)
+    for rows, signals in apply(lambda batch: signals_table(batch, limit), batches):
+        failed = isinstance(signals, Failed)
+        yield pa.Table.from_pylist([_unmeasured(rows, signals)], schema=SIGNALS) if failed else signals, failed
 
 
 def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:

@@ -15,12 +15,14 @@ import duckdb
 import polars
 import pytest
 import yaml
+from elsewhere import only_tasks_read
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from set_contents import rows
 from warc_files import article, page, write_pages, write_warc
 
+from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
@@ -28,6 +30,8 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
+from webtext.base.workers.engine import LocalEngine, TaskFailure
+from webtext.base.workers.journal import Journal
 from webtext.clean.card import facts as card_facts
 from webtext.clean.card.card import card_text, records_digest
 from webtext.clean.card.facts import Facts, gather_facts
@@ -39,6 +43,17 @@ from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import CardSettings
 
+
+class Here(LocalEngine):
+    """Runs tasks in this process."""
+
+    def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[TaskFailure]:
+        for index, task in enumerate(tasks):
+            on_done(index, function(Journal(), task))
+        return []
+
+
+HERE = Run(Here(1), Console("quiet"))
 Build = tuple[PartSet, CleanResult]
 NEVER_FETCHED = {"url": "http://gone.example.org/", "outcome": "failed"}
 
@@ -163,10 +178,9 @@ def fetched_with(build: Build, folder: Path, settings: dict[str, Any], opt_outs:
     writer = SetWriter(str(folder / "pages"), "pages", Recipe(stage="crawl.fetch", code_version=1, settings=settings))
     part = writer.part(0, key="test")
     part.write(fetched)
-    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
+    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus, HERE)
     facts.pages = [writer.seal([part.publish()])]
-    facts.captures = card_facts.Captures()
-    card_facts._count_captures(facts)
+    facts.captures = card_facts.count_captures(facts.pages, HERE)
     return facts
 
 
@@ -272,7 +286,7 @@ def test_warc_files_of_others_are_counted_and_nothing_is_claimed_about_their_cra
 
 def with_domains(build: Build, *domains: tuple[str, int]) -> Facts:
     pages, result = build
-    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
+    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus, HERE)
     facts.domains = list(domains)
     return facts
 
@@ -323,12 +337,20 @@ def test_norwegian_is_a_language_and_not_false(build: Build) -> None:
     assert head_of(card_text(facts, CardSettings()))["language"] == ["de", "no"]
 
 
-def test_domains_are_counted_exactly_in_passes_of_bounded_memory(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_domains_are_counted_exactly_in_shares_of_bounded_memory(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     pages, result = build
     before = with_domains(build, ("", 0)).n_domains
-    monkeypatch.setattr(card_facts, "DOMAINS_A_PASS", 1)
-    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus)
+    monkeypatch.setattr(card_facts, "DOCUMENTS_A_SHARE", 1)
+    facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus, HERE)
     assert (facts.n_domains, facts.domains) == (before, [("example.org", 3), ("example.com", 1)])
+
+
+def test_facts_are_counted_elsewhere_and_the_driver_reads_no_part(build: Build, elsewhere: Run) -> None:
+    pages, result = build
+    with only_tasks_read():
+        facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus, elsewhere)
+    assert facts == gather_facts([pages], result.documents, result.signals or pages, result.corpus, HERE)
+    assert facts.captures.captured.first is not None
 
 
 def test_the_publishers_settings_appear_on_the_card(build: Build) -> None:
@@ -357,7 +379,7 @@ def altered(opened: PartSet) -> bytes:
 def test_pages_that_the_documents_were_not_made_from_are_rejected(build: Build, tmp_path: Path) -> None:
     other = write_pages(tmp_path / "pages", [[NEVER_FETCHED]])
     with pytest.raises(InputError, match="the pages sets changed"):
-        gather_facts([other], build[1].documents, build[1].signals or other, build[1].corpus)
+        gather_facts([other], build[1].documents, build[1].signals or other, build[1].corpus, HERE)
 
 
 def test_the_verb_takes_the_publishers_words(build: Build, tmp_path: Path, clean: Callable[..., str]) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 from dedup_sets import document, write_set
+from elsewhere import only_tasks_read
 from set_contents import contents, rows
 from warc_files import article, page, site, write_pages
 
@@ -30,6 +31,7 @@ from webtext.clean.pipeline import (
     count_rule_yields,
     dedup_documents,
     filter_documents,
+    read_documents,
 )
 from webtext.clean.rules.thresholds import RuleSettings
 
@@ -155,6 +157,22 @@ def test_a_dry_run_of_filter_measures_documents_that_have_no_signals(tmp_path: P
     assert not (tmp_path / "out" / "signals").exists()
     with pytest.raises(DryRun):
         count_rule_yields([str(tmp_path / "a.jsonl")], None, RuleSettings(), LanguageSettings(), dry)
+
+
+def test_yields_are_counted_elsewhere_from_signals_or_texts_and_the_driver_reads_no_part(
+    tmp_path: Path, run: Run, elsewhere: Run
+) -> None:
+    for name, texts in {"a": [article(1), SHORT], "b": [article(2), SHORT, article(3)]}.items():
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    documents = read_documents([str(tmp_path / "*.jsonl")], str(tmp_path / "out"), run).folder.url
+    rules = RuleSettings()
+    with only_tasks_read():
+        measured = count_rule_yields([documents], None, rules, LanguageSettings(), elsewhere)
+    filter_documents([documents], str(tmp_path / "out"), rules, LanguageSettings(), run)
+    with only_tasks_read():
+        read = count_rule_yields([documents], None, rules, LanguageSettings(), elsewhere)
+    assert read.to_json() == measured.to_json()
+    assert (measured.documents, measured.kept, measured.rules["too_few_words"].alone) == (5, 3, 2)
 
 
 def test_files_of_records_are_filtered_and_every_bad_line_is_counted(tmp_path: Path, run: Run) -> None:

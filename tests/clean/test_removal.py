@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+from elsewhere import only_tasks_read
 from hypothesis import given
 from hypothesis import strategies as st
 from set_contents import rows
@@ -14,12 +16,13 @@ from warc_files import article, page, site, write_pages
 
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
+from webtext.clean.removal.removals import Removals
 from webtext.clean.removal.requests import Requests
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import RemovalSettings
@@ -105,6 +108,33 @@ def test_imported_documents_are_looked_up_by_their_url(tmp_path: Path, run: Run)
     result = filter_documents(inputs, out, RuleSettings(), LanguageSettings(), run, given)
     assert result.counts.dropped == {"removed_by_user": 1}
     assert rows(result.dropped)[0]["url"] == "HTTP://Gone.example"
+
+
+def test_removals_are_found_elsewhere_and_the_driver_reads_no_document(tmp_path: Path, elsewhere: Run) -> None:
+    """Eleven parts in groups of two: withdrawn links, links that are no longer collected, and lines."""
+    writer = SetWriter(str(tmp_path / "documents"), "documents", Recipe(stage="test", code_version=1, settings={}))
+    made = []
+    for index in range(11):
+        with writer.part(index, key=str(index)) as part:
+            for name in "abcd":
+                url = f"http://{name}{index}.example/"
+                row = {"id": url, "link_ids": [link_id(url)], "url": url, "posts": [], "text": ""}
+                part.write([row | {"text_digest": "", "split": "train"}])
+            made.append(part.publish())
+    documents = writer.seal(made)
+    withdrawn = removal_list(tmp_path / "removals", {"http://a3.example/": 0, "http://b10.example/": 0})
+    collected = {f"http://{name}{i}.example/": 1 for name in "abd" for i in range(11)}
+    (tmp_path / "requests.txt").write_text("d7.example\nd11.example\n")
+    settings = RemovalSettings(remove=(withdrawn, str(tmp_path / "requests.txt")))
+    removals = dataclasses.replace(
+        Removals.of(settings), links=SetName.of(PartSet.open(removal_list(tmp_path / "links", collected)))
+    )
+    with only_tasks_read():
+        found = removals.find(documents, elsewhere)
+    assert [rows.tolist() for rows in found.withdrawn] == [[0] if i == 3 else [1] if i == 10 else [] for i in range(11)]
+    assert [rows.tolist() for rows in found.unlinked] == [[2]] * 11
+    assert [[*rows] for rows in found.requested] == [[3] if i == 7 else [] for i in range(11)]
+    assert [line.written for line in found.unmatched] == ["d11.example"]
 
 
 def test_a_set_of_another_kind_is_rejected_as_removal_list(tmp_path: Path, run: Run) -> None:
