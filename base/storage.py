@@ -199,7 +199,7 @@ class Folder:
             if not self.is_local:
                 return Path(temporary_folder()) / f"webtext-{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
             target = self._path / name
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
             return target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
 
     def publish(self, path: Path, name: str) -> None:
@@ -227,7 +227,7 @@ class Folder:
         except UnicodeEncodeError:
             raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
-            self._path.mkdir(parents=True, exist_ok=True)
+            make_folder(self._path)
         with leases.lock(self._path, name):
             yield
 
@@ -265,6 +265,23 @@ def check_version(found: Any, read: int, location: str) -> None:
 def pretty_json(value: Any) -> bytes:
     """Encode as JSON for people and for hashes: sorted keys, one value per line; equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents where missing, so that a power cut doesn't lose them with all that they contain."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder permanent: syncing a file doesn't sync its name."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def temporary_folder() -> str:
@@ -364,11 +381,7 @@ def _publish_local(temporary: Path, target: Path) -> None:
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     os.replace(temporary, target)
-    directory = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_folder(target.parent)
 
 
 def _version(row: dict[str, Any]) -> str:

@@ -40,6 +40,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from webtext.base.errors import InputError
+from webtext.base.storage import make_folder
 from webtext.train.model.tensor_file import write_tensors
 
 LAYOUT = "layout.json"
@@ -72,7 +73,7 @@ class PieceWriter(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if is_coordinator:  # the others wait for its plan, so they write after this
-            self.folder.mkdir(parents=True)
+            make_folder(self.folder)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this process's pieces, one file for each kind of tensor."""

@@ -1,0 +1,252 @@
+"""`drills.py [STORY...]`: disturb each run in every way that a disk and a power cut can, resume, and print a summary.
+
+After each disturbance the same commands run again. They give an undisturbed run's bytes, or end with a short error that
+says what to do. Other bytes, a traceback, or an output that a finished run lost in a power cut are failures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import hashlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from disk import FIXED, Policy, Tree, everything, files_of, only_synced, read_tree, sampled, write_tree  # noqa: E402
+from promises import broken_promises  # noqa: E402
+from stage import Fault, Stage, copied  # noqa: E402
+from stories import STORIES, Story, contents  # noqa: E402
+
+ERRORS = (errno.ENOSPC, errno.EIO)
+
+
+@dataclass
+class Summary:
+    """What the drills of one story found."""
+
+    faults: int = 0
+    equal: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Drills:
+    """The drills of one story: its undisturbed run, recorded, and what each disturbance leads to."""
+
+    def __init__(self, stage: Stage, story: Story, scratch: Path) -> None:
+        self.stage, self.story, self.summary = stage, story, Summary()
+        self.place = scratch / "run"  # the same for all: some records have absolute paths
+        self._before = _before(stage, story, scratch)
+        copied(self._before, self.place)
+        ended = stage.run(self.place, story.words, learn=True)
+        assert ended.well, ended.said
+        copied(self._before, self.place)
+        self.disk, ended = stage.record(self.place, story.words)
+        assert ended.well, ended.said
+        seen, real = files_of(self.disk.state(self.disk.last_moment(), everything)), files_of(read_tree(self.place))
+        unseen = sorted(name for name in {*seen, *real} if seen.get(name) != real.get(name))
+        assert not unseen, f"the shim didn't see how these files were written: {unseen}"
+        self.expected = contents(self.place)
+        self.n_changes = ended.n_changes
+
+    def power_cuts(self, moments: Iterable[int], policies: dict[str, Policy]) -> None:
+        """Resume from what a power cut leaves after each of these numbers of changes, under each policy."""
+        seen: set[str] = set()
+        for moment in moments:
+            for name, policy in policies.items():
+                tree = self.disk.state(moment, policy)
+                state = hashlib.sha256(repr(sorted(files_of(tree).items())).encode()).hexdigest()
+                if state not in seen:
+                    seen.add(state)
+                    self.resume(tree, f"power cut after {moment} of {self.n_changes} changes, {name}")
+
+    def decay(self, seeds: Iterable[int]) -> None:
+        """Resume after a power cut of which one file has one other byte."""
+        for seed in seeds:
+            chance = random.Random(seed)
+            moment = chance.randint(1, self.disk.last_moment())
+            tree = self.disk.state(moment, everything)
+            made = [name for name, data in files_of(tree).items() if data and name not in files_of(self._initial())]
+            if made:
+                name = chance.choice(made)
+                self.resume(_flipped(tree, name, chance), f"a flipped byte in {name} after {moment} changes")
+
+    def _initial(self) -> Tree:
+        return self.disk.state(0, only_synced)
+
+    def faults(self, numbers: Iterable[int], kinds: Sequence[tuple[Fault, int]]) -> None:
+        """Let the n-th change fail, for each of these numbers, and resume."""
+        for n in numbers:
+            for fault, error in kinds:
+                copied(self._before, self.place)
+                ended = self.stage.fail(self.place, self.story.words, n, fault, error)
+                about = f"{fault.name} {errno.errorcode.get(error, '')} at change {n} of {self.n_changes}"
+                if not ended.fired:
+                    continue
+                if ended.well:  # a change that needn't succeed, or one that was tried again
+                    self._judge(about)
+                elif fault in (Fault.KILL, Fault.TEAR) or ended.clearly:
+                    self._resumed(about)
+                else:
+                    self._wrong(f"{about}: {ended.said[-1500:]}")
+
+    def durable(self) -> None:
+        """Cut the power right after a run that ended well: nothing that it promised may be lost."""
+        self.summary.faults += 1
+        kept = files_of(self.disk.state(self.disk.last_moment(), only_synced))
+        made = files_of(self.disk.state(self.disk.last_moment(), everything))
+        lost = [
+            name for name, data in made.items() if name.startswith(tuple(self.story.outputs)) and kept.get(name) != data
+        ]
+        if lost:
+            self._wrong(f"a power cut after the end loses {len(lost)} files, e.g. {lost[0]}", counted=True)
+        else:
+            self.summary.equal += 1
+
+    def promises(self, moments: Iterable[int], policies: dict[str, Policy]) -> None:
+        """Check every state for files that vouch for others (`promises.py`); no command runs, so all can be checked."""
+        for text in self.disk.early_renames:
+            self._wrong(text)
+        for moment in moments:
+            for name, policy in policies.items():
+                self.summary.faults += 1
+                broken = broken_promises(files_of(self.disk.state(moment, policy)), fresh=not self.story.replaces)
+                if broken:
+                    self._wrong(f"after {moment} of {self.n_changes} changes, {name}: {broken[0]}", counted=True)
+                    return  # the later moments say the same
+                self.summary.equal += 1
+
+    def resume(self, tree: Tree, about: str) -> None:
+        """Run the commands again from this state of the disk."""
+        shutil.rmtree(self.place)
+        write_tree(tree, self.place)
+        self._resumed(about)
+
+    def _resumed(self, about: str) -> None:
+        ended = self.stage.run(self.place, self.story.words)
+        if ended.well:
+            self._judge(about)
+        elif ended.clearly:
+            self.summary.faults += 1
+            self.summary.refused[_error(ended.said)] += 1
+        else:
+            self._wrong(f"{about}: resumed, {ended.signal or ended.codes}: {ended.said[-1500:]}")
+
+    def _judge(self, about: str) -> None:
+        found = contents(self.place)
+        differ = sorted(name for name in {*found, *self.expected} if found.get(name) != self.expected.get(name))
+        if differ:
+            self._wrong(f"{about}: other bytes: {differ[:4]}")
+        else:
+            self.summary.faults += 1
+            self.summary.equal += 1
+
+    def _wrong(self, text: str, *, counted: bool = False) -> None:
+        self.summary.faults += not counted
+        self.summary.wrong.append(f"{self.story.name}: {text}")
+
+
+def _before(stage: Stage, story: Story, scratch: Path) -> Path:
+    """Return a folder with what a story begins with, made once."""
+    folder = scratch / "before" / story.name.replace(" ", "-")
+    if not folder.exists():
+        place = scratch / "run"
+        if story.after:
+            before = STORIES[story.after]
+            copied(_before(stage, before, scratch), place)
+            ended = stage.run(place, before.words, learn=True)
+            assert ended.well, ended.said
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            story.prepare(place)
+        folder.parent.mkdir(exist_ok=True)
+        copied(place, folder)
+    return folder
+
+
+def _flipped(tree: Tree, name: str, chance: random.Random) -> Tree:
+    first, _, rest = name.partition("/")
+    entry = tree[first]
+    if not isinstance(entry, bytes):
+        return {**tree, first: _flipped(entry, rest, chance)}
+    data = bytearray(entry)
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return {**tree, first: bytes(data)}
+
+
+def _error(said: str) -> str:
+    return said[said.rindex("error: ") :].splitlines()[0][:160]
+
+
+def spread(n: int, of: int, seed: int = 0) -> list[int]:
+    """Return `n` different numbers from 1 to `of`, spread evenly, the last one included."""
+    chance = random.Random(seed)
+    step = of / n
+    return (
+        sorted({min(of, 1 + int((i + chance.random()) * step)) for i in range(n)} | {of})
+        if n < of
+        else [*range(1, of + 1)]
+    )
+
+
+def drill(drills: Drills, n_cuts: int, n_faults: int, n_decays: int, seed: int = 0) -> Summary:
+    """Run the drills of a story: `n_cuts` moments of a power cut, `n_faults` changes that fail, some flipped bytes."""
+    drills.durable()
+    moments = drills.disk.moments()
+    drills.promises(moments, {**FIXED, "everything": everything})
+    samples = {f"sample {seed + i}": sampled(seed + i) for i in range(2)}
+    drills.power_cuts(spread(n_cuts, drills.disk.last_moment(), seed), FIXED | samples)
+    kinds = [(Fault.FAIL, errno.ENOSPC), (Fault.FAIL, errno.EIO), (Fault.TEAR, 0), (Fault.TEAR_AND_FAIL, errno.ENOSPC)]
+    kinds += [(Fault.SHORTEN, 0), (Fault.KILL, 0)]
+    for i, n in enumerate(spread(n_faults, drills.n_changes, seed + 1)):
+        drills.faults([n], [kinds[i % len(kinds)]])
+    drills.decay(range(seed, seed + n_decays))
+    return drills.summary
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("stories", nargs="*", default=list(STORIES), metavar="STORY")
+    parser.add_argument("--cuts", type=int, default=40, help="moments of a power cut per story")
+    parser.add_argument("--faults", type=int, default=60, help="changes that fail per story")
+    parser.add_argument("--decays", type=int, default=20, help="flipped bytes per story")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all samples")
+    given = parser.parse_args()
+    wrong: list[str] = []
+    print(
+        f"{'run':14} {'changes':>7} {'faults':>6} {'equal':>6} {'refused':>7} {'wrong':>6} {'seconds':>8}", flush=True
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        stage = Stage(Path(scratch) / "stage")
+        for name in given.stories:
+            started = time.monotonic()
+            drills = Drills(stage, STORIES[name], Path(scratch))
+            found = drill(drills, given.cuts, given.faults, given.decays, given.seed)
+            n_refused = sum(found.refused.values())
+            print(
+                f"{name:14} {drills.n_changes:7} {found.faults:6} {found.equal:6} {n_refused:7} {len(found.wrong):6} "
+                f"{time.monotonic() - started:8.0f}",
+                flush=True,
+            )
+            for error, n in found.refused.most_common():
+                print(f"    refused {n}: {error}")
+            wrong += found.wrong
+            for text in found.wrong:
+                print(f"    WRONG {text}")
+        stage.close()
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

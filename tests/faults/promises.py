@@ -1,0 +1,64 @@
+"""What the documents promise of files that vouch for others, at every moment: see docs/formats.md.
+
+A name that isn't a temporary one is a complete file. An entry, a manifest and a checkpoint's state.json exist only while
+the files that they list have the bytes that they state. A run may rely on that without reading the files, and so may a
+reader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+_known: dict[bytes, str] = {}
+
+
+def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:
+    """Return what is wrong with a folder (path -> bytes).
+
+    If a set is being replaced (not `fresh`), removing what vouched for the old files isn't synced, so a power cut may
+    bring it back beside new files. Then only the JSON is checked, because readers compare the bytes.
+    """
+    found = []
+    for path, data in files.items():
+        name = PurePath(path)
+        if name.suffix != ".json" or name.name.startswith(".") or "/.step-" in path or "_open/" in path:
+            continue
+        try:
+            value = json.loads(data)
+        except ValueError:
+            found.append(f"'{path}' is not JSON: {data[:40]!r}")
+            continue
+        for listed, wanted in _listed(name, value) if fresh and isinstance(value, dict) else ():
+            if listed not in files:
+                found.append(f"'{path}' lists '{listed}', which is missing")
+            elif _sha256(files[listed]) != wanted:
+                found.append(f"'{path}' lists '{listed}' with other bytes")
+    return found
+
+
+def _listed(path: PurePath, value: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the files that a file lists, each with its SHA-256."""
+    if path.parent.name == "_parts":
+        yield from _of_part(path.parents[1], value)
+    elif path.name == "manifest.json":
+        for part in value["parts"]:
+            yield from _of_part(path.parent, part)
+    elif path.name.endswith(".manifest.json"):
+        yield str(path.parent / value["file"]["name"]), value["file"]["sha256"]
+    elif path.name == "state.json":
+        yield from ((str(path.parent / name), sha256) for name, sha256 in value["files"].items())
+
+
+def _of_part(folder: PurePath, part: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for file in (part, *part["attachments"]):
+        yield str(folder / file["name"]), file["sha256"]
+
+
+def _sha256(data: bytes) -> str:
+    if data not in _known:
+        _known[data] = hashlib.sha256(data).hexdigest()
+    return _known[data]
