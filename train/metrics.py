@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +27,10 @@ class MetricsLog:
         """Append a row."""
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
+
+    def sync(self) -> None:
+        """Make the rows permanent, before a checkpoint of their step is: a resumed run doesn't write them again."""
+        os.fsync(self._file.fileno())
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.storage import sync_folder
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -125,10 +126,10 @@ def publish_checkpoint(
         file.write(json.dumps(whole, indent=1, allow_nan=False) + "\n")
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(temporary)
+    sync_folder(temporary)
     shutil.rmtree(target, ignore_errors=True)  # a damaged one that was skipped
     os.rename(temporary, target)
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def latest_checkpoint(model_dir: Path, warn: Callable[[str], None]) -> Checkpoint | None:
@@ -164,7 +165,9 @@ def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> 
     best = best_checkpoint(model_dir) if keep_best else None
     for path in list_checkpoints(model_dir)[: -keep if keep else 0]:
         if best is None or path != best[0]:
-            shutil.rmtree(path, ignore_errors=True)
+            with contextlib.suppress(OSError):  # renamed first, so that one with its final name is complete
+                os.rename(path, temporary_path(path))
+            shutil.rmtree(temporary_path(path), ignore_errors=True)
 
 
 def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
@@ -237,11 +240,3 @@ def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) 
 def _sha256(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

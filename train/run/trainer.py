@@ -290,6 +290,8 @@ class Trainer:
 
     def _save(self) -> None:
         self.world.enter("saves")
+        if self._metrics is not None:
+            self._metrics.sync()
         state = {
             "recipe": self.recipe.to_json(),
             "sampler": self.batches.state_dict(),
