@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from webtext.base.storage import Folder
+
 NAME = "clocks.tsv"
 MAX_LINES = 100_000  # then the file is rewritten with the clocks that still matter
 FORGOTTEN_SECONDS = 30 * 86_400.0  # the longest wait, whatever a site asked for
@@ -52,9 +54,7 @@ class ClockJournal:
         self.close()
         now = time.time()
         text = "".join(_line(clock.name, now, clock.wait, clock.pace) for clock in clocks)
-        temporary = self._path.with_name(f".{NAME}.{os.getpid()}.tmp")
-        temporary.write_text(text, encoding="ascii")
-        os.replace(temporary, self._path)
+        Folder(self._path.parent).write_bytes(NAME, text.encode("ascii"))
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND)
         self._n_lines = 0
 

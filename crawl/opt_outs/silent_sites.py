@@ -8,9 +8,10 @@ and the number of runs with a try, or 0 if it has answered since. Several reques
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from pathlib import Path
+
+from webtext.base.storage import Folder
 
 NAME = "silent.tsv"
 DAY = 86_400.0
@@ -29,9 +30,8 @@ class SilentSites:
         for line in text.splitlines(keepends=True):
             self._take(line)
         if path is not None and text:
-            temporary = path.with_name(f".{NAME}.{os.getpid()}.tmp")
-            temporary.write_text("".join(_line(origin, *each) for origin, each in self._known.items()), "utf-8")
-            os.replace(temporary, path)
+            known = "".join(_line(origin, *each) for origin, each in self._known.items())
+            Folder(path.parent).write_bytes(path.name, known.encode())
 
     def did_not_answer(self, origin: str) -> None:
         """Count a try of this run, once per origin."""
