@@ -68,6 +68,8 @@ def collect_links(
         tasks = _tasks(dumps, n_parts)
         if run.dry_run or _all_done(out, recipe, tasks):
             sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
+            if not run.dry_run:
+                work.remove_all()  # a run that was killed at its very end left it
             return _with_warning(sets["links"], run)
     else:
         dumps = [Dump.of(file) for file in files]  # hashed while they are read

@@ -128,7 +128,7 @@ def finished_spill(job: SpillJob) -> Spill | None:
         return None
     try:
         spill = msgspec.json.decode(job.work.read_bytes(name), type=Spill)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     is_there = job.work.exists(spill.file_name) and job.work.size(spill.file_name) == spill.n_bytes
     return spill if is_there and (spill.key, spill.sha256) == (job.key, job.dump.sha256) else None

@@ -19,7 +19,7 @@ from stage import Stage  # noqa: E402
 from stories import STORIES  # noqa: E402
 
 DrillsOf = Callable[[str], Drills]
-QUICK = ("counts", "pack", "train", "crawl")
+QUICK = ("counts", "pack", "train", "links", "crawl")
 SLOW = tuple(name for name in STORIES if name not in QUICK)
 
 
