@@ -150,16 +150,21 @@ def inspect() -> None:
     """Show why a record is kept or dropped."""
 
 
-@verb(inspect, "set")
+@verb(inspect, "set", workers=True)
 @click.argument("folder")
-def inspect_set(run: Run, folder: str) -> None:
-    """Print the funnel, recipe and size of the part set in FOLDER; verify every byte and check that its inputs are unchanged.
+@click.option("--verify", is_flag=True, help="Read every byte of every file, with all workers.")
+def inspect_set(run: Run, folder: str, verify: bool) -> None:
+    """Print the funnel, recipe and size of the part set in FOLDER; check that it and its inputs are unchanged.
+
+    Every file must have its size. Files that were touched since the set was sealed are read; with --verify, all are:
+    this finds bytes that a disk has lost.
 
     \b
       webtext inspect set build/corpus
+      webtext inspect set build/corpus --verify --workers 8
 
     \b
-    Reads:  a part set of any kind: every byte
+    Reads:  a part set of any kind
     Writes: nothing
     """
     from webtext.base.console import counted, funnel_text
@@ -167,10 +172,11 @@ def inspect_set(run: Run, folder: str) -> None:
     from webtext.base.parts.partset import PartSet
 
     opened = PartSet.open(folder)
-    opened.verify()
+    opened.check(run, every_byte=verify)
     counts = opened.counts.to_json()
     text = funnel_text(
-        f"{opened.kind}: {counted(opened.records, 'record')} in {counted(len(opened.parts), 'part')}, all bytes as written",
+        f"{opened.kind}: {counted(opened.records, 'record')} in {counted(len(opened.parts), 'part')}, "
+        + ("all bytes as written" if verify else "no file changed"),
         counts,
     )
     changed = [str(each) for each in stale(opened)]

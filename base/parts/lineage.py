@@ -14,7 +14,7 @@ from typing import Any
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import MANIFEST, RUN, PartSet
+from webtext.base.parts.partset import MANIFEST, PartSet, read_run
 from webtext.base.storage import Folder
 
 PARENTS = "parents"
@@ -62,10 +62,7 @@ def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
     A parent at a URL is opened only if the set itself, or a folder that the user `named`, is in the same store.
     """
     stores = [_store(folder.url) for folder in (opened.folder, *named) if not folder.is_local]
-    try:
-        places = opened.folder.read_object(RUN).get(PARENTS, []) if opened.folder.exists(RUN) else []
-    except InputError:
-        return
+    places = read_run(opened.folder).get(PARENTS)
     for place in places if isinstance(places, list) else []:
         is_url = "://" in str(place)
         if is_url and _store(place) not in stores:

@@ -4,7 +4,7 @@
     DIR/part-00000.failures.jsonl   also an attachment: the records that failed, if there are any (`Failure`)
     DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
     DIR/manifest.json               collects the entries and seals the set; replaced atomically
-    DIR/run.json                    times, hosts, workers: not covered by any hash
+    DIR/run.json                    times, hosts, workers, versions of verified files: not covered by any hash
 
 Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
 `base/parts/partwriter.py` writes part sets.
@@ -24,12 +24,15 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.schemas import OLDER, SCHEMAS
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
+from webtext.base.run import Run
 from webtext.base.storage import Folder, check_version, pretty_json
+from webtext.base.workers.journal import Journal
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -37,6 +40,8 @@ RUN = "run.json"
 ENTRIES = "_parts"
 FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
+SHOWN = 5  # altered files in an error
+VERSIONS = "versions"  # key of run.json: name of a file -> its version when its bytes were known to be as stated
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,11 @@ class Part:
     def index(self) -> int:
         return int(self.name.removeprefix("part-").removesuffix(".parquet"))
 
+    @property
+    def files(self) -> tuple[tuple[str, int, str], ...]:
+        """Name, size and SHA-256 of the Parquet file and of each attachment."""
+        return (self.name, self.bytes, self.sha256), *((a.name, a.bytes, a.sha256) for a in self.attachments)
+
     def to_json(self) -> dict[str, Any]:
         entry = asdict(self) | {
             "counts": self.counts.to_json(),
@@ -111,9 +121,7 @@ class Part:
         values["failures"] = tuple(Failure(**failure) for failure in entry.get("failures", ()))
         values["counts"] = Counts(**entry["counts"])
         part = cls(**values)
-        if any("/" in name or name.startswith(".") for name, _, _ in _files(part)) or part.name != part_name(
-            part.index
-        ):
+        if any("/" in name or name.startswith(".") for name, _, _ in part.files) or part.name != part_name(part.index):
             raise ValueError(f"'{part.name}' is not a valid part name")
         return part
 
@@ -145,6 +153,37 @@ def part_name(index: int) -> str:
 def entry_name(index: int) -> str:
     """Return the name of part `index`'s entry file in the folder ENTRIES."""
     return f"{index:05d}.json"
+
+
+def altered_files(folder: Folder, part: Part) -> list[str]:
+    """Return the names of the part's files that are missing, unreadable or altered; every byte is read."""
+    return [name for name, n_bytes, sha256 in part.files if not _is_as_stated(folder, name, n_bytes, sha256)]
+
+
+def find_altered(folder: Folder, parts: Sequence[Part], run: Run) -> dict[str, list[str]]:
+    """Return part name -> `altered_files`, of the parts that have some; the engine's workers read them in parallel."""
+    label, names = f"verifying '{folder.url}'", [part.name for part in parts]
+    altered = run.map(_verify_part, [(folder, part) for part in parts], label, names=names)
+    return {name: files for name, files in zip(names, altered, strict=True) if files}
+
+
+def doubtful(parts: Iterable[Part], there: Mapping[str, tuple[int, str]], recorded: Mapping[str, str]) -> list[Part]:
+    """Return the parts with a file whose version in the listing `there` isn't the recorded one."""
+    return [part for part in parts if any(recorded.get(n) != there.get(n, (0, ""))[1] for n, *_ in part.files)]
+
+
+def read_run(folder: Folder) -> dict[str, Any]:
+    """Return what `run.json` says; empty if it is missing or damaged, as nothing in it can change a record."""
+    try:
+        return folder.read_object(RUN) if folder.exists(RUN) else {}
+    except InputError:
+        return {}
+
+
+def recorded_versions(run: Mapping[str, Any]) -> dict[str, str]:
+    """Return name -> version of the files whose bytes were known to be as stated, from what `run.json` says."""
+    versions = run.get(VERSIONS)
+    return versions if isinstance(versions, dict) else {}
 
 
 class PartSet:
@@ -259,8 +298,20 @@ class PartSet:
     def verify(self) -> None:
         """Read every byte of every file of the set; raises InputError that names the first file that differs."""
         for part in self.parts:
-            for name, n_bytes, sha256 in _files(part):
+            for name, n_bytes, sha256 in part.files:
                 self._verify_file(name, n_bytes, sha256)
+
+    def check(self, run: Run, *, every_byte: bool = False) -> None:
+        """Let workers read the files that were touched since the set was sealed, or every byte of all files.
+
+        Raises InputError that names the first files that differ.
+        """
+        recorded = recorded_versions(read_run(self.folder))
+        parts = self.parts if every_byte else doubtful(self.parts, self.folder.files(), recorded)
+        names = [name for files in find_altered(self.folder, parts, run).values() for name in files]
+        if names:
+            shown = ", ".join(f"'{name}'" for name in names[:SHOWN]) + (" ..." if names[SHOWN:] else "")
+            raise InputError(f"{counted(len(names), 'file')} of '{self.folder.url}' altered: {shown}", _MEND)
 
     @contextlib.contextmanager
     def _parquet(self, part: Part) -> Iterator[pq.ParquetFile]:
@@ -278,7 +329,7 @@ class PartSet:
     def _check_sizes(self) -> None:
         there = self.folder.files()
         for part in self.parts:
-            for name, n_bytes, _ in _files(part):
+            for name, n_bytes, _ in part.files:
                 if name not in there or there[name][0] != n_bytes:
                     self._check_size(name, n_bytes)
 
@@ -333,6 +384,18 @@ def _open(name: SetName) -> PartSet:
     return opened
 
 
+def _verify_part(_: Journal, task: tuple[Folder, Part]) -> list[str]:
+    return altered_files(*task)
+
+
+def _is_as_stated(folder: Folder, name: str, n_bytes: int, sha256: str) -> bool:
+    with contextlib.suppress(OSError):  # a file on a disk that cannot read it back is lost, and is made again
+        if folder.is_file(name) and folder.size(name) == n_bytes:
+            with folder.open(name) as file:
+                return file_sha256(file) == sha256
+    return False
+
+
 _MEND = "rerun the command that made the set: it redoes what is missing or altered"
 
 
@@ -345,12 +408,6 @@ def _no_set(folder: Folder) -> InputError:
     if not folder.exists(""):
         return InputError(f"the part set '{folder.url}' doesn't exist: no such folder", "check the path")
     return InputError(f"'{folder.url}' is not a part set: it has no {MANIFEST}", "name a folder that webtext wrote")
-
-
-def _files(part: Part) -> Iterator[tuple[str, int, str]]:
-    yield part.name, part.bytes, part.sha256
-    for attachment in part.attachments:
-        yield attachment.name, attachment.bytes, attachment.sha256
 
 
 def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Writer for part sets: each part appears complete, then its entry, and the manifest last.
 
 Files are published in the order attachments, Parquet, entry. Files without an entry don't count. An entry counts only
-while the files that it names have the bytes that it states.
+while the files that it names have the bytes that it states. Those whose version is still the one in `run.json` have;
+`SetWriter.doubtful` names the parts with others, and the run verifies them before it counts on them.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from webtext.base.parts.partset import (
     FORMAT_VERSION,
     MANIFEST,
     RUN,
+    VERSIONS,
     Attachment,
     Failure,
     Part,
     PartSet,
     Source,
+    doubtful,
     entry_name,
     part_name,
+    read_run,
+    recorded_versions,
 )
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.schemas import SCHEMAS
@@ -216,6 +221,26 @@ class SetWriter:
         self.kind = kind
         self.recipe = recipe
         self.parents = tuple(parents)
+        self.sealed: dict[int, Part] = {}
+        """Index -> part of the manifest when `look` was last called; empty if the set isn't sealed."""
+        self._manifest = b""
+        self._there: dict[str, tuple[int, str]] = {}
+        self._run: dict[str, Any] = {}
+        self._found: dict[int, Part] | None = None
+
+    def look(self) -> None:
+        """Read the folder's listing, manifest and recorded versions; what follows uses this state."""
+        self._there, self._found = self.folder.files(), None
+        self._manifest = self.folder.read_bytes(MANIFEST) if MANIFEST in self._there else b""
+        self._run = read_run(self.folder) if RUN in self._there else {}
+        try:
+            parts = [Part.from_json(entry) for entry in json.loads(self._manifest or "{}").get("parts", ())]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            parts = []  # a damaged set is rewritten
+        self.sealed = {part.index: part for part in parts}
+        if self.folder.is_local or not self.sealed:  # a store charges for a listing, and the manifest has the entries
+            entries = self.folder.child(ENTRIES).files()
+            self._there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
 
     def check_place(self) -> None:
         """Raise InputError if the folder is also an input, or contains a set that must not be replaced.
@@ -225,10 +250,11 @@ class SetWriter:
         for parent in self.parents:
             if _same_place(parent.folder, self.folder):
                 raise InputError(f"'{self.folder.url}' is both input and output", "choose another --out")
-        if not self.folder.exists(MANIFEST):
+        self.look()
+        if not self._manifest:
             return
         try:
-            manifest = json.loads(self.folder.read_bytes(MANIFEST))
+            manifest = json.loads(self._manifest)
             check_version(manifest["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
             kind, stage = manifest["kind"], manifest["recipe"]["stage"]
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -248,10 +274,44 @@ class SetWriter:
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
     def done(self) -> dict[int, Part]:
-        """Return index -> part for every readable entry whose files have exactly the bytes that it states."""
-        entries = self.folder.child(ENTRIES)
-        found = (_read_entry(entries, name) for name in entries.names(".json"))
-        return {part.index: part for part in found if part is not None and _files_match(self.folder, part)}
+        """Look, and return index -> part for every valid entry whose files exist in the stated sizes."""
+        self.look()
+        return self.found()
+
+    def found(self) -> dict[int, Part]:
+        """Return what `done` returns, as of the last `look`; unchanged entries of a sealed set aren't read."""
+        if self._found is not None:
+            return self._found
+        known = {f"{ENTRIES}/{entry_name(index)}": part for index, part in self.sealed.items()}
+        listed = sorted(name for name in self._there if name.startswith(ENTRIES)) or known
+        versions = self._versions
+        same = {name for name in known if versions.get(name) == self._there.get(name, (0, None))[1]}
+        parts = [known[name] if name in same else _read_entry(self.folder, name) for name in listed]
+        self._found = {
+            part.index: part
+            for part in parts
+            if part is not None and all(self._there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
+        }
+        return self._found
+
+    def doubtful(self, parts: Iterable[Part]) -> list[Part]:
+        """Return the parts of which `run.json` doesn't say that their bytes are as stated, as of the last `look`."""
+        return doubtful(parts, self._there, self._versions)
+
+    def record(self, parts: Iterable[Part], run: Mapping[str, Any] | None = None) -> None:
+        """Write to `run.json` that the files of these parts had the stated bytes when `look` was last called."""
+        names = [
+            name for part in parts for name in (f"{ENTRIES}/{entry_name(part.index)}", *(n for n, *_ in part.files))
+        ]
+        known = self._versions | {name: self._there[name][1] for name in names if name in self._there}
+        known = {name: version for name, version in known.items() if name in self._there and version}
+        if run is not None or known != self._versions:
+            self._run = dict(self._run if run is None else run) | {VERSIONS: known}
+            self.folder.write_object(RUN, self._run)
+
+    @property
+    def _versions(self) -> dict[str, str]:
+        return recorded_versions(self._run)
 
     def remove(self, part: Part) -> None:
         """Remove a part, starting with its entry."""
@@ -260,18 +320,10 @@ class SetWriter:
         for attachment in part.attachments:
             self.folder.remove(attachment.name)
 
-    def generation(self) -> int:
-        """Return the number of the last sealed generation, 0 if there is none."""
-        try:
-            return (
-                int(json.loads(self.folder.read_bytes(MANIFEST))["generation"]) if self.folder.exists(MANIFEST) else 0
-            )
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return 0
-
     def unseal(self) -> None:
         """Remove the manifest before parts are replaced."""
         self.folder.remove(MANIFEST)
+        self._manifest, self.sealed = b"", {}
 
     def remove_leftovers(self) -> None:
         """Remove the temporary files that killed runs left among parts and entries."""
@@ -280,7 +332,7 @@ class SetWriter:
 
     def seal(
         self,
-        parts: Sequence[Part],
+        parts: Iterable[Part],
         *,
         complete: bool = True,
         reproducible: bool = True,
@@ -290,6 +342,21 @@ class SetWriter:
 
         `complete=False` seals a generation of a set that is still growing: it can be read, and is marked incomplete.
         """
+        data = self._manifest_of(parts, complete, reproducible)
+        if data == self._manifest:
+            return PartSet(self.folder, data)
+        self.folder.write_bytes(MANIFEST, data)
+        self._manifest = data
+        if run is not None:
+            self.record((), run)
+        return PartSet.open(self.folder.url, self.kind)
+
+    def sealed_set(self, parts: Iterable[Part], *, reproducible: bool) -> PartSet | None:
+        """Return the set if its manifest is the one that `seal` would write, as of the last `look`."""
+        data = self._manifest_of(parts, complete=True, reproducible=reproducible) if self._manifest else None
+        return PartSet(self.folder, self._manifest) if data == self._manifest else None
+
+    def _manifest_of(self, parts: Iterable[Part], complete: bool, reproducible: bool) -> bytes:
         parts = sorted(parts, key=lambda part: part.index)
         manifest = {
             "format": FORMAT_VERSION,
@@ -304,12 +371,7 @@ class SetWriter:
             "counts": sum((part.counts for part in parts), Counts()).to_json(),
             "parts": [part.to_json() for part in parts],
         }
-        data = pretty_json(manifest)
-        if not (self.folder.exists(MANIFEST) and self.folder.read_bytes(MANIFEST) == data):
-            self.folder.write_bytes(MANIFEST, data)
-            if run is not None:
-                self.folder.write_object(RUN, run)
-        return PartSet.open(self.folder.url, self.kind)
+        return pretty_json(manifest)
 
 
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
@@ -328,19 +390,8 @@ def _size_and_sha256(path: Path) -> tuple[int, str]:
         return os.fstat(file.fileno()).st_size, file_sha256(file)
 
 
-def _read_entry(entries: Folder, name: str) -> Part | None:
+def _read_entry(folder: Folder, name: str) -> Part | None:
     try:
-        return Part.from_json(json.loads(entries.read_bytes(name)))
+        return Part.from_json(json.loads(folder.read_bytes(name)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None  # a part without a valid entry doesn't exist and is made again
-
-
-def _files_match(folder: Folder, part: Part) -> bool:
-    files = [(part.name, part.bytes, part.sha256)] + [(a.name, a.bytes, a.sha256) for a in part.attachments]
-    for name, n_bytes, sha256 in files:
-        if not folder.exists(name) or folder.size(name) != n_bytes:
-            return False
-        with folder.open(name) as file:
-            if file_sha256(file) != sha256:
-                return False
-    return True

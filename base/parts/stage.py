@@ -3,6 +3,9 @@
 `run_parts` compares the parts that should exist with the entries that do, makes the missing ones through the engine,
 and seals the sets. A part is done when all its outputs have matching entries. Its key is a hash of what it was made
 from, so a changed recipe or source redoes that part and nothing else.
+
+Bytes are hashed once, by the worker that writes them. A later run compares names, sizes and versions from one listing;
+parts that changed since they were recorded, or that a run left that didn't end cleanly, are verified by workers.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from webtext.base.console import counted
-from webtext.base.errors import DryRun, InputError, RunFailed
+from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
-from webtext.base.parts.partset import MANIFEST, QUARANTINE, Part, PartSet, Source
+from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, find_altered
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
@@ -148,86 +151,151 @@ def run_parts(
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place()
-    with contextlib.ExitStack() as held:
-        if not run.dry_run:
-            for writer in writers.values():
-                held.enter_context(writer.folder.held())
-        return _run_parts(function, tasks, recipe, writers, run, label or recipe.stage)
-
-
-def _run_parts(
-    function: Callable[[PartContext, PartTask], None],
-    tasks: Sequence[PartTask],
-    recipe: Recipe,
-    writers: Mapping[str, SetWriter],
-    run: Run,
-    label: str,
-) -> dict[str, PartSet]:
-    started = time.time()
-    keys = {task.index: part_key(recipe, task.sources, task.depends) for task in tasks}
-    done = {name: _still_valid(writer, keys) for name, writer in writers.items()}
-    missing = [task for task in tasks if any(task.index not in parts for parts in done.values())]
-    sealed = not missing and all(_sealed(writer, done[name]) for name, writer in writers.items())
+    stage = _Stage(function, tasks, writers, run, label or recipe.stage)
+    if sets := stage.sealed():
+        return sets
     if run.dry_run:
-        if sealed:
-            return {name: PartSet.open(writer.folder.url, writer.kind) for name, writer in writers.items()}
-        run.console.say(
-            f"{label}: {counted(len(tasks), 'part')}, {len(tasks) - len(missing):,} done, {len(missing):,} to do"
-        )
+        stage.print_plan()
         raise DryRun
-    if not sealed:
-        for writer in writers.values():  # first, so that no reader sees old and new parts together
-            writer.unseal()
-            writer.remove_leftovers()
-    if 0 < len(missing) < len(tasks):
-        run.console.say(f"{label}: resuming, {len(tasks) - len(missing):,} of {len(tasks):,} parts are done")
-    _remove_others(writers, done, keys)
-    _make(function, missing, keys, writers, run, label)
-    if missing:
-        for writer in writers.values():  # files of workers that died during this run
-            writer.remove_leftovers()
-    done = {name: _still_valid(writer, keys) if missing else done[name] for name, writer in writers.items()}
-    about = {
-        "started": started,
-        "seconds": time.time() - started,
-        "host": platform.node(),
-        "workers": run.engine.workers,
-    }
-    # The main set is sealed last: once it can be read, the others can.
-    return {name: _seal(writer, done[name], about) for name, writer in reversed(list(writers.items()))}
+    with stage.alone():
+        stage.make(stage.begin())
+        return stage.seal()
 
 
-def _make(
-    function: Callable[[PartContext, PartTask], None],
-    missing: Sequence[PartTask],
-    keys: Mapping[int, str],
-    writers: Mapping[str, SetWriter],
-    run: Run,
-    label: str,
-) -> None:
-    outputs = tuple((name, writer.folder.url, writer.kind) for name, writer in writers.items())
-    jobs: list[_Job[Any]] = [_Job(function, task, outputs, keys[task.index]) for task in missing]
-    main = next(iter(writers.values()))
-    quarantine = _Quarantine(main.folder)
+def all_done(tasks: Sequence[PartTask], writer: SetWriter, run: Run) -> bool:
+    """Whether `run_parts` would find all these parts done, so that what only making them needs can be left out."""
+    writer.look()
+    return len(_find(writer, _keys(writer.recipe, tasks), run)) == len(tasks)
 
-    with run.console.progress(len(jobs), label, "parts") as progress:
-        failures = run.engine.map(
-            _make_part,
-            jobs,
-            on_done=lambda _index, records: progress.advance(note=f"{counted(records, 'record')} in the last part"),
-            set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
-            on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
+
+class _Stage:
+    """One call of `run_parts`: which parts are done, and how the others are made."""
+
+    def __init__(
+        self,
+        function: Callable[[PartContext, PartTask], None],
+        tasks: Sequence[PartTask],
+        writers: Mapping[str, SetWriter],
+        run: Run,
+        label: str,
+    ) -> None:
+        self.function, self.tasks, self.writers, self.run, self.label = function, tasks, writers, run, label
+        self.main = next(iter(writers.values()))
+        self.keys = _keys(self.main.recipe, tasks)
+        self.done: dict[str, dict[int, Part]] = {}
+        self.started = time.time()
+
+    def alone(self) -> contextlib.ExitStack:
+        """Lock all output folders; InputError if another run is writing one of them."""
+        with contextlib.ExitStack() as held:
+            for writer in self.writers.values():
+                held.enter_context(writer.folder.held())
+            return held.pop_all()
+
+    def missing(self, tasks: Sequence[PartTask]) -> list[PartTask]:
+        return [task for task in tasks if any(task.index not in parts for parts in self.done.values())]
+
+    def sealed(self) -> dict[str, PartSet] | None:
+        """Return the sets if all parts are done and sealed, and nothing has changed since; no byte of them is read."""
+        self.done = {name: _valid(writer, self.keys) for name, writer in self.writers.items()}
+        if any(writer.doubtful(self.done[name].values()) for name, writer in self.writers.items()):
+            return None
+        return self._sealed()
+
+    def _find(self) -> None:
+        self.done = {name: _find(writer, self.keys, self.run) for name, writer in self.writers.items()}
+
+    def _sealed(self) -> dict[str, PartSet] | None:
+        sets = {
+            name: writer.sealed_set(self.done[name].values(), reproducible=self._reproducible(name))
+            for name, writer in self.writers.items()
+        }
+        complete = {name: each for name, each in sets.items() if each is not None}
+        return complete if len(complete) == len(sets) and not self.missing(self.tasks) else None
+
+    def _reproducible(self, name: str) -> bool:
+        return not any(KILLED_WORKER in part.counts.failed for part in self.done[name].values())
+
+    def print_plan(self) -> None:
+        self._find()
+        n_tasks, n_missing = len(self.tasks), len(self.missing(self.tasks))
+        self.run.console.say(
+            f"{self.label}: {counted(n_tasks, 'part')}, {n_tasks - n_missing:,} done, {n_missing:,} to do"
         )
-    if failures:
-        first = failures[0]
-        raise RunFailed(
-            f"{len(failures)} of {counted(len(jobs), 'part')} failed; part {missing[first.index].index}: {first.error}",
-            "the finished parts are kept; rerun the same command to retry the others",
-        )
+
+    def begin(self) -> list[PartTask]:
+        """Unseal the sets if they need work, remove what isn't part of them, and return the tasks to do."""
+        for writer in self.writers.values():
+            writer.look()
+        self._find()
+        sealed = self._sealed()
+        for name, writer in self.writers.items():
+            if not sealed:  # first, so that no reader sees old and new parts together
+                others = writer.found().items()
+                writer.unseal()
+                writer.remove_leftovers()
+                for index, part in others:
+                    if index not in self.keys:
+                        writer.remove(part)
+            with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified again and again
+                writer.record(self.done[name].values())
+        return self.missing(self.tasks)
+
+    def make(self, missing: Sequence[PartTask]) -> None:
+        """Make the missing parts and record the versions of their files."""
+        if not missing:
+            return
+        n_done = len(self.tasks) - len(missing)
+        if n_done:
+            self.run.console.say(f"{self.label}: resuming, {n_done:,} of {len(self.tasks):,} parts are done")
+        outputs = tuple((name, writer.folder.url, writer.kind) for name, writer in self.writers.items())
+        jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
+        quarantine = _Quarantine(self.main.folder)
+        made: dict[str, list[Part]] = {name: [] for name in self.writers}
+        with self.run.console.progress(len(jobs), self.label, "parts") as progress:
+
+            def note(_: int, entries: Mapping[str, Part]) -> None:
+                for name, part in entries.items():
+                    made[name].append(part)
+                    self.done[name][part.index] = part
+                progress.advance(note=f"{counted(made[outputs[0][0]][-1].records, 'record')} in the last part")
+
+            failures = self.run.engine.map(
+                _make_part,
+                jobs,
+                on_done=note,
+                set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
+                on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
+            )
+        for name, writer in self.writers.items():
+            writer.look()
+            writer.record(made[name])
+        if failures:
+            first = failures[0]
+            raise RunFailed(
+                f"{len(failures)} of {counted(len(jobs), 'part')} failed; part {missing[first.index].index}: {first.error}",
+                "the finished parts are kept; rerun the same command to retry the others",
+            )
+
+    def seal(self) -> dict[str, PartSet]:
+        """Seal the sets, the main one last: once it can be read, the others can."""
+        about = {
+            "started": self.started,
+            "seconds": time.time() - self.started,
+            "host": platform.node(),
+            "workers": self.run.engine.workers,
+        }
+        sets = {}
+        for name, writer in reversed(list(self.writers.items())):
+            writer.remove_leftovers()  # of workers that died during this run
+            places = {PARENTS: places_of(writer.parents, writer.folder)}
+            parts, reproducible = self.done[name].values(), self._reproducible(name)
+            sets[name] = writer.seal(parts, reproducible=reproducible, run=about | places)
+        return sets
 
 
-def _make_part(journal: Journal, job: _Job[Any]) -> int:
-    """Make one part in every output, then publish them, the main output last. Runs in the worker."""
+def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, Part]:
+    """Make one part in every output, publish them, the main output last, and return their entries; in the worker."""
     keep_pandas_out()
     writers = {
         name: PartWriter(Folder(url), kind, job.task.index, key=job.key, sources=job.task.sources)
@@ -235,13 +303,11 @@ def _make_part(journal: Journal, job: _Job[Any]) -> int:
     }
     try:
         job.function(PartContext(journal, writers), job.task)
-        if journal.only is None:
-            generation = max((source.generation for source in job.task.sources), default=1)
-            for writer in reversed(
-                writers.values()
-            ):  # if a kill comes in between, the main part is missing and is made again
-                writer.publish(generation)
-        return next(iter(writers.values())).records
+        if journal.only is not None:
+            return {}
+        generation = max((source.generation for source in job.task.sources), default=1)
+        # The main part comes last: if a kill comes in between, it is missing and is made again.
+        return {name: writers[name].publish(generation) for name in reversed(writers)}
     except OSError as error:
         raise disk_error(error, next(iter(writers.values())).folder.url) or error from None
     finally:
@@ -249,34 +315,20 @@ def _make_part(journal: Journal, job: _Job[Any]) -> int:
             writer.discard()
 
 
-def _still_valid(writer: SetWriter, keys: Mapping[int, str]) -> dict[int, Part]:
-    return {index: part for index, part in writer.done().items() if keys.get(index) == part.key}
+def _keys(recipe: Recipe, tasks: Sequence[PartTask]) -> dict[int, str]:
+    return {task.index: part_key(recipe, task.sources, task.depends) for task in tasks}
 
 
-def _sealed(writer: SetWriter, done: Mapping[int, Part]) -> bool:
-    """Whether the existing manifest lists exactly these parts, so that sealing again would change nothing."""
-    if not writer.folder.exists(MANIFEST):
-        return False
-    try:
-        manifest = json.loads(writer.folder.read_bytes(MANIFEST))
-        return [entry["sha256"] for entry in manifest["parts"]] == [done[index].sha256 for index in sorted(done)]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
+def _valid(writer: SetWriter, keys: Mapping[int, str]) -> dict[int, Part]:
+    return {index: part for index, part in writer.found().items() if keys.get(index) == part.key}
 
 
-def _remove_others(
-    writers: Mapping[str, SetWriter], done: Mapping[str, Mapping[int, Part]], keys: Mapping[int, str]
-) -> None:
-    for name, writer in writers.items():
-        for index, part in writer.done().items():
-            if index not in done[name] and index not in keys:
-                writer.remove(part)
-
-
-def _seal(writer: SetWriter, done: Mapping[int, Part], about: Mapping[str, Any]) -> PartSet:
-    killed = any(KILLED_WORKER in part.counts.failed for part in done.values())
-    places = {PARENTS: places_of(writer.parents, writer.folder)}
-    return writer.seal(list(done.values()), reproducible=not killed, run=dict(about) | places)
+def _find(writer: SetWriter, keys: Mapping[int, str], run: Run) -> dict[int, Part]:
+    """Return the parts with these keys, as of the last look; workers verify those that may have changed."""
+    parts = _valid(writer, keys)
+    doubtful = writer.doubtful(parts.values())
+    altered = find_altered(writer.folder, doubtful, run) if doubtful else {}
+    return {index: part for index, part in parts.items() if part.name not in altered}
 
 
 class _Quarantine:

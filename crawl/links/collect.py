@@ -19,9 +19,9 @@ from webtext.base.config import recipe_settings
 from webtext.base.errors import RunFailed
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import ENTRIES, Failure, PartSet, Source
-from webtext.base.parts.partwriter import SetWriter, part_key
+from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartTask, run_parts
+from webtext.base.parts.stage import PartTask, all_done, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
@@ -66,7 +66,7 @@ def collect_links(
     if run.dry_run or work.exists("") or Folder(out).exists(ENTRIES):  # what is done depends on the files' contents
         dumps = identify_dumps(files, run)
         tasks = _tasks(dumps, n_parts)
-        if run.dry_run or _all_done(out, recipe, tasks):
+        if run.dry_run or all_done(tasks, SetWriter(out, "links", recipe), run):
             sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
             if not run.dry_run:
                 work.remove_all()  # a run that was killed at its very end left it
@@ -125,14 +125,6 @@ def check_dumps(links: PartSet) -> None:
 def _tasks(dumps: Sequence[Dump], n_parts: int) -> list[PartTask]:
     sources = tuple(Source(dump.source, dump.name, dump.sha256) for dump in dumps)
     return [PartTask(index=i, sources=sources, payload=None, depends=f"{n_parts} parts") for i in range(n_parts)]
-
-
-def _all_done(out: str, recipe: Recipe, tasks: Sequence[PartTask]) -> bool:
-    """Whether every part is there and up to date, so that no dump has to be read."""
-    done = SetWriter(out, "links", recipe).done()
-    return all(
-        task.index in done and done[task.index].key == part_key(recipe, task.sources, task.depends) for task in tasks
-    )
 
 
 def _with_spills(

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import ENTRIES, MANIFEST, Part, PartSet, entry_name
+from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files, entry_name
 from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
@@ -62,8 +62,11 @@ class PagesSet:
         self._writer.check_place()
         check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()
-        self._parts: dict[int, Part] = self._writer.done()
-        self._generation = self._writer.generation() + 1
+        self._parts = self._writer.done()
+        for part in self._writer.doubtful(self._parts.values()):
+            if altered_files(self._writer.folder, part):
+                del self._parts[part.index]
+        self._generation = max((part.generation for part in self._writer.sealed.values()), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)
         self.held = LinkTable(())
         self.done = LinkTable(self._read_rows())
@@ -80,6 +83,7 @@ class PagesSet:
         with self._writer.folder.held():
             self._check_unchanged()
             self._writer.remove_leftovers()
+            self._writer.record(self._parts.values())
             remove_open(self._writer.folder, but=self._recovered.index if self._recovered is not None else None)
             if self._recovered is not None:
                 self._open = OpenPart(self._writer.folder, self._recovered.index, self._about, self._recovered)
@@ -112,6 +116,8 @@ class PagesSet:
             self._open = None
             self._parts[part.index] = part
             self._generation += 1
+            self._writer.look()
+            self._writer.record([part])
             self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
 
     @property

@@ -195,7 +195,7 @@ def test_a_dump_that_gives_no_link_is_said_even_when_quiet(tmp_path: Path, capsy
     assert "--min-karma" in warning
 
 
-def test_the_verbs_that_make_parts_or_use_threads_have_options_for_workers() -> None:
+def test_the_verbs_that_make_or_check_parts_or_use_threads_have_options_for_workers() -> None:
     found = set()
     for name in STAGES:
         command = cli.get_command(click.Context(cli), name)
@@ -203,6 +203,6 @@ def test_the_verbs_that_make_parts_or_use_threads_have_options_for_workers() -> 
         found |= {f"{name} {verb}".strip() for verb, each in verbs if any(p.name == "workers" for p in each.params)}
     assert found == {
         *(f"clean {verb}" for verb in ("run", "extract", "filter", "dedup", "decontaminate", "release")),
-        *("crawl links", "crawl refresh", "shards pack", "shards convert", "build", "pretrain", "demo"),
+        *("crawl links", "crawl refresh", "shards pack", "shards convert", "build", "pretrain", "demo", "inspect set"),
         *(f"tokenizer {verb}" for verb in ("train", "count", "encode", "score")),
     }
