@@ -9,15 +9,12 @@ Row order is kept. Part n of documents becomes part n of corpus and of dropped, 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +25,7 @@ from webtext.base.inputs.files import DOCUMENTS, RECORD_SUFFIXES, find_inputs
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.schemas import DECISION, DOCUMENT
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
@@ -38,7 +35,8 @@ from webtext.clean.card.card import write_card
 from webtext.clean.card.facts import gather_facts
 from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing, write_report
 from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
-from webtext.clean.dedup.find import VERSIONS, Duplicates, find_duplicates
+from webtext.clean.dedup.documents import VERSIONS
+from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.losses import warn_of_losses, write_domains
 from webtext.clean.dedup.settings import DedupSettings
@@ -111,6 +109,35 @@ class Judges:
         signals = self.signals.open().table(part, columns_of(self.rules, self.language))
         votes = vote_verdicts(self.documents.open(), part, self.votes) if self.votes else ()
         return decide(signals, self.rules, self.language, votes)
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """The rows of a part that votes and rules keep: dedup compares only these."""
+
+    judges: Judges
+    part: int
+    n_rows: int
+    voteless: tuple[int, ...]
+
+    @classmethod
+    def of(cls, judges: Judges, removed: Removed, part: int, n_rows: int) -> Passing:
+        return cls(judges, part, n_rows, tuple(np.flatnonzero(~removed.keeps_votes(part, n_rows)).tolist()))
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything that the mask depends on."""
+        sets = [name and name.hash for name in (self.judges.documents, self.judges.signals)]
+        settings = [
+            each and recipe_settings(each) for each in (self.judges.rules, self.judges.language, self.judges.votes)
+        ]
+        return sha256_json([sets, settings, self.voteless])
+
+    def mask(self) -> npt.NDArray[np.bool_]:
+        decisions = self.judges.decisions(self.part)
+        mask = np.ones(self.n_rows, np.bool_) if decisions is None else decisions.kept.copy()
+        mask[list(self.voteless)] = False
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,20 +317,18 @@ def _finish(
     duplicates = None
     indexes = [index.signatures for index in open_indexes(dedup, documents.folder)] if dedup is not None else []
     if dedup is not None:
-        passes = functools.partial(_passes, judges, removed)
-        work = _work_folder(out)
-        all_pass = signals is None and not any(map(len, removed.withdrawn))
-        duplicates = find_duplicates(documents, dedup, work, run, passes=None if all_pass else passes)
-        Comparison(documents, duplicates, passes, dedup, work).add_clusters(removed, run)
+        passing = [Passing.of(judges, removed, i, part.records) for i, part in enumerate(documents.parts)]
+        work = Folder(out).child(WORK)
+        duplicates = find_duplicates(documents, dedup, work, run, chosen=passing)
+        Comparison(documents, duplicates, passing, dedup, work).add_clusters(removed, run)
     threshold = dedup.threshold if dedup is not None else None
-    in_tasks = replace(duplicates, digests=()) if duplicates else None  # tasks don't carry the digests of all parts
     written = run_parts(
         _write_part,
         [
             PartTask(
                 index=part.index,
                 sources=tuple(parent.source(i) for parent in (documents, signals) if parent is not None),
-                payload=WriteTask(i, judges, rows, in_tasks, evaluation),
+                payload=WriteTask(i, judges, rows, duplicates, evaluation),
                 depends=(duplicates.digest(i) if duplicates else "") + digest_of(rows),
             )
             for i, part in enumerate(documents.parts)
@@ -318,28 +343,12 @@ def _finish(
     if dedup is not None and not run.dry_run:
         warn_of_losses(documents, written["corpus"], written["dropped"], out, dedup, run)
     if dedup is not None and dedup.keep_index is not None:
-        signatures = sign_documents(documents, _work_folder(out).location(KIND), dedup, run)  # done already
+        signatures = sign_documents(documents, Folder(out).child(WORK).location(KIND), dedup, run)  # done already
         keep_index(written["corpus"], signatures, dedup.keep_index, dedup, run)
     overlap = write_report(written["dropped"], evaluation, out, run) if evaluation else None
     if evaluation is None and not run.dry_run:
         Folder(out).remove(REPORT)  # it is about an earlier corpus
     return CleanResult(documents, signals, written["corpus"], written["dropped"], removed, overlap)
-
-
-def _passes(judges: Judges, removed: Removed, part: int) -> np.ndarray:
-    """Return a mask of the rows that votes and rules keep: dedup compares only these."""
-    decisions = judges.decisions(part)
-    votes = removed.keeps_votes(part, judges.documents.open().part(part).records)
-    return votes if decisions is None else np.asarray(decisions.kept & votes)
-
-
-def _work_folder(out: str) -> Folder:
-    """Return the folder of dedup's scratch files: next to the output, or a local one if the output is remote."""
-    folder = Folder(out)
-    if folder.is_local:
-        return folder.child(WORK)
-    name = hashlib.sha256(out.encode()).hexdigest()[:16]
-    return Folder(Path(tempfile.gettempdir()) / f"webtext-dedup-{name}")
 
 
 def _write_part(context: PartContext, task: PartTask) -> None:

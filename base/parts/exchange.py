@@ -12,7 +12,8 @@ entire file, which the part's entry states, so neither an altered nor a replaced
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -22,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import Attachment, Part, PartSet
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.storage import no_space_is_an_error
 
@@ -31,13 +32,17 @@ RUN_BYTES = 32 << 20
 """Rows are collected in memory up to this size, then sorted and written as a run."""
 _PLACE = np.dtype([("offset", "<u8"), ("bytes", "<u8"), ("seal", "u1", 32)])
 
-Ranges = npt.NDArray[np.unsignedinteger[Any]]
+Ranges = npt.NDArray[np.uint64]
 
 
 class RangeWriter:
-    """Writes the exchange of a part; it is complete when the `with` block ends. The entry's `about` has `records`."""
+    """Writes the exchange of a part; it is complete when the `with` block ends.
+
+    `about` are plain JSON values that the part's entry states about the rows, beside their number (`records`).
+    """
 
     def __init__(self, part: PartWriter, schema: pa.Schema, n_ranges: int) -> None:
+        self.about: dict[str, Any] = {}
         self._part, self._schema, self._n_ranges = part, schema, n_ranges
         self._name = f"part-{part.index:05d}{SUFFIX}"
         self._path: Path = part.attach(self._name)
@@ -71,7 +76,7 @@ class RangeWriter:
             # numpy sorts uint16 by radix
             order = np.argsort(ranges.astype(np.uint16 if self._n_ranges <= 1 << 16 else np.uint64), kind="stable")
             ranges, rows = ranges[order], rows.take(pa.array(order))
-        stops = np.searchsorted(ranges, np.arange(self._n_ranges), side="right").tolist()
+        stops = np.searchsorted(ranges, np.arange(self._n_ranges, dtype=np.uint64), side="right").tolist()
         run = np.zeros(self._n_ranges, _PLACE)
         for place, start, stop in zip(run, [0, *stops], stops, strict=False):
             data = rows.slice(start, stop - start).to_batches()[0].serialize() if start < stop else b""
@@ -92,7 +97,7 @@ class RangeWriter:
                 place["seal"] = np.frombuffer(_seal(digest, number, place, place["seal"].tobytes()), np.uint8)
         with no_space_is_an_error(self._part.folder.location(self._name), places.nbytes):
             self._file.write(places.data)
-        self._part.describe(self._name, about | {"digest": digest})
+        self._part.describe(self._name, self.about | about | {"digest": digest})
 
 
 def read_range(opened: PartSet, number: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -101,8 +106,7 @@ def read_range(opened: PartSet, number: int, schema: pa.Schema) -> Iterator[pa.R
     One batch, of at most about RUN_BYTES, is in memory at a time. Raises InputError if a file has other bytes than were
     written. `schema` must be that of the writer.
     """
-    for part in opened.parts:
-        (found,) = (each for each in part.attachments if each.name.endswith(SUFFIX))
+    for found in map(_attachment, opened.parts):
         n_runs, n_ranges = found.about["runs"], found.about["ranges"]
         start = found.bytes - (n_ranges - number) * n_runs * _PLACE.itemsize
         footer = opened.folder.read_range(found.name, start, start + n_runs * _PLACE.itemsize) if n_runs else b""
@@ -119,11 +123,21 @@ def read_range(opened: PartSet, number: int, schema: pa.Schema) -> Iterator[pa.R
                 yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
-def count_records(opened: PartSet) -> int:
-    """Return the number of rows in all exchanges of a set."""
-    return sum(
-        each.about["records"] for part in opened.parts for each in part.attachments if each.name.endswith(SUFFIX)
-    )
+def abouts(opened: PartSet) -> list[Mapping[str, Any]]:
+    """Return what the entry of each part states about its exchange, with the number of its rows as `records`."""
+    return [_attachment(part).about for part in opened.parts]
+
+
+def count_ranges(n_records: int, per_range: int) -> int:
+    """Return how many ranges to divide so many rows into: up to 64 of `per_range`, then fewer and larger ones.
+
+    With n parts and r ranges there are n * r places to read. So ranges grow like the root of the number of rows.
+
+    >>> count_ranges(0, 10), count_ranges(95, 10), count_ranges(640, 10), count_ranges(1_000_000, 10)
+    (1, 10, 64, 2530)
+    """
+    n_ranges = max(1, -(-n_records // per_range))
+    return min(n_ranges, math.ceil(8 * math.sqrt(n_ranges)))
 
 
 def range_of_hash(keys: npt.NDArray[np.uint64], n_ranges: int) -> npt.NDArray[np.uint64]:
@@ -133,6 +147,10 @@ def range_of_hash(keys: npt.NDArray[np.uint64], n_ranges: int) -> npt.NDArray[np
     [0, 0, 1, 1]
     """
     return (keys >> np.uint64(32)) * np.uint64(n_ranges) >> np.uint64(32)
+
+
+def _attachment(part: Part) -> Attachment:
+    return next(each for each in part.attachments if each.name.endswith(SUFFIX))
 
 
 def _seal(digest: str, number: int, place: Any, sha256: bytes) -> bytes:

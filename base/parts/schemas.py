@@ -250,6 +250,18 @@ SIGNATURES = pa.schema(
 )
 """One row per document, in the same order; the part's attachment `.signatures` has a signature for each."""
 
+DUPLICATES = pa.schema(
+    [
+        _column("row", pa.int64(), "a row of the documents part"),
+        _column(
+            "reason", pa.string(), "'exact_duplicate', 'near_duplicate', 'near_duplicate_of_train', or why it failed"
+        ),
+        _column("duplicate_of", pa.string(), "id of the document that is kept; empty if the row failed"),
+        _column("similarity", pa.float64(), "exact Jaccard similarity with that document; NaN if the row failed"),
+    ]
+)
+"""The rows of a documents part that dedup drops or could not compare, ascending."""
+
 EXCHANGE = pa.schema(
     [
         _column("row", pa.int64(), "a row of the source that could not be processed"),
@@ -269,6 +281,7 @@ SCHEMAS = {
     "release": RELEASE,
     "signatures": SIGNATURES,
     "tokens": TOKEN_INDEX,
+    "duplicates": DUPLICATES,
     "exchange": EXCHANGE,
 }
 """Record kind -> schema of its Parquet part."""

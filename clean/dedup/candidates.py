@@ -1,9 +1,12 @@
-"""Find candidate pairs by LSH bands, and join them into components.
+"""Find candidate pairs by LSH bands.
 
-Two signatures share a bucket if they agree on all rows of a band. Band keys are sorted externally: they are spilled to
-files by key range, and each file is small enough to sort in memory. Texts in a small bucket are compared pair by pair,
-by signature. All texts of a large bucket become candidates, which costs one shingle set per text instead of a quadratic
-number of comparisons. Candidate pairs join texts into components. No edge leaves a component, so each is settled alone.
+    bands     per source: key, document and sketch of each distinct text with words, for each band, by range of the key
+    edges     per range: left, right; texts that share a bucket and may be near duplicates
+
+Two signatures share a bucket if they agree on all rows of a band. Texts in a small bucket are compared pair by pair, by
+sketch: one bit per signature value (Li and König, "b-bit minwise hashing", 2010). All texts of a large bucket become
+candidates, which costs one shingle set per text instead of a quadratic number of comparisons. A pair too many costs a
+comparison later, because `settle` compares signatures and shingles again.
 """
 
 from __future__ import annotations
@@ -11,33 +14,53 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from webtext.clean import _minhash
-from webtext.clean.dedup.columns import CANDIDATE, HAS_WORDS, INDEXED, PASSED, Columns, Numbers
+from webtext.base.parts.exchange import RangeWriter, count_ranges, range_of_hash, read_range
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.stage import PartContext, PartTask
+from webtext.clean.dedup.components import EDGES, EDGES_PER_RANGE, stars
+from webtext.clean.dedup.copies import COPIES, passed_rows
+from webtext.clean.dedup.documents import (
+    GOLDEN,
+    Array,
+    Numbers,
+    Work,
+    column,
+    fixed,
+    hashed,
+    places_in,
+    repeated,
+    rows_of,
+    runs,
+    sources_of,
+)
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.spill import Array, Spill, blocks, range_of_hash, runs
+from webtext.clean.dedup.sign import signed_rows
 
 SMALL_BUCKET = 32
+KEYS_PER_RANGE = 1 << 20
 PAIRS_AT_A_TIME = 1 << 16
 CHECK_DEVIATIONS = 4.5
 """A pair at the threshold fails the signature check with probability below 10^-5."""
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_KEYS = np.dtype([("key", "<u8"), ("document", "<u4")])
-_MEMBERS = np.dtype([("root", "<u4"), ("document", "<u4")])
+LOST_PAIRS = 1e-5
+"""A pair at the threshold fails the check of sketches with at most this probability."""
 
 Signatures = npt.NDArray[np.uint8]
 
 
-@dataclass(slots=True)
-class Buckets:
-    """Counts of large buckets, for the report."""
-
-    large: int = 0  # buckets of more than SMALL_BUCKET texts
-    largest: int = 0  # texts in the largest bucket
+def find_candidates(work: Work, signatures: list[PartSet], texts: PartSet, copies: PartSet) -> PartSet:
+    """Make the sets `bands` and `edges`."""
+    n_ranges = count_ranges(sum(source.n_rows for source in work.sources) * work.settings.bands, KEYS_PER_RANGE)
+    names = SetName.of(texts), SetName.of(copies)
+    payloads = [(source, *names, work.settings, n_ranges) for source in work.sources]
+    bands = work.make("bands", _bands_of_source, payloads, [*signatures, texts, copies])
+    n_parts = count_ranges(sum(source.n_rows for source in work.sources), EDGES_PER_RANGE)
+    tasks = [(SetName.of(bands), work.settings, work.n_indexed, n_parts)] * n_ranges
+    return work.make("edges", _edges_in_range, tasks, [bands])
 
 
 def min_agreement(threshold: float, permutations: int) -> int:
@@ -49,46 +72,31 @@ def min_agreement(threshold: float, permutations: int) -> int:
     return max(0, math.floor(mean - CHECK_DEVIATIONS * deviation))
 
 
-def join_candidates(columns: Columns, settings: DedupSettings, least: int, folder: Path) -> Buckets:
-    """Join texts that may be near duplicates of each other, in `columns.parents`."""
-    keys = Spill(folder, len(columns) * settings.bands, _KEYS)
-    for documents, signatures in columns.signature_blocks():
-        wanted = PASSED | HAS_WORDS
-        chosen = (columns.flags[documents] & wanted == wanted) & (columns.best[documents] == documents)
-        records = np.empty((settings.bands, int(chosen.sum())), _KEYS)
-        records["document"] = documents[chosen]
-        for band in range(settings.bands):
-            records["key"][band] = band_keys(signatures[chosen], band, settings.rows)
-        keys.add(range_of_hash(records["key"].ravel(), keys.n_files), records.ravel())
-    met = Buckets()
-    for records in keys.files():
-        order = np.argsort(records["key"])
-        starts, sizes = runs(records["key"][order])
-        documents = records["document"][order]
-        _join_large(columns, documents, starts, sizes, met)
-        _join_small(columns, documents, starts, sizes, least)
-        columns.release()
-    return met
+def min_common_bits(threshold: float, permutations: int) -> int:
+    """Return in how many bits two sketches must agree for the pair to be a candidate.
 
+    Bits of different values agree by chance once in two cases, so the number of agreements at the threshold J is
+    binomial with probability (1 + J) / 2. The result is the highest one that loses at most LOST_PAIRS of the pairs.
 
-def components(columns: Columns, folder: Path) -> Iterator[Numbers]:
-    """Iterate over the components of more than one text, each as ascending document numbers.
-
-    All their members are already flagged as candidates when this returns.
+    >>> min_common_bits(0.8, 128)
+    99
     """
-    spilled = Spill(folder, len(columns), _MEMBERS)
-    size = np.uint64(max(len(columns), 1))
-    for places in blocks(0, len(columns)):
-        documents = np.arange(places.start, places.stop, dtype=np.uint32)
-        found = _minhash.roots(columns.parents, documents)
-        joined = np.flatnonzero(found != documents)
-        records = np.empty(len(joined), _MEMBERS)
-        records["root"], records["document"] = found[joined], documents[joined]
-        columns.flags[records["root"]] |= CANDIDATE
-        columns.flags[records["document"]] |= CANDIDATE
-        spilled.add(records["root"].astype(np.uint64) * np.uint64(spilled.n_files) // size, records)
-        columns.release()
-    return _components(spilled)
+    p, lost = (1 + threshold) / 2, 0.0
+    for bits in range(permutations):
+        chosen = math.lgamma(permutations + 1) - math.lgamma(bits + 1) - math.lgamma(permutations - bits + 1)
+        lost += math.exp(chosen + bits * math.log(p) + (permutations - bits) * math.log1p(-p)) if p < 1 else 0.0
+        if lost > LOST_PAIRS:
+            return bits
+    return permutations
+
+
+def band_keys(signatures: Signatures, band: int, rows: int) -> Numbers:
+    """Return a 64-bit hash of each signature's rows in one band; a hash collision only costs a comparison."""
+    keys = np.full(len(signatures), band, np.uint64)
+    for row in range(band * rows, (band + 1) * rows):
+        keys = (keys ^ signatures[:, row]) * GOLDEN
+        keys ^= keys >> np.uint64(29)
+    return keys * GOLDEN
 
 
 def bucket_table(signatures: Signatures, bands: int, rows: int) -> npt.NDArray[np.int32]:
@@ -106,48 +114,120 @@ def bucket_table(signatures: Signatures, bands: int, rows: int) -> npt.NDArray[n
     return table
 
 
-def band_keys(signatures: Signatures, band: int, rows: int) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit hash of each signature's rows in one band; a hash collision only costs a comparison."""
-    keys = np.full(len(signatures), band, np.uint64)
-    for row in range(band * rows, (band + 1) * rows):
-        keys = (keys ^ signatures[:, row]) * _GOLDEN
-        keys ^= keys >> np.uint64(29)
-    return keys * _GOLDEN
+def sketches(signatures: Signatures) -> Array:
+    """Return the lowest bits of the values, packed: uint8 [n, a multiple of 8].
+
+    >>> sketches(np.array([[3, 2, 0, 1]], np.uint8)).tolist()
+    [[144, 0, 0, 0, 0, 0, 0, 0]]
+    """
+    bits = np.packbits(signatures & 1, axis=1)
+    return np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8)))
 
 
-def _join_large(columns: Columns, documents: Numbers, starts: Array, sizes: Array, met: Buckets) -> None:
-    met.largest = max(met.largest, int(sizes.max(initial=0)))
-    for start, size in zip(starts[sizes > SMALL_BUCKET], sizes[sizes > SMALL_BUCKET], strict=True):
-        met.large += 1
-        members = documents[start : start + size]
-        if not columns.having(members, INDEXED).all():
-            _minhash.join(columns.parents, members[1:].copy(), members[:-1].copy())
+def _schema(permutations: int) -> pa.Schema:
+    sketch = pa.binary(-(-permutations // 64) * 8)
+    return pa.schema([("key", pa.uint64()), ("document", pa.uint64()), ("sketch", sketch)])
 
 
-def _join_small(columns: Columns, documents: Numbers, starts: Array, sizes: Array, least: int) -> None:
-    run_of = np.repeat(np.arange(len(starts)), sizes)
-    ends = (starts + sizes)[run_of]
-    # Each member of a small run shares its bucket with the member `gap` places later, if the run has one.
-    left = np.flatnonzero((sizes[run_of] > 1) & (sizes[run_of] <= SMALL_BUCKET))
-    for gap in range(1, SMALL_BUCKET):
+def _bands_of_source(context: PartContext, task: PartTask) -> None:
+    number, (source, texts, copies, settings, n_ranges) = task.payload
+    wanted = passed_rows(texts.open(), number)
+    for rows in read_range(copies.open(), number, COPIES):
+        wanted[rows_of(column(rows, "document"))] = False
+    schema = _schema(settings.permutations)
+    with RangeWriter(context.main, schema, n_ranges) as exchange:
+        first = 0
+        for rows, values in signed_rows(source.signatures.open(), source.part, ["has_words"]):
+            here = wanted[first : first + rows.num_rows] & column(rows, "has_words")
+            chosen = np.flatnonzero(here)
+            signatures = values[chosen].astype(np.uint8)
+            keys = np.concatenate([band_keys(signatures, band, settings.rows) for band in range(settings.bands)])
+            document = np.uint64(number << 32) | (first + chosen).astype(np.uint64)
+            sketch = np.tile(sketches(signatures), (settings.bands, 1))
+            columns = [keys, np.tile(document, settings.bands), fixed(sketch)]
+            exchange.add(range_of_hash(keys, n_ranges), pa.table(columns, schema=schema))
+            first += rows.num_rows
+
+
+def _edges_in_range(context: PartContext, task: PartTask) -> None:
+    """Write a range's edges. Memory: 16 bytes per text and band, and as much again for each text in a shared bucket."""
+    number, (name, settings, n_indexed, n_ranges) = task.payload
+    bands, schema = name.open(), _schema(settings.permutations)
+    keys, sizes = repeated(column(rows, "key") for rows in read_range(bands, number, schema))
+    none = _Members(
+        np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, -(-settings.permutations // 64)), np.uint64)
+    )
+    small, large, largest = [none], [none], 0
+    for rows in read_range(bands, number, schema):
+        found = _Members.of(rows, keys)
+        is_small = sizes[found.buckets] <= SMALL_BUCKET
+        small.append(found.where(is_small))
+        large.append(_Members(found.buckets[~is_small], found.documents[~is_small], found.sketches[:0]))
+        largest = 1
+    pairs = [
+        *_pairs_in_small(_Members.all(small), settings, n_indexed),
+        _pairs_in_large(_Members.all(large), n_indexed),
+    ]
+    root, document = stars(*np.concatenate(pairs).T)
+    with RangeWriter(context.main, EDGES, n_ranges) as exchange:
+        ranges = range_of_hash(hashed(document), n_ranges)
+        exchange.add(
+            ranges[root != document], pa.table([root, document], schema=EDGES).filter(pa.array(root != document))
+        )
+        exchange.about["large_buckets"] = int((sizes > SMALL_BUCKET).sum())
+        exchange.about["largest_bucket"] = int(sizes.max(initial=largest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Texts that share a bucket with another: the bucket's number, the document, and its sketch for small buckets."""
+
+    buckets: npt.NDArray[np.int64]
+    documents: Numbers
+    sketches: Numbers  # [n, words]
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, keys: Numbers) -> _Members:
+        buckets = places_in(keys, column(rows, "key"))
+        words = np.frombuffer(rows["sketch"].buffers()[1], np.uint64).reshape(rows.num_rows, -1)
+        return cls(buckets, column(rows, "document"), words).where(buckets >= 0)
+
+    @classmethod
+    def all(cls, several: list[_Members]) -> _Members:
+        """Return the members of all batches, by bucket."""
+        names = ("buckets", "documents", "sketches")
+        found = cls(*(np.concatenate([getattr(each, name) for each in several]) for name in names))
+        return found.where(np.argsort(found.buckets, kind="stable"))
+
+    def where(self, places: Array) -> _Members:
+        sketches = self.sketches[places] if len(self.sketches) else self.sketches
+        return _Members(self.buckets[places], self.documents[places], sketches)
+
+
+def _pairs_in_small(members: _Members, settings: DedupSettings, n_indexed: int) -> Iterator[Numbers]:
+    """Yield pairs [n, 2] of texts with similar sketches, without those of which both are in an index."""
+    least = min_common_bits(settings.threshold, settings.permutations)
+    starts, sizes = runs(members.buckets)
+    ends = np.repeat(starts + sizes, sizes)
+    left = np.arange(len(ends))
+    for gap in range(1, SMALL_BUCKET):  # each member shares its bucket with the one `gap` places later, if there is one
         left = left[left + gap < ends[left]]
-        for places in blocks(0, len(left), PAIRS_AT_A_TIME):
-            _join_near(columns, documents[left[places]], documents[left[places] + gap], least)
+        for first in range(0, len(left), PAIRS_AT_A_TIME):
+            one = left[first : first + PAIRS_AT_A_TIME]
+            both = np.stack([members.documents[one], members.documents[one + gap]], axis=1)
+            differ = np.bitwise_count(members.sketches[one] ^ members.sketches[one + gap]).sum(axis=1)
+            near = settings.permutations - differ >= least
+            yield both[near & (sources_of(both) >= n_indexed).any(axis=1)]
 
 
-def _join_near(columns: Columns, left: Numbers, right: Numbers, least: int) -> None:
-    """Join the pairs whose signatures agree in enough places; skip pairs that are already joined or both indexed."""
-    unknown = _minhash.roots(columns.parents, left) != _minhash.roots(columns.parents, right)
-    unknown &= ~(columns.having(left, INDEXED) & columns.having(right, INDEXED))
-    left, right = left[unknown], right[unknown]
-    both, places = np.unique(np.concatenate([left, right]), return_inverse=True)
-    near = _minhash.agreements(columns.signatures_of(both), places[: len(left)], places[len(left) :]) >= least
-    _minhash.join(columns.parents, left[near], right[near])
-
-
-def _components(spilled: Spill) -> Iterator[Numbers]:
-    for records in spilled.files():
-        records = records[np.argsort(records["root"], kind="stable")]
-        starts, _ = runs(records["root"])
-        for members in np.split(records, starts[1:]):
-            yield np.concatenate([members["root"][:1], members["document"]])
+def _pairs_in_large(members: _Members, n_indexed: int) -> Numbers:
+    """Return pairs [n, 2] of each text and the first of its bucket, without buckets that only have texts of an index."""
+    starts, sizes = runs(members.buckets)
+    firsts = np.repeat(members.documents[starts], sizes)
+    new = (
+        np.add.reduceat(sources_of(members.documents) >= n_indexed, starts) > 0
+        if len(starts)
+        else np.empty(0, np.bool_)
+    )
+    pairs: Numbers = np.stack([firsts, members.documents], axis=1)[np.repeat(new, sizes)]
+    return pairs

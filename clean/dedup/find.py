@@ -1,11 +1,15 @@
 """Find duplicates: exact ones by text digest, near ones by MinHash bands and then exact Jaccard.
 
-    1 sign      write the signatures and facts of all documents, a part set                 sign.py
-    2 order     write the facts about all documents to mapped files; find equal texts       columns.py
-    3 join      join texts that share a bucket and have similar signatures                  candidates.py
-    4 verify    compute the shingle sets of joined texts; in priority order, drop a text
-                if and only if its exact Jaccard with one that is kept reaches the threshold  sets.py, settle.py
-    5 publish   write the rows to drop of each part, and the clusters                       publish.py
+    signatures          sign every document                                                        sign.py
+    texts, copies       find equal texts                                                           copies.py
+    bands, edges        pair texts that share a bucket and have similar sketches                   candidates.py
+    components          join pairs and copies into components                                      components.py
+    members, settled    compute the shingle sets of joined texts; in priority order, drop a text
+                        if and only if its exact Jaccard with one that is kept reaches the threshold   settle.py
+    duplicates          the rows to drop of each part; the clusters                                publish.py
+
+Each of these is a part set in dedup's folder, made by part tasks that exchange rows by range
+(`base/parts/exchange.py`), so any number of machines can share the work, and every step resumes.
 
 A text is compared only with texts that are kept, so no removal rests on a chain: if A ~ B ~ C, A is unlike C and A has
 priority, A and C are kept. If a cluster (texts joined by such edges) has members in both splits, it loses its
@@ -18,54 +22,45 @@ distributed over parts.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import DryRun, InputError
-from webtext.base.parts.digest import file_sha256
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
-from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.clean import _minhash
-from webtext.clean.dedup.columns import Bits, Source, packed_masks, read_columns
+from webtext.base.storage import Folder
+from webtext.clean.dedup.candidates import find_candidates
+from webtext.clean.dedup.components import find_components
+from webtext.clean.dedup.copies import find_copies
+from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, Chosen, Source, Work
 from webtext.clean.dedup.index import Index, open_indexes
-from webtext.clean.dedup.publish import Clusters, publish_rows, rows_name
+from webtext.clean.dedup.publish import DUPLICATES, Clusters, clusters_of, publish_rows
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.settle import settle_near
+from webtext.clean.dedup.settle import settle_components
 from webtext.clean.dedup.sign import KIND, sign_documents
 
-CODE_VERSION = 3
 RESULT = "duplicates.json"
-VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
-"""Versions for the recipes of sets that are made with dedup."""
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicates:
-    """The rows to drop, part by part. Picklable, because tables are read from the work folder."""
+    """The rows to drop, part by part, in a set of kind `duplicates`. Picklable, because workers open the set."""
 
-    work: Folder
-    digests: tuple[str, ...]
+    rows: SetName
     threshold: float
     clusters: Clusters
 
     def table(self, part: int) -> pa.Table:
         """Return the rows to drop from documents part `part`: row (ascending), reason, duplicate_of, similarity."""
-        with pa.memory_map(str(self.work.local_path(rows_name(part)))) as source:
-            return pa.ipc.open_file(source).read_all()
+        return self.rows.open().table(part)
 
     def digest(self, part: int) -> str:
         """Return a digest of the values of `table(part)`."""
-        return self.digests[part]
+        return self.rows.open().parts[part].record_digest
 
 
 def find_duplicates(
@@ -74,87 +69,84 @@ def find_duplicates(
     work: Folder,
     run: Run,
     *,
-    passes: Callable[[int], npt.NDArray[np.bool_]] | None = None,
+    chosen: Sequence[Chosen] | None = None,
 ) -> Duplicates:
     """Find the documents that are exact or near duplicates of another document.
 
-    `passes(part)` returns which rows to compare (None: all). `work` is a local folder for scratch files. A later call
-    reuses them only if records, passing rows, settings, indexes and code are the same.
+    `chosen` has the mask of the rows to compare for each part (None: all rows). `work` is the folder of dedup's part
+    sets. A later call reuses them only if records, masks, settings, indexes and code are the same. When the result is
+    complete, all are removed but the signatures and the result itself.
     """
-    masks = packed_masks(passes, [part.records for part in documents.parts])
     indexes = open_indexes(settings, documents.folder)
-    key = _result_key(documents, settings, masks, indexes)
-    known = _known_result(work, key, len(documents.parts))
+    key = _result_key(documents, settings, chosen, indexes)
+    known = _known_result(work, key)
     if known:
         return known
     if run.dry_run:
         run.console.say(f"clean.dedup: {documents.records:,} documents to compare")
         raise DryRun
-    with work.held():
-        work.remove_leftovers()
-        scratch = work.child("scratch")
-        scratch.remove_all()
-        with no_space_is_an_error(scratch.url):
-            scratch.local_path().mkdir(parents=True)
+    share = "" if run.share.of == 1 else f"share-{run.share.number}"
+    with work.held(share):
         signatures = sign_documents(documents, work.location(KIND), settings, run)
+        compared = [(index.signatures, index.corpus) for index in indexes] + [(signatures, documents)]
         sources = [
-            Source.of(index.corpus, index.signatures, part, indexed=True)
-            for index in indexes
-            for part in range(len(index.signatures.parts))
+            Source(
+                SetName.of(signed), SetName.of(texts), part, texts.parts[part].records, signed is not signatures, mask
+            )
+            for signed, texts in compared
+            for part, mask in enumerate(
+                chosen if chosen is not None and signed is signatures else [None] * len(texts.parts)
+            )
         ]
-        sources += [Source.of(documents, signatures, part, mask) for part, mask in enumerate(masks)]
-        try:
-            with no_space_is_an_error(scratch.url):
-                columns = read_columns(sources, settings.permutations, scratch.local_path())
-                counted = settle_near(columns, settings, scratch, run)
-                digests, clusters = publish_rows(columns, counted, work, scratch, run)
-        finally:
-            scratch.remove_all()
-        result: dict[str, Any] = {
-            "key": key,
-            "digests": digests,
-            "files": [_file_digest(work, part) for part in range(len(documents.parts))],
-            "threshold": settings.threshold,
-            "clusters": asdict(clusters),
-        }
-        result["sha256"] = sha256_json(result)
-        work.write_object(RESULT, result)
-        return Duplicates(work, tuple(digests), settings.threshold, clusters)
+        made = Work(work, sources, settings, run)
+        found = _find(made, compared)
+        result = {"key": key, "rows": found.rows.hash, "threshold": found.threshold, "clusters": asdict(found.clusters)}
+        work.write_object(RESULT, result | {"sha256": sha256_json(result)})
+        if not share:  # other shares may be reading them
+            for name in made.scratch:
+                work.child(name).remove_all()
+    found.clusters.warn(run.console)
+    return found
+
+
+def _find(work: Work, compared: Sequence[tuple[PartSet, PartSet]]) -> Duplicates:
+    signatures, documents = map(list, zip(*compared, strict=True))
+    texts, copies = find_copies(work, signatures)
+    edges = find_candidates(work, signatures, texts, copies)
+    joined = find_components(work, edges, copies)
+    members, settled = settle_components(work, signatures, documents, copies, joined)
+    rows = publish_rows(work, texts, members, settled)
+    clusters = clusters_of(work, texts, members, edges, settled)
+    return Duplicates(SetName.of(rows), work.settings.threshold, clusters)
 
 
 def _result_key(
-    documents: PartSet, settings: DedupSettings, masks: Sequence[Bits | None], indexes: Sequence[Index]
+    documents: PartSet, settings: DedupSettings, chosen: Sequence[Chosen] | None, indexes: Sequence[Index]
 ) -> str:
     return sha256_json(
         {
             "code_version": CODE_VERSION,
             "settings": recipe_settings(settings),
-            "unicode": _minhash.UNICODE_VERSION,
+            "unicode": VERSIONS,
             "records": [part.record_digest for part in documents.parts],
             "indexes": [index.signatures.hash for index in indexes],
-            "passes": [None if mask is None else hashlib.sha256(mask.tobytes()).hexdigest() for mask in masks],
+            "chosen": None if chosen is None else [each.digest for each in chosen],
         }
     )
 
 
-def _known_result(work: Folder, key: str, n_parts: int) -> Duplicates | None:
-    """Return the result of an earlier call with the same key, if all its files exist and have their digests."""
+def _known_result(work: Folder, key: str) -> Duplicates | None:
+    """Return the result of an earlier call with the same key, if its files are complete and have their digests."""
     if not work.exists(RESULT):
         return None
     try:
-        result = json.loads(work.read_bytes(RESULT))
+        result = work.read_object(RESULT)
         if result["key"] != key or result.pop("sha256") != sha256_json(result):
             return None
-        clusters = Clusters(
-            **(result["clusters"] | {"largest": [tuple(pair) for pair in result["clusters"]["largest"]]})
-        )
-        known = Duplicates(work, tuple(result["digests"]), result["threshold"], clusters)
-        intact = result["files"] == [_file_digest(work, part) for part in range(n_parts)]  # before anything parses them
-    except (ValueError, KeyError, TypeError, InputError, RecursionError):
+        rows = PartSet.open(work.location(DUPLICATES), DUPLICATES)
+        rows.verify()
+        clusters = result["clusters"] | {"largest": [tuple(pair) for pair in result["clusters"]["largest"]]}
+        known = Duplicates(SetName.of(rows), result["threshold"], Clusters(**clusters))
+    except (ValueError, KeyError, TypeError, InputError):
         return None
-    return known if intact else None
-
-
-def _file_digest(work: Folder, part: int) -> str:
-    with work.open(rows_name(part)) as file:
-        return file_sha256(file)
+    return known if rows.hash == result["rows"] else None

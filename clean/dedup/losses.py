@@ -25,8 +25,8 @@ from webtext.base.parts.partwriter import PartWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
-from webtext.clean.dedup.publish import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 
 LOSSES = "losses.json"
 RANGES = 64  # a constant, so that a part doesn't depend on how many others there are

@@ -1,100 +1,259 @@
-"""Decide which documents are kept, a batch of components at a time, by the rule in `native/minhash/settle.cpp`."""
+"""Decide which documents are kept, by the rule in `native/minhash/settle.cpp`.
+
+    members    per source: the documents of components, with what decides about them, by bucket of components
+    settled    per bucket: the documents to drop, why and for which, by source
+
+Shingle sets are computed from the texts again: storing them when texts are signed would take 4.5 KB per document of 570
+words. A task settles a bucket of components at once. Its sets are in a temporary file that is mapped, so a component of
+a million texts takes half a gigabyte of memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import heapq
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, cast
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range_of_hash, read_range
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.stage import PartContext, PartTask
+from webtext.base.storage import write_array
+from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
-from webtext.clean.dedup.candidates import bucket_table, components, join_candidates, min_agreement
-from webtext.clean.dedup.columns import HELD_OUT, INDEXED, Columns, Numbers
-from webtext.clean.dedup.sets import Sets, shingle_sets
+from webtext.clean.dedup import components
+from webtext.clean.dedup.candidates import bucket_table, min_agreement
+from webtext.clean.dedup.copies import COPIES
+from webtext.clean.dedup.documents import (
+    FACTS,
+    Array,
+    Source,
+    Work,
+    column,
+    facts_of,
+    fixed,
+    hashed,
+    in_priority,
+    rows_of,
+    runs,
+    sources_of,
+)
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.spill import release
+from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
+from webtext.clean.text.arrays import texts_of
 
+EXACT, NEAR, NEAR_TRAIN = "exact_duplicate", "near_duplicate", "near_duplicate_of_train"
+MEMBERS_PER_BUCKET = 1 << 14
 BUCKET_LIMIT = 4096
-"""Texts that a bucket remembers to compare with, which keeps time linear; further ones are only counted."""
-SHINGLES_AT_A_TIME = 1 << 21
-DOCUMENTS_AT_A_TIME = 1 << 14
-"""Components are settled in batches up to this many shingles or documents; a larger component is settled alone."""
+"""Texts that a bucket of a band remembers to compare with, which keeps time linear; further ones are only counted."""
+LARGEST_NAMED = 20
+DROPPED = pa.schema(
+    [("document", pa.uint64()), ("reason", pa.string()), ("duplicate_of", pa.string()), ("similarity", pa.float64())]
+)
 
 
-@dataclass(slots=True)
-class Counted:
-    """Counts of the work to find near duplicates."""
-
-    candidates: int = 0  # distinct texts that are in a candidate pair or in a large bucket
-    verified: int = 0  # pairs whose exact Jaccard was computed
-    beyond_limit: int = 0  # times that a full bucket ignored a text
-    large_buckets: int = 0  # buckets with too many texts to compare pair by pair
-    largest_bucket: int = 0  # texts in the largest bucket
-    largest_component: int = 0  # texts in the largest component
-
-
-def settle_near(columns: Columns, settings: DedupSettings, scratch: Folder, run: Run) -> Counted:
-    """Find near duplicates among the distinct texts; writes `columns.kept` and `columns.similarity`."""
-    least = min_agreement(settings.threshold, settings.permutations)
-    met = join_candidates(columns, settings, least, scratch.local_path("bands"))
-    found = components(columns, scratch.local_path("components"))
-    sets = shingle_sets(columns, settings.shingle_words, scratch, run)
-    counted = Counted(large_buckets=met.large, largest_bucket=met.largest)
-    for members, largest in _batches(found, sets):
-        counted.candidates += len(members)
-        counted.largest_component = max(counted.largest_component, largest)
-        _settle(columns, members, sets, settings, least, scratch, counted)
-        columns.release()
-        release(sets.begins, sets.sizes)
-    return counted
+def settle_components(
+    work: Work, signatures: list[PartSet], documents: list[PartSet], copies: PartSet, joined: PartSet
+) -> tuple[PartSet, PartSet]:
+    """Make the sets `members` and `settled`."""
+    n_ranges = count_ranges(sum(about["records"] for about in abouts(joined)), MEMBERS_PER_BUCKET)
+    names = SetName.of(copies), SetName.of(joined)
+    payloads = [(source, *names, work.settings, n_ranges) for source in work.sources]
+    members = work.make("members", _members_of_source, payloads, [*signatures, *documents, copies, joined])
+    tasks = [(SetName.of(members), work.settings, len(work.sources))] * n_ranges
+    return members, work.make("settled", _settle_bucket, tasks, [members])
 
 
-def _batches(found: Iterator[Numbers], sets: Sets) -> Iterator[tuple[Numbers, int]]:
-    """Yield batches of complete components up to the bounds, and the size of the largest component in each batch."""
-    waiting: list[Numbers] = []
-    n_documents = n_shingles = 0
-    for members in found:
-        size = int(sets.sizes[members].sum())
-        full = n_documents + len(members) > DOCUMENTS_AT_A_TIME or n_shingles + size > SHINGLES_AT_A_TIME
-        if waiting and full:
-            yield np.concatenate(waiting), max(map(len, waiting))
-            waiting, n_documents, n_shingles = [], 0, 0
-        waiting.append(members)
-        n_documents, n_shingles = n_documents + len(members), n_shingles + size
-    if waiting:
-        yield np.concatenate(waiting), max(map(len, waiting))
+def _schema(permutations: int) -> pa.Schema:
+    return pa.schema(
+        [
+            *FACTS,
+            ("root", pa.uint64()),
+            ("best", pa.uint64()),  # the document itself, or the one that it is a copy of
+            ("near", pa.bool_()),  # whether the component has several distinct texts
+            ("signature", pa.binary(permutations)),
+            ("shingles", pa.list_(pa.uint64())),  # null for copies, and if the component has no other text
+        ]
+    )
+
+
+def _members_of_source(context: PartContext, task: PartTask) -> None:
+    number, (source, copies, joined, settings, n_ranges) = task.payload
+    schema = _schema(settings.permutations)
+    with RangeWriter(context.main, schema, n_ranges) as exchange:
+        for rows in _with_shingles(context, source, _members(number, source, copies, joined, schema), settings):
+            exchange.add(range_of_hash(hashed(column(rows, "root")), n_ranges), rows)
+
+
+def _members(number: int, source: Source, copies: SetName, joined: SetName, schema: pa.Schema) -> pa.Table:
+    """Return the source's documents in components, by row, without shingles: about 300 bytes each."""
+    found = pa.Table.from_batches(read_range(joined.open(), number, components.MEMBERS), components.MEMBERS)
+    rows, first = np.unique(rows_of(column(found, "document")), return_index=True)
+    found = found.take(pa.array(first))
+    best = column(found, "document").copy()
+    for some in read_range(copies.open(), number, COPIES):
+        best[np.searchsorted(rows, rows_of(column(some, "document")))] = column(some, "best")
+    members, start = [schema.empty_table()], 0
+    for signed, values in signed_rows(source.signatures.open(), source.part) if len(rows) else ():
+        here = slice(*np.searchsorted(rows, [start, start + signed.num_rows]))
+        some = rows[here] - start
+        facts = facts_of(number, source, signed, start, some)
+        facts |= {"root": found["root"][here], "best": best[here], "near": found["near"][here]}
+        facts["signature"] = fixed(values[some].astype(np.uint8))
+        facts["shingles"] = pa.nulls(len(some), schema.field("shingles").type)
+        members.append(pa.table(facts, schema=schema))
+        start += signed.num_rows
+    return pa.concat_tables(members)
+
+
+def _with_shingles(
+    context: PartContext, source: Source, members: pa.Table, settings: DedupSettings
+) -> Iterator[pa.Table]:
+    """Yield the members, with the shingles of those that are compared with others; failed ones have none."""
+    document = column(members, "document")
+    compared = column(members, "near") & (column(members, "best") == document)
+    yield members.filter(pa.array(~compared))
+    members = members.filter(pa.array(compared))
+    rows = rows_of(document[compared])
+    done = 0
+    texts = _texts(source, rows) if len(rows) else iter(())
+    for batch, made in context.apply_to_batches(
+        lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), settings.shingle_words), texts
+    ):
+        if isinstance(made, Failed):
+            context.main.write([{"row": int(rows[done]), "reason": made.reason}])
+            made = np.empty(0, np.uint64), np.zeros(2, np.int64)
+        values, offsets = made
+        some = members.slice(done, batch.num_rows)
+        shingles = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
+        yield some.set_column(some.num_columns - 1, "shingles", shingles)
+        done += batch.num_rows
+
+
+def _texts(source: Source, rows: Array) -> Iterator[pa.RecordBatch]:
+    """Yield ids and texts of these rows (ascending) of a source."""
+    start = 0
+    for batch in source.documents.open().batches(source.part, ["id", "text"], TEXTS_PER_BATCH):
+        here = slice(*np.searchsorted(rows, [start, start + batch.num_rows]))
+        if here.start < here.stop:
+            yield batch.take(pa.array(rows[here] - start))
+        start += batch.num_rows
+
+
+def _settle_bucket(context: PartContext, task: PartTask) -> None:
+    """Settle the components of a bucket. Memory: 500 bytes per text, and the mapped file with their shingles."""
+    number, (name, settings, n_sources) = task.payload
+    folder = context.main.folder
+    with (
+        RangeWriter(context.main, DROPPED, n_sources) as exchange,
+        tempfile.TemporaryFile(dir=folder.local_path() if folder.is_local else None) as unnamed,
+    ):
+        file = cast(BinaryIO, unnamed)
+        members = _read(name.open(), number, _schema(settings.permutations), file)
+        is_best = column(members, "best") == column(members, "document")
+        bests = members.filter(pa.array(is_best)).sort_by("document")
+        kept, similarity, exchange.about = _settle(bests, file, settings)
+        dropped, kept_for = _dropped(members, bests, kept, similarity)
+        exchange.add(sources_of(column(dropped, "document")), dropped)
+        exchange.about |= _clusters(dropped, bests, kept_for)
+
+
+def _read(opened: PartSet, number: int, schema: pa.Schema, file: BinaryIO) -> pa.Table:
+    """Return the members of a bucket, with the place of their shingles in the file, to which they are written."""
+    pieces, written = [], 0
+    for rows in read_range(opened, number, schema):
+        shingles = rows["shingles"]
+        sizes = shingles.value_lengths().fill_null(0).to_numpy()
+        write_array(file, column(pa.table({"values": shingles.flatten()}), "values"))
+        ends = written + np.cumsum(sizes, dtype=np.int64)
+        written += int(sizes.sum())
+        places = [pa.array(ends - sizes), pa.array(ends)]
+        columns = [rows[name] for name in schema.names[:-1]]
+        pieces.append(pa.table([*columns, *places], [*schema.names[:-1], "begin", "end"]))
+    return pa.concat_tables(pieces).combine_chunks() if pieces else _nothing(schema)
+
+
+def _nothing(schema: pa.Schema) -> pa.Table:
+    places = [("begin", pa.int64()), ("end", pa.int64())]
+    return pa.schema([*(schema.field(name) for name in schema.names[:-1]), *places]).empty_table()
 
 
 def _settle(
-    columns: Columns,
-    members: Numbers,
-    sets: Sets,
-    settings: DedupSettings,
-    least: int,
-    scratch: Folder,
-    counted: Counted,
-) -> None:
-    members = columns.in_priority(members, columns.having(members, HELD_OUT))
-    by_number = np.argsort(members)  # signatures are read from files, fastest in the order of their documents
-    signatures = np.empty((len(members), columns.permutations), np.uint8)
-    signatures[by_number] = columns.signatures_of(members[by_number])
-    values, begins, ends = sets.gather(members, scratch.local_path("batch"))
-    decision, kept, similarity, verified, beyond_limit = _minhash.settle(
-        signatures,
-        bucket_table(signatures, settings.bands, settings.rows),
-        values,
-        begins,
-        ends,
-        columns.having(members, INDEXED).astype(np.uint8),
-        n_train=int((~columns.having(members, HELD_OUT)).sum()),
-        threshold=settings.threshold,
-        min_agreement=least,
-        bucket_limit=BUCKET_LIMIT,
+    bests: pa.Table, file: BinaryIO, settings: DedupSettings
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], dict[str, Any]]:
+    """Return for each distinct text which of `bests` is kept in its place (itself if it is kept), their exact Jaccard,
+    and counts of the work."""
+    kept, similarity = np.arange(bests.num_rows), np.ones(bests.num_rows)
+    near = np.flatnonzero(column(bests, "near"))
+    nodes = bests.take(pa.array(near)).append_column("place", pa.array(near))
+    nodes = in_priority(nodes, held_out=column(nodes, "in_validation"))
+    place, held_out = column(nodes, "place"), column(nodes, "in_validation")
+    _, sizes = runs(np.sort(column(nodes, "root")))
+    counted = {
+        "candidates": len(near),
+        "verified": 0,
+        "beyond_limit": 0,
+        "largest_component": int(sizes.max(initial=0)),
+    }
+    if len(near):
+        signatures = np.frombuffer(nodes["signature"].combine_chunks().buffers()[1], np.uint8).reshape(len(near), -1)
+        file.flush()
+        decision, first, jaccard, counted["verified"], counted["beyond_limit"] = _minhash.settle(
+            signatures,
+            bucket_table(signatures, settings.bands, settings.rows),
+            np.memmap(file, np.uint64, "r") if file.tell() else np.empty(0, np.uint64),
+            column(nodes, "begin"),
+            column(nodes, "end"),
+            column(nodes, "indexed").astype(np.uint8),
+            n_train=int((~held_out).sum()),
+            threshold=settings.threshold,
+            min_agreement=min_agreement(settings.threshold, settings.permutations),
+            bucket_limit=BUCKET_LIMIT,
+        )
+        lost = decision > 0
+        kept[place[lost]], similarity[place[lost]] = place[first[lost]], jaccard[lost]
+    return kept, similarity, counted
+
+
+def _dropped(
+    members: pa.Table, bests: pa.Table, kept: npt.NDArray[np.int64], similarity: npt.NDArray[np.float64]
+) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return the documents to drop, and for each which of `bests` is kept in its place."""
+    document = column(members, "document")
+    best = np.searchsorted(column(bests, "document"), column(members, "best"))
+    kept_for = kept[best]
+    leaks = column(members, "in_validation") & ~column(bests, "in_validation")[kept_for]
+    rows = pa.table(
+        {
+            "document": document,
+            "reason": np.where(leaks, NEAR_TRAIN, np.where(best == kept_for, EXACT, NEAR)),
+            "duplicate_of": bests["id"].take(pa.array(kept_for)),
+            "similarity": similarity[best],
+        },
+        schema=DROPPED,
     )
-    dropped = decision > 0
-    columns.kept[members[dropped]] = members[kept[dropped]]
-    columns.similarity[members[dropped]] = similarity[dropped]
-    counted.verified += verified
-    counted.beyond_limit += beyond_limit
+    lost = (column(bests, "document")[kept_for] != document) & ~column(members, "indexed")
+    return rows.filter(pa.array(lost)), kept_for[lost]
+
+
+def _clusters(dropped: pa.Table, bests: pa.Table, kept_for: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """Return counts of the dropped documents and of clusters, each a kept document with those dropped for it."""
+    n_dropped = np.bincount(kept_for, minlength=bests.num_rows)
+    kept = np.flatnonzero(n_dropped)
+    found = zip(bests["id"].take(pa.array(kept)).to_pylist(), (n_dropped[kept] + 1).tolist(), strict=True)
+    return {
+        "dropped": dict(Counter(dropped["reason"].to_pylist())),
+        "of_index": int(column(bests, "indexed")[kept_for].sum()),
+        "sizes": dict(Counter(str(size) for size in (n_dropped[kept] + 1).tolist())),
+        "largest": largest_of(found),
+    }
+
+
+def largest_of(clusters: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return the largest clusters, each (id of the kept document, size), largest first."""
+    return heapq.nsmallest(LARGEST_NAMED, clusters, key=lambda cluster: (-cluster[1], cluster[0]))

@@ -16,7 +16,7 @@ after one step: if A ~ B ~ C but A is unlike C, a request for A removes B, its d
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.candidates import band_keys, min_agreement
+from webtext.clean.dedup.documents import Chosen
 from webtext.clean.dedup.find import Duplicates
 from webtext.clean.dedup.reference import jaccard
 from webtext.clean.dedup.settings import DedupSettings
@@ -67,7 +68,7 @@ class Comparison:
 
     documents: PartSet
     duplicates: Duplicates
-    passes: Callable[[int], Mask]
+    chosen: Sequence[Chosen]
     settings: DedupSettings
     work: Folder
 
@@ -121,7 +122,7 @@ class Comparison:
 
     def _staying(self, part: int, removed: Removed) -> Integers:
         """Return the rows of a part that would be kept."""
-        mask = self.passes(part).copy()
+        mask = self.chosen[part].mask()
         mask[self.duplicates.table(part)["row"].to_numpy()] = False
         mask[list(removed.requested[part])] = False
         return np.flatnonzero(mask)

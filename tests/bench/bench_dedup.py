@@ -229,7 +229,7 @@ def measure_memory(n_documents: int, n_template: int) -> dict[str, int]:
         seconds = time.perf_counter() - start
         work = Path(folder, "out", "_dedup")
         clusters = json.loads((work / "duplicates.json").read_text())["clusters"]
-        left = sum(path.stat().st_size for path in work.iterdir() if path.is_file())
+        left = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
     print(f"{n_documents:,} documents, {n_template:,} of one template: {seconds:.0f} s wall")
     print(f"clusters {clusters['clusters']:,}, dropped {clusters['dropped']}, largest {clusters['largest'][0][1]:,}")
     print(", ".join(f"{name} {n:,}" for name, n in clusters["counted"].items()))

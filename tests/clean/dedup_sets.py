@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from webtext.base.console import Console
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
 from webtext.clean.dedup.find import Duplicates
 from webtext.clean.dedup.index import keep_index
 from webtext.clean.dedup.settings import DedupSettings
@@ -33,6 +38,36 @@ def write_set(folder: Any, documents: list[dict[str, Any]], n_parts: int = 1) ->
             part.counts.keep(len(rows))
             parts.append(part.publish())
     return writer.seal(parts)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a part to compare."""
+
+    passing: tuple[bool, ...]
+
+    @property
+    def digest(self) -> str:
+        return str(self.passing)
+
+    def mask(self) -> np.ndarray:
+        return np.array(self.passing)
+
+
+class InProcess:
+    """An engine that runs tasks in this process, so that a test can change what they look up."""
+
+    workers = 1
+
+    def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[Any]:
+        for number, task in enumerate(tasks):
+            on_done(number, function(Journal(), task))
+        return []
+
+
+def in_process() -> Run:
+    engine: Any = InProcess()
+    return Run(engine, Console("quiet"))
 
 
 def index_of(corpus: PartSet, url: Any, settings: DedupSettings, run: Run) -> PartSet:

@@ -17,7 +17,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in folder.rglob("*")
-        if p.is_file() and p.name != "run.json" and "_dedup" not in p.parts
+        if p.is_file() and p.name != "run.json" and "_dedup" not in p.relative_to(folder).parts
     }
 
 

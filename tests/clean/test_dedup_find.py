@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import lzma
-import os
 import pickle
 import random
 from collections import defaultdict
 
 import numpy as np
 import pytest
-from dedup_sets import by_id, chain, corpus, document, edited, prose, write_set
+from dedup_sets import Rows, by_id, chain, corpus, document, edited, in_process, prose, write_set
 
+from webtext.base import storage
 from webtext.base.errors import ConfigError, DryRun, InputError, MachineError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -29,10 +29,10 @@ from webtext.clean.text.arrays import texts_of
 def dropped(tmp_path, run):
     """Find the duplicates of some documents: id -> (reason, duplicate_of, similarity)."""
 
-    def find_in(documents, *, n_parts=1, settings=None, run=run, passes=None):
+    def find_in(documents, *, n_parts=1, settings=None, run=run, chosen=None):
         folder = tmp_path / f"set-{random.getrandbits(32)}"
         documents_set = write_set(folder / "documents", documents, n_parts)
-        found = find_duplicates(documents_set, settings or DedupSettings(), Folder(folder / "work"), run, passes=passes)
+        found = find_duplicates(documents_set, settings or DedupSettings(), Folder(folder / "work"), run, chosen=chosen)
         return by_id(documents_set, found)
 
     return find_in
@@ -138,10 +138,10 @@ def test_only_rows_that_pass_are_compared(dropped):
     documents = [
         document(id_, edited(prose(7), place), karma=k) for id_, place, k in (("a", 1, 9), ("b", 2, 5), ("c", 3, 1))
     ]
-    found = dropped(documents, passes=lambda part: np.array([False, True, True]))
+    found = dropped(documents, chosen=[Rows((False, True, True))])
     assert {id_: row[1] for id_, row in found.items()} == {"c": "b"}
     with pytest.raises(InputError, match="has 3 rows"):
-        dropped(documents, passes=lambda part: np.ones(2, np.bool_))
+        dropped(documents, chosen=[Rows((True, True))])
 
 
 def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path, run, monkeypatch):
@@ -152,22 +152,25 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
     signatures = work.child("signatures")
     signed = {name: signatures.local_path(name).stat().st_mtime_ns for name in signatures.names(".signatures")}
     assert len(signed) == 3
-    assert not work.names(".parquet")
-    assert not work.exists("scratch")
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == [
+        "duplicates",
+        "duplicates.json",
+        "signatures",
+    ]
 
     with monkeypatch.context() as patch:
         patch.setattr(find, "sign_documents", lambda *_: pytest.fail("the result was there"))
         again = find_duplicates(documents, DedupSettings(), work, run)
-    told = [(d.digests, d.threshold, d.clusters) for d in (first, again, pickle.loads(pickle.dumps(again)))]
-    assert told[0] == told[1] == told[2]
+    assert first == again == pickle.loads(pickle.dumps(again))
     assert by_id(documents, pickle.loads(pickle.dumps(again))) == expected
 
-    rows = work.local_path("part-00001.duplicates")
+    rows = work.child("duplicates").local_path("part-00001.parquet")
     rows.write_bytes(rows.read_bytes()[:-100])
     damaged = signatures.local_path("part-00002.signatures")
     damaged.write_bytes(damaged.read_bytes()[:-100])
     mended = find_duplicates(documents, DedupSettings(), work, run)
-    assert (by_id(documents, mended), mended.digests) == (expected, first.digests)
+    assert mended == first
+    assert by_id(documents, mended) == expected
     unchanged = {name for name, stamp in signed.items() if signatures.local_path(name).stat().st_mtime_ns == stamp}
     assert unchanged == {"part-00000.signatures", "part-00001.signatures"}
 
@@ -191,16 +194,26 @@ def test_a_dry_run_writes_nothing(tmp_path, run):
     assert not (tmp_path / "work").exists()
 
 
-def test_a_full_disk_is_a_short_error_and_leaves_no_scratch(tmp_path, run, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def test_a_full_disk_is_a_short_error_and_the_next_run_continues(tmp_path, run, monkeypatch):
+    def full(path, target):
+        if target.parent.name == "edges":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        publish(path, target)
 
-    documents = write_set(tmp_path / "documents", corpus(2))
-    monkeypatch.setattr(os, "posix_fallocate", full)
+    documents, work = write_set(tmp_path / "documents", corpus(2)), Folder(tmp_path / "work")
+    publish = storage._publish_local
+    monkeypatch.setattr(storage, "_publish_local", full)
     with pytest.raises(MachineError, match="no space left"):
-        find_duplicates(documents, DedupSettings(), Folder(tmp_path / "work"), run)
-    assert not (tmp_path / "work" / "scratch").exists()
-    assert not (tmp_path / "work" / "duplicates.json").exists()
+        find_duplicates(documents, DedupSettings(), work, in_process())
+    assert not work.exists("duplicates.json")
+
+    def unlike_the_first(path, target):
+        assert target.parent.name not in ("texts", "copies", "bands")
+        publish(path, target)
+
+    monkeypatch.setattr(storage, "_publish_local", unlike_the_first)
+    found = find_duplicates(documents, DedupSettings(), work, in_process())
+    assert len(by_id(documents, found)) > 30
 
 
 def test_five_thousand_equal_documents_leave_one(dropped):
@@ -242,7 +255,7 @@ def test_texts_without_words_are_only_exact_duplicates(dropped):
 def test_no_documents_have_no_duplicates(dropped, tmp_path, run):
     assert dropped([]) == {}
     found = find_duplicates(write_set(tmp_path / "none", [], 0), DedupSettings(), Folder(tmp_path / "work"), run)
-    assert (found.digests, found.clusters.documents) == ((), 0)
+    assert found.clusters.documents == 0
 
 
 def test_one_word_of_ten_megabytes_and_text_without_spaces_are_ordinary_documents(dropped):
@@ -314,14 +327,14 @@ def pairs_at_least(threshold: float, ids: list[str], texts: list[str]) -> dict[t
 
 def test_of_thousands_of_distinct_documents_few_pairs_are_compared(dropped, monkeypatch):
     """Of fifty million."""
-    compare, n_compared = _minhash.agreements, []
+    compare, n_compared = np.bitwise_count, []
 
-    def counting(signatures, left, right):
-        n_compared.append(len(left))
-        return compare(signatures, left, right)
+    def counting(sketches):
+        n_compared.append(len(sketches))
+        return compare(sketches)
 
-    monkeypatch.setattr(candidates._minhash, "agreements", counting)
+    monkeypatch.setattr(candidates.np, "bitwise_count", counting)
     documents = [document(f"{i}", " ".join(prose(i, 20))) for i in range(4000)]
     near = [document("long", edited(prose(1))), document("near", edited(prose(1), 3))]
-    assert list(dropped([*documents, *near])) == ["near"]
+    assert list(dropped([*documents, *near], run=in_process())) == ["near"]
     assert 1 <= sum(n_compared) < 400

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from dedup_sets import by_id, chain, corpus, document, edited, index_of, prose, write_set
+from dedup_sets import Rows, by_id, chain, corpus, document, edited, index_of, prose, write_set
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
@@ -112,7 +112,7 @@ def test_failing_rows_and_documents_without_words_are_not_compared_with_an_index
     months([document("a", "one text"), document("e", "—")], [document("b", "another text"), document("f", "…")])
     given = PartSet.open(str(tmp_path / "1" / "given"))
     chosen = DedupSettings(index=(str(tmp_path / "0" / "index"),))
-    found = find_duplicates(given, chosen, Folder(tmp_path / "w"), run, passes=lambda part: np.zeros(2, np.bool_))
+    found = find_duplicates(given, chosen, Folder(tmp_path / "w"), run, chosen=[Rows((False, False))])
     assert by_id(given, found) == {}
 
 

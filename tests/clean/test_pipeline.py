@@ -345,5 +345,5 @@ def test_a_task_does_not_grow_with_the_number_of_parts(
         weights.append({})
         clean_pages([opened.folder.url], str(tmp_path / f"{n_parts}" / "out"), settings, alone)
     few, many = weights
-    assert {"_measure_part", "_sign_part", "_sets_of_part", "_write_part"} <= set(few) & set(many)
+    assert {"_measure_part", "_sign_part", "_members_of_source", "_join_all", "_write_part"} <= set(few) & set(many)
     assert all(many[name] <= few[name] + 64 for name in few), (few, many)

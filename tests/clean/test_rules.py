@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from webtext.base.errors import ConfigError
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean.decontaminate.comparison import SHARES_NGRAM
-from webtext.clean.dedup.publish import EXACT, NEAR, NEAR_TRAIN
+from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
 from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields, decide

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.errors import RunFailed
+from webtext.base.errors import InputError, RunFailed
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -110,10 +110,12 @@ def test_damaged_signatures_are_made_again(
     dedup_documents([documents.folder.url], str(out), SETTINGS, run)
     assert contents(out / "corpus") == contents(clean_build / "corpus")
     assert contents(out / "dropped") == contents(clean_build / "dropped")
-    assert contents(out / WORK / "signatures") == contents(clean_build / WORK / "signatures")
+    made, expected = (PartSet.open(str(folder / WORK / "signatures")) for folder in (out, clean_build))
+    made.verify()
+    assert made.hash == expected.hash
 
 
-@pytest.mark.parametrize("name", [RESULT, "part-00000.duplicates"])
+@pytest.mark.parametrize("name", [RESULT, "duplicates/part-00000.parquet", "duplicates/manifest.json"])
 @pytest.mark.parametrize("damage", damages(swapped_with_another_part))
 def test_a_damaged_result_is_made_again(
     damage: Damage, name: str, clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
@@ -129,26 +131,28 @@ def test_a_result_with_another_number_in_it_is_made_again(
     clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
     work = shutil.copytree(clean_build / WORK, tmp_path / "work")
+    find_duplicates(documents, SETTINGS, Folder(work), run)
     stored = json.loads((work / RESULT).read_text())
-    for name, value in {"threshold": 0.5, "digests": stored["digests"][::-1]}.items():
+    for name, value in {"threshold": 0.5, "rows": stored["rows"][::-1]}.items():
         (work / RESULT).write_text(json.dumps(stored | {name: value}))
         found = find_duplicates(documents, SETTINGS, Folder(work), run)
-        assert (found.threshold, list(found.digests)) == (stored["threshold"], stored["digests"])
+        assert (found.threshold, found.rows.hash) == (stored["threshold"], stored["rows"])
 
 
-def test_leftovers_of_a_killed_run_among_sets_and_candidates_are_not_read(
+def test_leftovers_of_a_killed_run_among_exchanges_are_not_read(
     clean_build: Path, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
-    for name in ("sets", "sets-00000", "set_sizes", "flags", "digests/0", "bands/0", "components/0", "cluster_sizes"):
-        path = work / "scratch" / name
+    for name in ("texts/part-00000.exchange", "texts/_parts/00000.json", "bands/.part-00001.exchange.7.tmp",
+                 "edges/manifest.json", "members/part-00002.parquet", "settled/part-00000.exchange"):  # fmt: skip
+        path = work / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(random.Random(1).randbytes(4096))
     found = find_duplicates(documents, SETTINGS, Folder(work), run)
     assert by_id(documents, found) == by_id(
         documents, find_duplicates(documents, SETTINGS, Folder(clean_build / WORK), run)
     )
-    assert not (work / "scratch").exists()
+    assert sorted(path.name for path in work.iterdir()) == ["duplicates", RESULT, "signatures"]
 
 
 class Damaging:
@@ -170,8 +174,8 @@ def test_shingle_sets_that_change_while_dedup_runs_are_an_error_and_the_next_run
     damage: Damage, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
     work = Folder(tmp_path / "work")
-    damaging: Any = Damaging(run.engine, work.local_path("scratch/sets-00000"), damage)
-    with pytest.raises(RunFailed, match="sets-00000' was changed or removed while it was in use"):
+    damaging: Any = Damaging(run.engine, work.local_path("members/part-00000.exchange"), damage)
+    with pytest.raises((InputError, RunFailed), match=r"part-00000.exchange|1 of 3 parts failed"):
         find_duplicates(documents, SETTINGS, work, Run(damaging, run.console))
     found = find_duplicates(documents, SETTINGS, work, run)
     assert by_id(documents, found) == by_id(

@@ -1,0 +1,189 @@
+"""The documents of a run of dedup: their sources, numbers and priority.
+
+A source is a part of an index or of the documents to compare; parts of indexes come first. A document's number is its
+source << 32 | its row, so 2^31 parts of 2^32 rows have one, and no task needs the facts of all documents. Priority is
+one total order: documents of an index, then train, then highest karma, earliest date, smallest id; unknown karma and
+dates come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.config import recipe_settings
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.clean import _minhash
+from webtext.clean.dedup.settings import DedupSettings
+
+VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
+"""Versions for the recipes of sets that are made with dedup."""
+CODE_VERSION = 4  # raised when another document is kept or named, or when the exchanges change
+COPY = np.uint64(1 << 63)
+"""Added to the number of a document whose text equals one of higher priority, so that it is never a component's first."""
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+Array = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.uint64]
+
+
+class Chosen(Protocol):
+    """Which rows of a part to compare; it is asked in workers, so it contains names and small values."""
+
+    @property
+    def digest(self) -> str:
+        """A digest of everything that the mask depends on."""
+
+    def mask(self) -> Mask: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A part of an index, or of the documents to compare: its signatures, and its texts in the same order."""
+
+    signatures: SetName
+    documents: SetName
+    part: int
+    n_rows: int
+    indexed: bool = False
+    chosen: Chosen | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The folder of dedup's part sets, and what all of them are made from."""
+
+    folder: Folder
+    sources: Sequence[Source]
+    settings: DedupSettings
+    run: Run
+    scratch: list[str] = field(default_factory=list)  # names of the sets made, of kind `exchange`
+
+    @property
+    def n_indexed(self) -> int:
+        return sum(source.indexed for source in self.sources)
+
+    def make(
+        self,
+        name: str,
+        function: Callable[[PartContext, PartTask], None],
+        payloads: Iterable[Any],
+        parents: Sequence[PartSet],
+        *,
+        kind: str = "exchange",
+        depends: str = "",
+    ) -> PartSet:
+        """Make the set `name` with a part for each payload; all of them depend on the parents and on `depends`."""
+        if kind == "exchange":
+            self.scratch.append(name)
+        key = sha256_json([depends, *(parent.hash for parent in parents)])
+        return run_parts(
+            function,
+            [
+                PartTask(index=number, sources=(), payload=(number, payload), depends=key)
+                for number, payload in enumerate(payloads)
+            ],
+            recipe=Recipe(
+                stage=f"clean.dedup.{name}",
+                code_version=CODE_VERSION,
+                settings=recipe_settings(self.settings),
+                versions=VERSIONS,
+            ),
+            outputs={name: (self.folder.location(name), kind)},
+            parents=parents,
+            run=self.run,
+            label=f"clean.dedup: {name}",
+        )[name]
+
+
+FACTS = [
+    ("document", pa.uint64()),
+    ("indexed", pa.bool_()),
+    ("in_validation", pa.bool_()),
+    ("karma", pa.int64()),  # null if unknown, and for documents of an index
+    ("date", pa.int64()),  # the same
+    ("id", pa.string()),
+]
+"""The columns that decide priority."""
+
+
+def facts_of(number: int, source: Source, signed: pa.RecordBatch, first: int, rows: Array) -> dict[str, Any]:
+    """Return FACTS of some rows of a batch of signatures, which begins at row `first` of the source."""
+    some = signed.take(pa.array(rows))
+    unknown = pa.nulls(len(rows), pa.int64())
+    return {
+        "document": np.uint64(number << 32) | (first + rows).astype(np.uint64),
+        "indexed": np.full(len(rows), source.indexed),
+        "in_validation": pc.equal(some["split"], "validation"),
+        "karma": unknown if source.indexed else some["karma"],
+        "date": unknown if source.indexed else some["date"],
+        "id": some["id"],
+    }
+
+
+def in_priority(rows: pa.Table, **groups: Array) -> pa.Table:
+    """Sort rows with FACTS by the values in `groups`, then by priority."""
+    keys: dict[str, Any] = groups | {"new": pc.invert(rows["indexed"])}
+    keys |= {name: rows[name] for name in ("in_validation", "karma", "date", "id", "document")}
+    sort_keys = [(name, "descending" if name == "karma" else "ascending") for name in keys]
+    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=sort_keys))
+
+
+def column(rows: pa.Table | pa.RecordBatch, name: str) -> Array:
+    """Return a column without nulls as an array."""
+    values = rows[name]
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def fixed(values: Array) -> pa.Array:
+    """Return the rows of a contiguous array as binary values of fixed size."""
+    n_rows, width = values.shape
+    return pa.Array.from_buffers(pa.binary(width * values.itemsize), n_rows, [None, pa.py_buffer(values)])
+
+
+def sources_of(documents: Numbers) -> Numbers:
+    """Return the sources of documents, also of copies."""
+    return (documents & ~COPY) >> np.uint64(32)
+
+
+def rows_of(documents: Numbers) -> npt.NDArray[np.int64]:
+    """Return the rows of documents in their sources."""
+    return (documents & np.uint64(0xFFFFFFFF)).astype(np.int64)
+
+
+def hashed(numbers: Numbers) -> Numbers:
+    """Return a hash of each number, whose high bits depend on all bits (Fibonacci hashing)."""
+    return numbers * GOLDEN
+
+
+def runs(keys: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return where each run of equal keys starts, and its length."""
+    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
+    return starts, np.diff(np.append(starts, len(keys)))
+
+
+def repeated(keys: Iterable[Numbers]) -> tuple[Numbers, npt.NDArray[np.int64]]:
+    """Return the keys that occur more than once, ascending, and how often. Memory: 16 bytes per key."""
+    ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *keys]))
+    starts, sizes = runs(ordered)
+    return ordered[starts[sizes > 1]], sizes[sizes > 1]
+
+
+def places_in(ordered: Array, keys: Array) -> npt.NDArray[np.int64]:
+    """Return the place of each key in `ordered`, or -1."""
+    if not len(ordered):
+        return np.full(len(keys), -1)
+    places = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
+    return np.where(ordered[places] == keys, places, -1)
