@@ -215,7 +215,7 @@ def decontaminate(
     elif keep_filter is not None:
         if settings.against:
             raise ConfigError("--keep-filter and --against are both given", "run --against first, then --keep-filter")
-        found = find_documents(documents)
+        found = find_documents(documents, run)
         given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
         header = kept_filter.write_filter(given, settings.overlap_words, keep_filter, run)
         text = f"{header.ngrams:,} {header.words}-grams of {given.records:,} documents kept in '{keep_filter}'"

@@ -201,7 +201,7 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
             return sets, extract_documents(inputs, f"{out}/documents", settings, run)
         if len(kinds) == 2:
             raise InputError("pages and documents are given together", "use two runs")
-    found = find_documents(inputs)
+    found = find_documents(inputs, run)
     if not isinstance(found, PartSet):
         bound = settings.max_text_bytes
         return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub, max_text_bytes=bound)
@@ -278,7 +278,7 @@ def decontaminate_documents(
 
 def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
     """Return the given documents set, or one imported from files and datasets to out/documents."""
-    found = find_documents(inputs)
+    found = find_documents(inputs, run)
     return found if isinstance(found, PartSet) else import_documents(found, f"{out}/documents", run)
 
 

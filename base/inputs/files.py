@@ -23,6 +23,8 @@ from webtext.base.storage import Folder
 
 if TYPE_CHECKING:
     from webtext.base.parts.partset import PartSet
+    from webtext.base.run import Run
+    from webtext.base.workers.journal import Journal
 
 PARQUET, JSON_LINES, TEXT = "parquet", "json lines", "text"
 DOCUMENTS = ("corpus", "documents")  # kinds of part sets
@@ -122,6 +124,16 @@ def find_inputs(
         if not may_be_empty and file.folder.size(file.name) == 0:
             raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
     return sets, files
+
+
+def hash_files(files: Sequence[InputFile], run: Run) -> list[str]:
+    """Return the SHA-256 of each file in hex, computed by the run's workers."""
+    names = [file.location for file in files]
+    return run.map(_sha256, files, "hash files", unit="file", names=names) if files else []
+
+
+def _sha256(_: Journal, file: InputFile) -> str:
+    return file.sha256()
 
 
 def short_names(paths: Sequence[str]) -> list[str]:

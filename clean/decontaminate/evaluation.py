@@ -28,12 +28,13 @@ SUFFIXES = (*DOCUMENT_SUFFIXES, ".tokens")
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """One evaluation set: its file, the field with the text, and its name in reports."""
+    """One evaluation set: its file, the field with the text, its name in reports, and the file's hash and version."""
 
     name: str
     file: InputFile
     field: str
     sha256: str
+    version: str
 
     def about(self) -> dict[str, str]:
         """Return the set's entry in a recipe."""
@@ -41,7 +42,8 @@ class EvaluationSet:
 
     def examples(self) -> Iterator[bytes]:
         """Yield the texts in UTF-8, in the file's order. Empty texts are included; empty lines of JSONL are skipped."""
-        if self.file.sha256() != self.sha256:
+        is_same = self.file.folder.version(self.file.name) == self.version
+        if not is_same and self.file.sha256() != self.sha256:
             raise InputError(f"'{self.file.location}' changed while it was read", "rerun the same command")
         for number, row in enumerate(records(self.file, (self.field,), self.field), 1):
             if isinstance(row, Refused):
@@ -69,7 +71,7 @@ def evaluation_sets(against: Sequence[str]) -> tuple[EvaluationSet, ...]:
             found[file.location, field or FIELD] = file
     names = short_names([place + (f"#{field}" if field != FIELD else "") for place, field in found])
     sets = [
-        EvaluationSet(name, file, field, file.sha256())
+        EvaluationSet(name, file, field, version=file.folder.version(file.name), sha256=file.sha256())
         for name, ((_, field), file) in zip(names, found.items(), strict=True)
     ]
     return tuple(sorted(sets, key=lambda each: (each.name, each.sha256)))

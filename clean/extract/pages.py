@@ -21,7 +21,7 @@ from webtext.base.archives.reader import UNCHANGED, Response, read_responses
 from webtext.base.config import recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import InputFile, find_inputs
+from webtext.base.inputs.files import InputFile, find_inputs, hash_files
 from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe, sha256_json
@@ -102,7 +102,8 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
             f"'{old.folder.url}' has pages fetched by an earlier version: their documents have karma but no posts\n"
             "  of [clean.votes], only min_karma applies to them"
         )
-    tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), file.sha256()) for file in files)]
+    hashed = zip(files, hash_files(files, run), strict=True)
+    tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), sha256) for file, sha256 in hashed)]
     return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
-from webtext.base.inputs.files import DOCUMENTS, FILE, RECORD_SUFFIXES, InputFile, find_inputs
+from webtext.base.inputs.files import DOCUMENTS, FILE, RECORD_SUFFIXES, InputFile, find_inputs, hash_files
 from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
 from webtext.base.inputs.parquet import checked_row
 from webtext.base.inputs.records import records
@@ -55,11 +55,6 @@ class FileOrigin:
 
     file: InputFile
     place: str
-
-    @classmethod
-    def of(cls, file: InputFile) -> FileOrigin:
-        """Return the origin of a file; reads the file for its hash."""
-        return cls(file, file.sha256())
 
     @property
     def source(self) -> Source:
@@ -148,7 +143,7 @@ class Record:
     task: ImportTask
 
 
-def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
+def find_documents(inputs: Sequence[str], run: Run) -> PartSet | list[Origin]:
     """Return the one part set of documents that `inputs` name, or the origins to import: files in order, then datasets.
 
     Raises InputError if a part set is given together with anything else.
@@ -163,7 +158,7 @@ def find_documents(inputs: Sequence[str]) -> PartSet | list[Origin]:
             f"{len(inputs)} inputs, of which {len(sets)} are part sets",
             "name one part set of documents, or files and datasets only",
         )
-    found: list[Origin] = [FileOrigin.of(file) for file in files]
+    found: list[Origin] = [FileOrigin(*each) for each in zip(files, hash_files(files, run), strict=True)]
     for name in datasets:
         found += DatasetOrigin.all_of(name)
     return found

@@ -25,6 +25,7 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
+from webtext.base.workers.journal import Journal
 from webtext.crawl.apis.harvest import HarvestFiles
 from webtext.crawl.apis.post_states import MISSING, Reading, answers_of, ask_all, full_name, read_answers
 from webtext.crawl.apis.settings import ApiSettings, RefreshSettings
@@ -66,15 +67,16 @@ def refresh_links(links: str, out: str, settings: RefreshSettings, api: ApiSetti
         SetWriter(url, kind, recipe, [parent]).check_place()
     answers = answers_of(parent, Folder(out).child("answers"))
     ask_all(parent, answers, api, STAGE, run)
+    digests = run.map(_digest, answers, f"{STAGE}: hash answers")
     name = SetName.of(parent)
     tasks = [
         PartTask(
             index=part.index,
             sources=(parent.source(part),),
             payload=_Judging(name, part, tuple(files.locations), rule),
-            depends=_digest(files),
+            depends=digest,
         )
-        for part, files in zip(parent.parts, answers, strict=True)
+        for part, files, digest in zip(parent.parts, answers, digests, strict=True)
     ]
     sets = run_parts(_judge_part, tasks, recipe=recipe, outputs=outputs, parents=[parent], run=run, label=STAGE)
     counts = sets["links"].counts
@@ -95,7 +97,7 @@ def _rule_of(links: PartSet, settings: RefreshSettings) -> KarmaRule:
     return rule if settings.min_karma == "same" else dataclasses.replace(rule, min_karma=settings.min_karma)
 
 
-def _digest(files: HarvestFiles) -> str:
+def _digest(_: Journal, files: HarvestFiles) -> str:
     digests = []
     for location in files.locations:
         with files.folder.open(location.rpartition("/")[2]) as file:

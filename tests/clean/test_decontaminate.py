@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from elsewhere import only_tasks_read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from set_contents import contents, rows, write_jsonl
@@ -167,6 +169,18 @@ def test_a_defective_set_is_an_input_error(tmp_path: Path, data: bytes, message:
     (tmp_path / "broken.jsonl").write_bytes(data)
     with pytest.raises(InputError, match=message):
         examples_in(str(tmp_path / "broken.jsonl"))
+
+
+def test_a_set_is_hashed_again_only_if_its_file_has_another_version(tmp_path: Path) -> None:
+    path = Path(write_jsonl(tmp_path / "x.jsonl", {"text": "a b"}))
+    (found,) = evaluation_sets([str(path)])
+    with only_tasks_read():  # nothing may be hashed in this process
+        assert list(found.examples()) == [b"a b"]
+    os.utime(path, (1, 1))
+    assert list(found.examples()) == [b"a b"]
+    path.write_text(json.dumps({"text": "a c"}))
+    with pytest.raises(InputError, match="changed while it was read"):
+        list(found.examples())
 
 
 def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:

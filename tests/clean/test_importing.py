@@ -356,6 +356,33 @@ def test_a_capture_in_two_files_becomes_one_document(tmp_path: Path, run: Run) -
     assert [row["id"] for row in rows(again)] == [row["id"] for row in rows(documents)]
 
 
+def test_files_are_hashed_read_and_compared_elsewhere_and_the_driver_reads_none(
+    tmp_path: Path, run: Run, elsewhere: Run
+) -> None:
+    """WARC files with captures in common, and files of records; two files have the same name."""
+    archives = captures(tmp_path / "warc", [1, 2], [2, 3])
+    records = [tmp_path / "records" / folder / "r.jsonl" for folder in "xy"]
+    for number, path in enumerate(records):
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"id": "7", "text": article(1)}) + "\n" + json.dumps({"text": article(number)}))
+    for name, inputs in {"pages": archives, "records": [*map(str, records)]}.items():
+        there, here = tmp_path / f"{name}-there", tmp_path / f"{name}-here"
+        read = (lambda i, o, r: extract_documents(i, o, ExtractSettings(), r)) if name == "pages" else read_documents
+        with only_tasks_read():
+            read(inputs, str(there), elsewhere)
+        read(inputs, str(here), run)
+        assert contents(there) == contents(here)
+
+
+def test_a_moved_archive_gives_equal_parts_of_documents(tmp_path: Path, run: Run) -> None:
+    """They name the file, not the folder that it was read from."""
+    (name,) = captures(tmp_path / "warc", [1])
+    made = extract_documents([name], str(tmp_path / "one"), ExtractSettings(), run).parts
+    (tmp_path / "elsewhere" / "deeper").mkdir(parents=True)
+    moved = shutil.move(name, tmp_path / "elsewhere" / "deeper" / "a.warc.gz")
+    assert extract_documents([str(moved)], str(tmp_path / "two"), ExtractSettings(), run).parts == made
+
+
 @pytest.mark.parametrize("per_range", [1, 100])
 def test_repeated_ids_are_those_of_a_loop_in_memory_though_only_tasks_read_ids(
     tmp_path: Path, elsewhere: Run, monkeypatch: pytest.MonkeyPatch, per_range: int

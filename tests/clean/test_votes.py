@@ -209,11 +209,11 @@ def test_posts_of_imported_records_are_kept_where_they_have_the_type(tmp_path: P
     bad: list[Any] = [3, "posts", [1], [post("a", score=None)], [{"post_id": "a"}], None, {}, [post("a", 2**70)]]
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": "a text", "posts": each}) + "\n" for each in [good, *bad, []]))
-    documents = import_documents(find_documents([str(texts)]), str(tmp_path / "documents"), run)  # type: ignore[arg-type]
+    documents = import_documents(find_documents([str(texts)], run), str(tmp_path / "documents"), run)  # type: ignore[arg-type]
     assert [row["posts"] for row in rows(documents)] == [[post("a", retrieved=5), post("b")], *([[]] * 9)]
     again = tmp_path / "again.parquet"
     pq.write_table(documents.table(0), again)
-    copied = import_documents(find_documents([str(again)]), str(tmp_path / "copied"), run)  # type: ignore[arg-type]
+    copied = import_documents(find_documents([str(again)], run), str(tmp_path / "copied"), run)  # type: ignore[arg-type]
     assert rows(copied)[0]["posts"] == [post("a", retrieved=5), post("b")]
 
 
