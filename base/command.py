@@ -25,7 +25,11 @@ from webtext.base.config import (
     section_of,
     subsections,
 )
-from webtext.base.errors import ConfigError, did_you_mean
+from webtext.base.errors import ConfigError, did_you_mean, missing_extra
+
+if typing.TYPE_CHECKING:
+    from webtext.base.console import Console
+    from webtext.base.run import Engine
 
 
 class _Share(click.ParamType[Any]):
@@ -49,7 +53,10 @@ SET_OPTION = click.option(
     "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
 )
 WORKER_OPTIONS = [
-    click.option("--engine", type=click.Choice(["local"]), default="local", help="Engine that runs the tasks."),
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", help="This machine, or a Ray cluster."
+    ),
+    click.option("--address", metavar="HOST:PORT", help="Ray cluster.  [default: the one that runs on this machine]"),
     click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one per core]"),
     click.option(
         "--worker-memory",
@@ -109,6 +116,7 @@ def verb(
             quiet: bool,
             dry_run: bool,
             engine: str = "local",
+            address: str | None = None,
             workers: int | None = None,
             worker_memory: int = DEFAULT_MEMORY_MIB,
             run_share: Any = None,
@@ -116,7 +124,6 @@ def verb(
         ) -> Any:
             from webtext.base.console import Console
             from webtext.base.run import Run, Share
-            from webtext.base.workers.engine import Limits, LocalEngine
 
             flags = {name: {key: arguments.pop(key) for key in options(cls)} for name, cls in classes.items()}
             resolved = {} if config_argument else resolve(read, config_path, overrides, flags)
@@ -125,9 +132,9 @@ def verb(
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
-            limits = Limits(memory_bytes=worker_memory << 20)
-            with LocalEngine(workers=workers, limits=limits, quiet=mode != "human") as local:
-                return function(run=Run(local, Console(mode), dry_run, run_share or Share(1, 1)), **arguments)
+            console = Console(mode)
+            with _engine(engine, address, workers, worker_memory << 20, console) as made:
+                return function(run=Run(made, console, dry_run, run_share or Share(1, 1)), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
         for section_name, cls in classes.items():
@@ -148,6 +155,21 @@ def verb(
         return command
 
     return register
+
+
+def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: int, console: Console) -> Engine:
+    from webtext.base.workers.engine import Limits, LocalEngine
+
+    limits, quiet = Limits(memory_bytes=memory_bytes), console.mode != "human"
+    if kind == "ray":
+        try:
+            from webtext.base.workers.ray_engine import RayEngine
+        except ImportError:
+            raise missing_extra("ray", "ray") from None
+        return RayEngine(address, workers, limits, quiet=quiet, warn=console.warn)
+    if address:
+        raise ConfigError(f"--address {address} is for Ray's clusters", "add --engine ray")
+    return LocalEngine(workers, limits, quiet=quiet)
 
 
 class _Command(click.Command):

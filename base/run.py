@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from webtext.base.console import Console, counted
 from webtext.base.errors import DryRun, RunFailed
@@ -12,9 +12,11 @@ from webtext.base.errors import DryRun, RunFailed
 if TYPE_CHECKING:
     from webtext.base.workers.engine import LocalEngine
     from webtext.base.workers.journal import Journal
+    from webtext.base.workers.ray_engine import RayEngine
 
 T = TypeVar("T")
 R = TypeVar("R")
+Engine: TypeAlias = "LocalEngine | RayEngine"
 
 
 class Share(NamedTuple):
@@ -28,7 +30,7 @@ class Share(NamedTuple):
 class Run:
     """Engine, console, dry-run flag and share, passed to every stage function; nothing in it can change a record."""
 
-    engine: LocalEngine
+    engine: Engine
     console: Console
     dry_run: bool = False
     share: Share = Share(1, 1)

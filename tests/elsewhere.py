@@ -33,8 +33,6 @@ START = "import elsewhere; elsewhere.serve()"
 class Elsewhere:
     """The engine. `private` is the driver's own temporary folder."""
 
-    inherits_files = False
-
     def __init__(self, private: Path, workers: int = 2) -> None:
         self.workers = workers
         self.n_tasks = 0

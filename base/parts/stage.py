@@ -266,6 +266,7 @@ class _Stage:
                 on_done=note,
                 set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
                 on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
+                writes=[writer.folder for writer in self.writers.values()],
             )
         for name, writer in self.writers.items():
             writer.look()

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from webtext.base.errors import ConfigError, MachineError
+from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
 from webtext.base.workers.process import Death, WorkerProcess
 from webtext.base.workers.worker import Done, Order, Preparation, Raised
@@ -67,14 +68,12 @@ class TaskFailure:
     error: str
 
 
-def _ignore(*_: object) -> None:
-    pass
+def ignore(*_: object) -> None:
+    """Do nothing."""
 
 
 class LocalEngine:
     """Worker processes on this machine, started when first needed and kept between maps."""
-
-    inherits_files = True  # whether `prepare` exists, whose workers inherit open files of this process
 
     def __init__(self, workers: int | None = None, limits: Limits | None = None, *, quiet: bool = False) -> None:
         if workers is not None and workers < 1:
@@ -91,8 +90,9 @@ class LocalEngine:
         *,
         on_done: Callable[[int, R], None],
         set_aside: Mapping[int, Mapping[int, str]] | None = None,
-        on_set_aside: Callable[[int, int, str], None] = _ignore,
-        on_begun: Callable[[], None] = _ignore,
+        on_set_aside: Callable[[int, int, str], None] = ignore,
+        on_begun: Callable[[], None] = ignore,
+        writes: Sequence[Folder] = (),
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task and return the tasks that failed, in order.
 
@@ -101,12 +101,9 @@ class LocalEngine:
         `on_set_aside(index, position, cause)` is called for each new one before its part is retried. `on_begun()` is
         called once, when a worker is first seen on a record and has therefore finished its imports. A bad input or
         setting (exit codes 2 and 3) and a machine that lacks something (a full disk) stop the map and are raised here.
+        `writes` are the folders that the tasks write; an engine of several machines checks that all of them see them.
         """
-        if getattr(function, "__module__", None) == "__main__":
-            raise ConfigError(
-                f"the function '{function.__qualname__}' is in the main script, where workers cannot import it",
-                "move it to a module of its own",
-            )
+        check_importable(function)
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
         return _Map(self, function, tasks, parts, on_done, on_set_aside, on_begun).run()
 
@@ -309,7 +306,7 @@ class _Map:
         """Retry after a kill from outside: after a pause, and alone to find out whether the record is the cause."""
         part, position = attempt.part, death.position
         part.n_kills += 1
-        pause = min(PAUSE_SECONDS * PAUSE_GROWTH ** min(part.n_kills - 1, 8), MAX_PAUSE_SECONDS)
+        pause = pause_seconds(part.n_kills)
         if position is not None and position == attempt.only:
             part.kills_alone[position] += 1
             if part.kills_alone[position] >= KILLS_ALONE:
@@ -341,6 +338,20 @@ class _Map:
         if self.n_failed_starts >= MAX_FAILED_STARTS:
             raise MachineError(f"worker processes cannot start ({cause})", "see their message above, on stderr")
         self.waiting.appendleft(_Attempt(part, only))
+
+
+def check_importable(function: Callable[..., Any]) -> None:
+    """Raise ConfigError for a function of the main script."""
+    if getattr(function, "__module__", None) == "__main__":
+        raise ConfigError(
+            f"the function '{function.__qualname__}' is in the main script, where workers cannot import it",
+            "move it to a module of its own",
+        )
+
+
+def pause_seconds(n_kills: int) -> float:
+    """Return how long to wait before a part is retried that was killed from outside `n_kills` times."""
+    return min(PAUSE_SECONDS * PAUSE_GROWTH ** min(n_kills - 1, 8), MAX_PAUSE_SECONDS)
 
 
 def available_cores() -> int:

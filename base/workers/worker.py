@@ -118,6 +118,12 @@ def _answer(order: Order, page: JournalPage) -> bytes:
         return pickle.dumps(Raised(text, "".join(traceback.format_exception(error)), stopping_error(error)))
 
 
+def call_pickled(journal: Journal, call: bytes) -> bytes:
+    """Run the pickled (function, task) and return its pickled result, for an engine that doesn't import the function."""
+    function, task = pickle.loads(call)
+    return pickle.dumps(function(journal, task), protocol=pickle.HIGHEST_PROTOCOL)
+
+
 def _one_line(error: BaseException) -> str:
     if isinstance(error, WebtextError):
         return "; ".join(error.lines)

@@ -15,7 +15,7 @@ from functools import partial
 from webtext.base.decompress import BZIP2, XZ, ZSTANDARD
 from webtext.base.errors import InputError
 from webtext.base.parts.outcomes import UNSETTLED
-from webtext.base.run import Run
+from webtext.base.run import Engine, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.base.workers.journal import KILLED_WORKER
@@ -53,9 +53,9 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
     """Make the missing spills. Return all dumps, hashed and in order, and the records of their spills.
 
     If there are fewer files than workers, several work on each file: one process decompresses for one that judges, or,
-    if judging takes longer, workers read shares. If the engine's workers can inherit files, they start beside their
-    decoders, and once all tasks have begun, idle ones import what they need to merge `n_parts`. Raises InputError if a
-    file was changed in the meantime.
+    if judging takes longer, workers read shares. A LocalEngine's workers start beside their decoders, and once all
+    tasks have begun, idle ones import what they need to merge `n_parts`. Raises InputError if a file was changed in the
+    meantime.
     """
     missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
@@ -64,7 +64,8 @@ def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[
     n_idle = min(n_parts, run.engine.workers) - len(tasks)
     with _engine_for(tasks, run) as engine, _started(tasks, engine) as started:
         names = [task.dump.name for task in tasks]
-        get_ready = {"on_begun": partial(run.engine.prepare, n_idle, MERGING)} if engine.inherits_files else {}
+        local = run.engine if isinstance(run.engine, LocalEngine) else None
+        get_ready = {"on_begun": partial(local.prepare, n_idle, MERGING)} if local else {}
         reading = replace(run, engine=engine)
         read = reading.map(spill_dump, started, "reading dumps", unit="file", names=names, **get_ready)
     hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
@@ -98,9 +99,9 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
 
 
 @contextmanager
-def _started(tasks: Sequence[SpillJob], engine: LocalEngine) -> Iterator[list[SpillJob]]:
+def _started(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
     """Yield the tasks while a decoder and a worker start for each of the first ones, in the order of the tasks."""
-    if not engine.inherits_files:
+    if not isinstance(engine, LocalEngine):
         yield list(tasks)  # each worker starts its own decoder
         return
     begun = []
@@ -156,7 +157,7 @@ def _first_named(failures: Sequence[tuple[str, str, str]]) -> list[tuple[str, st
     return named
 
 
-def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[LocalEngine]:
+def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
     """Return the run's engine, or one with larger limits if a dump may need more memory than its workers have."""
     if any(job.dump.codec == ZSTANDARD.name and not job.ahead for job in jobs):
         return run.engine.limited(READER_LIMITS)

@@ -60,7 +60,7 @@ import sys
 from webtext.app.main import run
 for verb in {[*verbs, ["train", "run"], ["build"], ["demo"]]!r}:
     assert run([*verb, "--help"]) == 0, verb
-    print("LOADED", verb, {{"pyarrow", "torch", "aiohttp", "trafilatura"}} & set(sys.modules))
+    print("LOADED", verb, {{"pyarrow", "torch", "aiohttp", "trafilatura", "ray"}} & set(sys.modules))
 """
     answer = webtext(code=code)
     assert answer.stdout.count("LOADED") == 8, answer.stderr
@@ -109,16 +109,20 @@ def test_an_unknown_key_of_the_config_is_an_error_before_anything_runs(
     assert not (tmp_path / "build").exists()
 
 
-def test_a_missing_package_names_the_extra_to_install() -> None:
-    code = """
+@pytest.mark.parametrize(
+    ("package", "extra", "arguments"),
+    [("pyarrow", "build", ["inspect", "set", "x"]), ("ray", "ray", ["clean", "run", "x", "--engine", "ray"])],
+)
+def test_a_missing_package_names_the_extra_to_install(package: str, extra: str, arguments: list[str]) -> None:
+    code = f"""
 import sys
-sys.modules["pyarrow"] = None
+sys.modules[{package!r}] = None
 from webtext.app.main import main
 main()
 """
-    answer = webtext("inspect", "set", "x", code=code)
+    answer = webtext(*arguments, code=code)
     assert answer.returncode == 1
-    assert "pip install 'webtext[build]'" in answer.stderr
+    assert f"pip install 'webtext[{extra}]'" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

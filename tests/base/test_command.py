@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,6 +175,18 @@ def test_a_wrong_setting_is_an_error_before_the_verb_runs(
 def test_a_wrong_option_is_a_usage_error(call: Call, seen: dict[str, Any], arguments: list[str]) -> None:
     assert call("links", *arguments).exit_code == 2
     assert seen == {}
+
+
+def test_an_address_is_for_a_cluster_alone(call: Call, seen: dict[str, Any]) -> None:
+    answer = call("links", "--address", "10.0.0.1:6379")
+    assert isinstance(answer.exception, ConfigError)
+    assert (str(answer.exception), seen) == ("--address 10.0.0.1:6379 is for Ray's clusters\nadd --engine ray", {})
+
+
+def test_the_local_engine_does_not_import_ray() -> None:
+    code = "import sys; from webtext.base.run import Run; Run.quiet().engine.map; print('ray' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout == "False\n"
 
 
 def test_a_verb_of_several_sections_gets_each(call: Call, seen: dict[str, Any]) -> None:

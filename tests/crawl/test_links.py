@@ -353,7 +353,7 @@ def test_links_merged_a_few_at_a_time_are_the_same(
     """
 
     class InThisProcess:
-        workers, inherits_files = 1, False
+        workers = 1
 
         def map(self, function: Any, jobs: Any, *, on_done: Any, **_: Any) -> list[Any]:
             for index, job in enumerate(jobs):
