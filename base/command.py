@@ -169,7 +169,7 @@ def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: i
         return RayEngine(address, workers, limits, quiet=quiet, warn=console.warn)
     if address:
         raise ConfigError(f"--address {address} is for Ray's clusters", "add --engine ray")
-    return LocalEngine(workers, limits, quiet=quiet)
+    return LocalEngine(workers=workers, limits=limits, quiet=quiet)
 
 
 class _Command(click.Command):
