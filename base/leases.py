@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -57,6 +58,8 @@ def lock(folder: Path, name: str) -> Iterator[None]:
             raise _taken(str(folder), WHOLE, _locker(handle))
         if name:
             opened.enter_context(_locked_file(folder, name))
+        else:  # what killed shares left
+            shutil.rmtree(folder / LEASES, ignore_errors=True)
         yield
 
 

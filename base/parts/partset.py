@@ -301,13 +301,13 @@ class PartSet:
             for name, n_bytes, sha256 in part.files:
                 self._verify_file(name, n_bytes, sha256)
 
-    def check(self, run: Run, *, every_byte: bool = False) -> None:
-        """Let workers read the files that were touched since the set was sealed, or every byte of all files.
+    def check(self, parts: Sequence[Part], run: Run, *, every_byte: bool = False) -> None:
+        """Let workers read the files of `parts` that were touched since the set was sealed, or every byte of them all.
 
         Raises InputError that names the first files that differ.
         """
         recorded = recorded_versions(read_run(self.folder))
-        parts = self.parts if every_byte else doubtful(self.parts, self.folder.files(), recorded)
+        parts = parts if every_byte else doubtful(parts, self.folder.files(), recorded)
         names = [name for files in find_altered(self.folder, parts, run).values() for name in files]
         if names:
             shown = ", ".join(f"'{name}'" for name in names[:SHOWN]) + (" ..." if names[SHOWN:] else "")

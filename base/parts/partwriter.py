@@ -224,15 +224,15 @@ class SetWriter:
         self.sealed: dict[int, Part] = {}
         """Index -> part of the manifest when `look` was last called; empty if the set isn't sealed."""
         self._manifest = b""
-        self._there: dict[str, tuple[int, str]] = {}
+        self.there: dict[str, tuple[int, str]] = {}
         self._run: dict[str, Any] = {}
         self._found: dict[int, Part] | None = None
 
     def look(self) -> None:
         """Read the folder's listing, manifest and recorded versions; what follows uses this state."""
-        self._there, self._found = self.folder.files(), None
-        self._manifest = self.folder.read_bytes(MANIFEST) if MANIFEST in self._there else b""
-        self._run = read_run(self.folder) if RUN in self._there else {}
+        self.there, self._found = self.folder.files(), None
+        self._manifest = self.folder.read_bytes(MANIFEST) if MANIFEST in self.there else b""
+        self._run = read_run(self.folder) if RUN in self.there else {}
         try:
             parts = [Part.from_json(entry) for entry in json.loads(self._manifest or "{}").get("parts", ())]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -240,7 +240,7 @@ class SetWriter:
         self.sealed = {part.index: part for part in parts}
         if self.folder.is_local or not self.sealed:  # a store charges for a listing, and the manifest has the entries
             entries = self.folder.child(ENTRIES).files()
-            self._there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
+            self.there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
 
     def check_place(self) -> None:
         """Raise InputError if the folder is also an input, or contains a set that must not be replaced.
@@ -283,31 +283,36 @@ class SetWriter:
         if self._found is not None:
             return self._found
         known = {f"{ENTRIES}/{entry_name(index)}": part for index, part in self.sealed.items()}
-        listed = sorted(name for name in self._there if name.startswith(ENTRIES)) or known
+        listed = sorted(name for name in self.there if name.startswith(ENTRIES)) or known
         versions = self._versions
-        same = {name for name in known if versions.get(name) == self._there.get(name, (0, None))[1]}
+        same = {name for name in known if versions.get(name) == self.there.get(name, (0, None))[1]}
         parts = [known[name] if name in same else _read_entry(self.folder, name) for name in listed]
         self._found = {
             part.index: part
             for part in parts
-            if part is not None and all(self._there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
+            if part is not None and all(self.there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
         }
         return self._found
 
     def doubtful(self, parts: Iterable[Part]) -> list[Part]:
         """Return the parts of which `run.json` doesn't say that their bytes are as stated, as of the last `look`."""
-        return doubtful(parts, self._there, self._versions)
+        return doubtful(parts, self.there, self._versions)
 
     def record(self, parts: Iterable[Part], run: Mapping[str, Any] | None = None) -> None:
         """Write to `run.json` that the files of these parts had the stated bytes when `look` was last called."""
         names = [
             name for part in parts for name in (f"{ENTRIES}/{entry_name(part.index)}", *(n for n, *_ in part.files))
         ]
-        known = self._versions | {name: self._there[name][1] for name in names if name in self._there}
-        known = {name: version for name, version in known.items() if name in self._there and version}
-        if run is not None or known != self._versions:
-            self._run = dict(self._run if run is None else run) | {VERSIONS: known}
-            self.folder.write_object(RUN, self._run)
+        added = {name: self.there[name][1] for name in names if name in self.there and self.there[name][1]}
+        if run is not None:
+            about, known = run, {name: version for name, version in self._versions.items() if name in self.there}
+        elif added.items() <= self._versions.items():
+            return
+        else:
+            about = read_run(self.folder)  # other shares have added theirs
+            known = recorded_versions(about)
+        self._run = {**about, VERSIONS: known | added}
+        self.folder.write_object(RUN, self._run)
 
     @property
     def _versions(self) -> dict[str, str]:

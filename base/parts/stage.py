@@ -21,13 +21,14 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from webtext.base.console import counted
-from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
+from webtext.base.errors import DryRun, InputError, MachineError, RunFailed, ShareDone
+from webtext.base.parts import shares
 from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
 from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, find_altered
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
-from webtext.base.run import Run
+from webtext.base.run import Run, Share
 from webtext.base.storage import Folder, disk_error
 from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
 
@@ -145,7 +146,8 @@ def run_parts(
 
     `function` must be a module-level function. Finished parts aren't redone; parts without a task are removed.
     Raises RunFailed if parts failed as a whole (the finished ones are kept), and the errors of a broken input.
-    With `run.dry_run` nothing is written, and DryRun is raised if there is work to do.
+    With `run.dry_run` nothing is written, and DryRun is raised if there is work to do. With `run.share` only its parts
+    are made, and ShareDone is raised if others are missing and no share is at work.
     """
     keep_pandas_out()
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
@@ -154,18 +156,23 @@ def run_parts(
     stage = _Stage(function, tasks, writers, run, label or recipe.stage)
     if sets := stage.sealed():
         return sets
+    mine = shares.of_share(run.share, tasks)
     if run.dry_run:
-        stage.print_plan()
+        stage.print_plan(mine)
         raise DryRun
+    if run.share.of > 1:
+        with shares.at_work(stage.main.folder, run.share):
+            stage.make(mine, stage.begin(mine, alone=False))
+        return stage.finish()
     with stage.alone():
-        stage.make(stage.begin())
+        stage.make(tasks, stage.begin(tasks, alone=True))
         return stage.seal()
 
 
 def all_done(tasks: Sequence[PartTask], writer: SetWriter, run: Run) -> bool:
     """Whether `run_parts` would find all these parts done, so that what only making them needs can be left out."""
     writer.look()
-    return len(_find(writer, _keys(writer.recipe, tasks), run)) == len(tasks)
+    return len(_find(writer, _keys(writer.recipe, tasks), tasks, run)) == len(tasks)
 
 
 class _Stage:
@@ -192,6 +199,12 @@ class _Stage:
                 held.enter_context(writer.folder.held())
             return held.pop_all()
 
+    def try_alone(self) -> contextlib.ExitStack | None:
+        try:
+            return self.alone()
+        except InputError:  # a share has just begun its parts, or another one seals the set
+            return None
+
     def missing(self, tasks: Sequence[PartTask]) -> list[PartTask]:
         return [task for task in tasks if any(task.index not in parts for parts in self.done.values())]
 
@@ -202,8 +215,8 @@ class _Stage:
             return None
         return self._sealed()
 
-    def _find(self) -> None:
-        self.done = {name: _find(writer, self.keys, self.run) for name, writer in self.writers.items()}
+    def _find(self, tasks: Sequence[PartTask]) -> None:
+        self.done = {name: _find(writer, self.keys, tasks, self.run) for name, writer in self.writers.items()}
 
     def _sealed(self) -> dict[str, PartSet] | None:
         sets = {
@@ -216,41 +229,45 @@ class _Stage:
     def _reproducible(self, name: str) -> bool:
         return not any(KILLED_WORKER in part.counts.failed for part in self.done[name].values())
 
-    def print_plan(self) -> None:
-        self._find()
-        n_tasks, n_missing = len(self.tasks), len(self.missing(self.tasks))
+    def print_plan(self, tasks: Sequence[PartTask]) -> None:
+        self._find(tasks)
+        n_tasks, n_missing = len(tasks), len(self.missing(tasks))
         self.run.console.say(
             f"{self.label}: {counted(n_tasks, 'part')}, {n_tasks - n_missing:,} done, {n_missing:,} to do"
         )
 
-    def begin(self) -> list[PartTask]:
-        """Unseal the sets if they need work, remove what isn't part of them, and return the tasks to do."""
+    def begin(self, tasks: Sequence[PartTask], *, alone: bool) -> list[PartTask]:
+        """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do.
+
+        Others may be at work unless this run is `alone`.
+        """
         for writer in self.writers.values():
             writer.look()
-        self._find()
+        self._find(tasks)
         sealed = self._sealed()
-        for name, writer in self.writers.items():
-            if not sealed:  # first, so that no reader sees old and new parts together
-                others = writer.found().items()
-                writer.unseal()
-                writer.remove_leftovers()
-                for index, part in others:
-                    if index not in self.keys:
+        with contextlib.nullcontext() if alone else shares.turn(self.main.folder, self.run.share):
+            for name, writer in self.writers.items():
+                if not sealed:  # first, so that no reader sees old and new parts together
+                    others = [part for index, part in writer.found().items() if index not in self.keys]
+                    writer.unseal()
+                    for part in others:
                         writer.remove(part)
-            with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified again and again
-                writer.record(self.done[name].values())
-        return self.missing(self.tasks)
+                    if alone:
+                        writer.remove_leftovers()
+                with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified each time
+                    writer.record(self.done[name][task.index] for task in tasks if task.index in self.done[name])
+        return self.missing(tasks)
 
-    def make(self, missing: Sequence[PartTask]) -> None:
-        """Make the missing parts and record the versions of their files."""
+    def make(self, tasks: Sequence[PartTask], missing: Sequence[PartTask]) -> None:
+        """Make those of `tasks` that are missing, and record the versions of their files."""
         if not missing:
             return
-        n_done = len(self.tasks) - len(missing)
+        n_done = len(tasks) - len(missing)
         if n_done:
-            self.run.console.say(f"{self.label}: resuming, {n_done:,} of {len(self.tasks):,} parts are done")
+            self.run.console.say(f"{self.label}: resuming, {n_done:,} of {len(tasks):,} parts are done")
         outputs = tuple((name, writer.folder.url, writer.kind) for name, writer in self.writers.items())
         jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
-        quarantine = _Quarantine(self.main.folder)
+        quarantine = _Quarantine(self.main.folder, self.run.share)
         made: dict[str, list[Part]] = {name: [] for name in self.writers}
         with self.run.console.progress(len(jobs), self.label, "parts") as progress:
 
@@ -268,15 +285,46 @@ class _Stage:
                 on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
                 writes=[writer.folder for writer in self.writers.values()],
             )
-        for name, writer in self.writers.items():
-            writer.look()
-            writer.record(made[name])
+        with shares.turn(self.main.folder, self.run.share):
+            for name, writer in self.writers.items():
+                writer.look()
+                writer.record(made[name])
         if failures:
             first = failures[0]
             raise RunFailed(
                 f"{len(failures)} of {counted(len(jobs), 'part')} failed; part {missing[first.index].index}: {first.error}",
                 "the finished parts are kept; rerun the same command to retry the others",
             )
+
+    def finish(self) -> dict[str, PartSet]:
+        """Wait while other shares are at work, and seal the sets; ShareDone if parts are missing and none is."""
+        until, seen = 0.0, None
+        while True:
+            for writer in self.writers.values():
+                writer.look()
+            if sets := self.sealed():
+                return sets
+            there = {name: writer.there for name, writer in self.writers.items()}
+            at_work = bool(self.main.folder.held_shares())
+            if at_work or there != seen:
+                until = time.monotonic() + shares.GRACE_SECONDS
+            if not at_work and there != seen and (locked := self.try_alone()):
+                with locked:
+                    if not self.begin(self.tasks, alone=True):
+                        return self.seal()
+                seen = there
+            if time.monotonic() > until:
+                break
+            time.sleep(shares.POLL_SECONDS)
+        missing = {task.index for task in self.missing(self.tasks)}
+        every = [Share(number, self.run.share.of) for number in range(1, self.run.share.of + 1)]
+        lacking = [each for each in every if missing & {task.index for task in shares.of_share(each, self.tasks)}]
+        names = ", ".join(f"--share {number}/{of}" for number, of in lacking)
+        self.run.console.say(
+            f"{self.label}: the parts of this share are made, {len(missing):,} of {len(self.tasks):,} are missing\n"
+            f"  rerun the same command with {names}; then rerun this one"
+        )
+        raise ShareDone
 
     def seal(self) -> dict[str, PartSet]:
         """Seal the sets, the main one last: once it can be read, the others can."""
@@ -324,10 +372,10 @@ def _valid(writer: SetWriter, keys: Mapping[int, str]) -> dict[int, Part]:
     return {index: part for index, part in writer.found().items() if keys.get(index) == part.key}
 
 
-def _find(writer: SetWriter, keys: Mapping[int, str], run: Run) -> dict[int, Part]:
-    """Return the parts with these keys, as of the last look; workers verify those that may have changed."""
+def _find(writer: SetWriter, keys: Mapping[int, str], tasks: Sequence[PartTask], run: Run) -> dict[int, Part]:
+    """Return the parts with these keys, as of the last look; workers verify those of `tasks` that may have changed."""
     parts = _valid(writer, keys)
-    doubtful = writer.doubtful(parts.values())
+    doubtful = writer.doubtful(parts[task.index] for task in tasks if task.index in parts)
     altered = find_altered(writer.folder, doubtful, run) if doubtful else {}
     return {index: part for index, part in parts.items() if part.name not in altered}
 
@@ -335,21 +383,24 @@ def _find(writer: SetWriter, keys: Mapping[int, str], run: Run) -> dict[int, Par
 class _Quarantine:
     """Records that kill workers, by part key; stored beside the set, so that they don't kill a resumed run again."""
 
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        self._records: dict[str, dict[int, str]] = {}
-        if folder.exists(QUARANTINE):
-            try:
-                stored = json.loads(folder.read_bytes(QUARANTINE))
-                self._records = {key: {int(p): str(c) for p, c in records.items()} for key, records in stored.items()}
-            except (ValueError, AttributeError, RecursionError):
-                raise InputError(
-                    f"'{folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then retried"
-                ) from None
+    def __init__(self, folder: Folder, share: Share) -> None:
+        self._folder, self._share = folder, share
+        self._records = self._read()
 
     def of(self, key: str) -> Mapping[int, str]:
         return self._records.get(key, {})
 
     def add(self, key: str, position: int, cause: str) -> None:
-        self._records.setdefault(key, {})[position] = cause
-        self._folder.write_object(QUARANTINE, self._records)
+        with shares.turn(self._folder, self._share):
+            self._records = self._read()  # other shares have added theirs
+            self._records.setdefault(key, {})[position] = cause
+            self._folder.write_object(QUARANTINE, self._records)
+
+    def _read(self) -> dict[str, dict[int, str]]:
+        try:
+            stored = json.loads(self._folder.read_bytes(QUARANTINE)) if self._folder.exists(QUARANTINE) else {}
+            return {key: {int(p): str(c) for p, c in records.items()} for key, records in stored.items()}
+        except (ValueError, AttributeError, RecursionError):
+            raise InputError(
+                f"'{self._folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then retried"
+            ) from None

@@ -158,11 +158,11 @@ def test_bytes_that_changed_without_a_new_time_are_found_by_readers_and_by_a_che
     run: Run, tmp_path: Path
 ) -> None:
     opened = double(tmp_path, tasks(NUMBERS), run)["kept"]
-    opened.check(run, every_byte=True)
+    opened.check(opened.parts, run, every_byte=True)
     for name in ("part-00000.parquet", "part-00002.parquet"):
         alter(tmp_path / "kept" / name, keeps_time=True)
-    opened.check(run)
+    opened.check(opened.parts, run)
     with pytest.raises(InputError, match=r"2 files of '.*kept' altered: 'part-00000.parquet', 'part-00002.parquet'"):
-        opened.check(run, every_byte=True)
+        opened.check(opened.parts, run, every_byte=True)
     with pytest.raises(InputError, match=r"part-00002.parquet' was altered"):
         PartSet.open(str(tmp_path / "kept")).table(2)
