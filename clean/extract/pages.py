@@ -9,12 +9,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-import pyarrow.compute as pc
 
 from webtext.base.archives.arc import ARC_SUFFIXES
 from webtext.base.archives.reader import UNCHANGED, Response, read_responses
@@ -23,16 +21,18 @@ from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import InputFile, find_inputs, hash_files
 from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import PartSet, SetName, Source
+from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
 from webtext.base.web.content_coding import BodyError
 from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.journal import Failed, Journal
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.cache import ResultCache
+from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
@@ -43,31 +43,15 @@ CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are d
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
 OK_STATUS = 200
-POSTS = "posts"
-
-
-@dataclass(frozen=True, slots=True)
-class Vote:
-    """A link that leads to a page."""
-
-    link_id: str
-    karma: int
-    split: str
-    posts: str  # JSON, which takes a fifth of the memory of the objects
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Vote:
-        """Return the vote of a pages row; without posts if an earlier version wrote the row."""
-        return cls(row["link_id"], row["karma"], row["split"], json.dumps(row.get("posts", [])))
 
 
 @dataclass(frozen=True, slots=True)
 class SetTask:
-    """One part of a pages set; `linked` maps a link_id to the votes of other links that redirect to its page."""
+    """One part of a pages set; `votes` has the links that redirect to its pages, if any link redirects to another."""
 
     pages: SetName
     part: int
-    linked: Mapping[str, tuple[Vote, ...]]
+    votes: SetName | None
     settings: ExtractSettings
 
 
@@ -97,17 +81,19 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
         run.console.warn(
             f"'{growing.folder.url}' is an unfinished crawl, with {counted(growing.records, 'row')} so far"
         )
-    for old in (opened for opened in sets if any(POSTS not in opened.columns(part) for part in opened.parts)):
-        run.console.warn(
-            f"'{old.folder.url}' has pages fetched by an earlier version: their documents have karma but no posts\n"
-            "  of [clean.votes], only min_karma applies to them"
-        )
-    hashed = zip(files, hash_files(files, run), strict=True)
-    tasks = [*_set_tasks(sets, settings), *((FileTask(file, settings), (), sha256) for file, sha256 in hashed)]
+    recipe = extract_recipe(settings)
+    SetWriter(out, "documents", recipe, sets).check_place()
+    votes = find_redirects(sets, out, run) if sets else None
+    of_sets = [SetTask(SetName.of(pages), part, votes, settings) for pages in sets for part in range(len(pages.parts))]
+    digests = run.map(_digest, of_sets, "clean.extract: find votes") if votes else [_digest(None, t) for t in of_sets]
+    sources = [(pages.source(part),) for pages in sets for part in range(len(pages.parts))]
+    tasks: list[tuple[Any, tuple[Source, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
+    for file, sha256 in zip(files, hash_files(files, run), strict=True):
+        tasks.append((FileTask(file, settings), (), sha256))
     return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
-        recipe=extract_recipe(settings),
+        recipe=recipe,
         out=out,
         parents=sets,
         run=run,
@@ -124,59 +110,19 @@ def extract_recipe(settings: ExtractSettings) -> Recipe:
     )
 
 
-def _set_tasks(sets: Sequence[PartSet], settings: ExtractSettings) -> Iterator[tuple[Any, Any, str]]:
-    linked = _linked_votes(sets)
-    for pages in sets:
-        for index, part in enumerate(pages.parts):
-            votes: dict[str, tuple[Vote, ...]] = {}
-            rows = pages.table(index, ["link_id", "url", "final_url", "outcome"]).to_pylist() if linked else []
-            for row in rows:
-                if row["outcome"] == "fetched":
-                    found = {*linked.get(row["url"], ()), *linked.get(row["final_url"], ())}
-                    if found:
-                        votes[row["link_id"]] = tuple(sorted(found, key=lambda vote: vote.link_id))
-            # The part's record digest covers only its rows; the bodies are in the attached WARC files.
-            archives = [(a.name, a.sha256) for a in part.attachments if a.name.endswith(WARC_SUFFIXES)]
-            voters = {key: [[v.link_id, v.karma, v.split, v.posts] for v in value] for key, value in votes.items()}
-            yield (
-                SetTask(SetName.of(pages), index, votes, settings),
-                (pages.source(part),),
-                sha256_json([archives, voters]),
-            )
+def _digest(_: Journal | None, task: SetTask) -> str:
+    """Return a digest of a part's archives and votes; reads the part, in a worker, only if there are votes."""
+    pages = task.pages.open()
+    fetched = _fetched(pages, task.part, ["link_id", "url", "final_url", "outcome"]) if task.votes else []
+    # The part's record digest covers only its rows; the bodies are in the attached WARC files.
+    archives = [(a.name, a.sha256) for a in pages.parts[task.part].attachments if a.name.endswith(WARC_SUFFIXES)]
+    votes = votes_for(fetched, task.votes)
+    voters = {key: [[v.link_id, v.karma, v.split, v.posts] for v in value] for key, value in votes.items()}
+    return sha256_json([archives, voters])
 
 
-def _linked_votes(sets: Sequence[PartSet]) -> dict[str, list[Vote]]:
-    """Return URL -> votes of the links that redirect there: a few percent of all links, so they fit in memory."""
-    rows: list[tuple[Vote, str]] = []
-    forward: dict[str, str] = {}
-    columns = ["link_id", "url", "final_url", "outcome", "karma", "split", POSTS]
-    for pages in sets:
-        for index in range(len(pages.parts)):
-            for batch in pages.batches(index, columns):
-                for row in batch.filter(pc.equal(batch["outcome"], "linked")).to_pylist():
-                    if row["final_url"] is not None:
-                        rows.append((Vote.of(row), row["final_url"]))
-                        forward[row["url"]] = row["final_url"]
-    votes: dict[str, list[Vote]] = {}
-    ends: dict[str, str] = {}
-    for vote, target in rows:
-        votes.setdefault(_end(target, forward, ends), []).append(vote)
-    return votes
-
-
-def _end(url: str, forward: Mapping[str, str], ends: dict[str, str]) -> str:
-    """Return where a chain of redirects between links ends; each URL of a ring is its own end.
-
-    `ends` caches the end of every URL on the way, so that a long chain is followed only once.
-    """
-    passed: dict[str, int] = {}
-    while url in forward and url not in ends and url not in passed:
-        passed[url] = len(passed)
-        url = forward[url]
-    ring = list(passed)[passed.get(url, len(passed)) :]
-    end = ends.get(url, url)
-    ends.update(dict.fromkeys(passed, end) | {each: each for each in ring})
-    return end
+def _fetched(pages: PartSet, part: int, columns: Sequence[str]) -> list[dict[str, Any]]:
+    return [row for row in pages.table(part, columns).to_pylist() if row["outcome"] == "fetched"]
 
 
 def _extract_part(context: PartContext, task: PartTask) -> None:
@@ -208,17 +154,18 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
     """Yield the responses of the part's fetched rows, in the order of the WARC files; skip records without a row."""
     pages = task.pages.open()
-    columns = ["link_id", "outcome", "karma", "split", "warc_file", "warc_offset", "opt_outs", POSTS]
-    rows = [row for row in pages.table(task.part, columns).to_pylist() if row["outcome"] == "fetched"]
+    urls, places = ["link_id", "url", "final_url"], ["warc_file", "warc_offset"]
+    rows = _fetched(pages, task.part, [*urls, "outcome", "karma", "split", *places, "opt_outs", POSTS])
+    linked = votes_for(rows, task.votes)
     by_file: dict[str, dict[int, dict[str, Any]]] = {}
-    for row in rows:
-        by_file.setdefault(row["warc_file"], {})[row["warc_offset"]] = row
+    for fetched in rows:
+        by_file.setdefault(fetched["warc_file"], {})[fetched["warc_offset"]] = fetched
     for name, by_offset in sorted(by_file.items()):
         for response in read_responses(pages.folder, pages.attachment(task.part, name)):
             row = by_offset.pop(response.offset, None) if response.offset is not None else None
             if row is not None:
                 own = Vote.of(row)
-                others = (vote for vote in task.linked.get(own.link_id, ()) if vote.link_id != own.link_id)
+                others = (vote for vote in linked.get(own.link_id, ()) if vote.link_id != own.link_id)
                 yield Page(response, name, (own, *others), task.settings, tuple(row["opt_outs"]))
         if by_offset:
             offset, row = next(iter(by_offset.items()))

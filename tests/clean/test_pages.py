@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import warc_files
+from elsewhere import only_tasks_read
 from hypothesis import given
 from hypothesis import strategies as st
 from set_contents import contents, rows
@@ -29,6 +31,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.extract import pages as stage
+from webtext.clean.extract import redirects
 from webtext.clean.extract.body import Body, ExtractSettings
 from webtext.clean.extract.cache import ResultCache
 from webtext.clean.extract.pages import extract_documents, extract_recipe
@@ -357,9 +360,38 @@ def test_no_pages_result_in_a_sealed_set_without_documents(tmp_path: Path, run: 
     assert Folder(str(tmp_path / "out")).exists("manifest.json")
 
 
+def test_votes_of_redirects_are_found_elsewhere_across_sets_and_parts_though_the_driver_reads_none(
+    tmp_path: Path, elsewhere: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fifty links of which most redirect to another one, in chains and rings, in five parts of two sets."""
+    monkeypatch.setattr(redirects, "VOTES_PER_RANGE", 2)
+    chance = random.Random(5)
+    names = [f"http://{number}.example/" for number in range(50)]
+    targets = {name: chance.choice(names) if chance.random() < 0.7 else None for name in names}
+    pages: list[list[dict[str, Any]]] = [[] for _ in range(5)]
+    for number, (name, target) in enumerate(targets.items()):
+        row = {"url": name, "karma": number} | {"outcome": "linked", "final_url": target}
+        pages[number % 5].append(row if target else site(number, article(1)) | {"karma": number})
+    ours, theirs = write_pages(tmp_path / "ours", pages[:3]), write_pages(tmp_path / "theirs", pages[3:])
+    with only_tasks_read():
+        given = [ours.folder.url, theirs.folder.url]
+        documents = extract_documents(given, str(tmp_path / "documents"), SETTINGS, elsewhere)
+    expected: dict[str, set[str]] = {name: {name} for name, target in targets.items() if target is None}
+    for name in names:
+        at, passed = name, set[str]()
+        while at not in passed and (target := targets[at]) is not None:
+            passed.add(at)
+            at = target
+        if at in expected:
+            expected[at].add(name)
+    found = {row["url"]: {*row["link_ids"]} for row in rows(documents)}
+    assert found == {url: {*map(link_id, links)} for url, links in expected.items()}
+    assert max(map(len, expected.values())) > 5
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("linear_time")
-def test_many_links_to_one_page_are_collected_in_linear_time(tmp_path: Path) -> None:
+def test_many_links_to_one_page_are_collected_in_linear_time(tmp_path: Path, run: Run) -> None:
     """400,000 links redirect to one URL: copying their list for each of them would take 640 GB of memory traffic."""
     n_links = 400_000
     columns = {name: pa.nulls(n_links, PAGE.field(name).type) for name in PAGE.names}
@@ -381,15 +413,17 @@ def test_many_links_to_one_page_are_collected_in_linear_time(tmp_path: Path) -> 
         part.write_table(pa.table(columns, schema=PAGE))
         part.counts.keep(n_links)
         opened = writer.seal([part.publish()])
-    assert {url: len(votes) for url, votes in stage._linked_votes([opened]).items()} == {"http://b.example/": n_links}
+    votes = redirects.find_redirects([opened], str(tmp_path / "out"), run)
+    page = {"link_id": "b", "url": "http://b.example/", "final_url": None}
+    assert len(redirects.votes_for([page], votes)["b"]) == n_links
 
 
 @pytest.mark.usefixtures("linear_time")
 def test_a_long_chain_of_redirects_is_followed_once() -> None:
     """Each of 100,000 links redirects to the next one: following each to the end would take 5 billion steps."""
-    forward = {f"http://a.example/{i}": f"http://a.example/{i + 1}" for i in range(100_000)}
-    ends: dict[str, str] = {}
-    assert {stage._end(url, forward, ends) for url in forward} == {"http://a.example/100000"}
+    forward = {i: i + 1 for i in range(100_000)}
+    ends: dict[int, int] = {}
+    assert {redirects._end(url, forward, ends) for url in forward} == {100_000}
 
 
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 9)), st.permutations(range(10)))
@@ -403,6 +437,5 @@ def test_redirects_end_where_following_each_alone_ends(forward: dict[int, int], 
             url = forward[url]
         return url
 
-    names = {str(key): str(value) for key, value in forward.items()}
-    ends: dict[str, str] = {}
-    assert [stage._end(str(url), names, ends) for url in order] == [str(plainly(url)) for url in order]
+    ends: dict[int, int] = {}
+    assert [redirects._end(url, forward, ends) for url in order] == [plainly(url) for url in order]
