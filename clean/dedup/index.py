@@ -18,6 +18,7 @@ from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
+from webtext.clean import _minhash
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import (
     CODE_VERSION,
@@ -45,14 +46,11 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
     Raises InputError if an index is damaged, has other signatures, or its corpus is missing.
     """
     found = {index.signatures.hash: index for index in (open_index(url, *named) for url in settings.index)}
-    wanted = signature_recipe(STAGE, settings).to_json()
+    wanted = signature_recipe(STAGE, settings).settings
     for index in found.values():
-        made = index.signatures.recipe
+        made = index.signatures.recipe["settings"]
         differs = [
-            f"{name} {made[section].get(name)!r}, not {value!r}"
-            for section in ("settings", "versions")
-            for name, value in wanted[section].items()
-            if made[section].get(name) != value
+            f"{name} {made.get(name)!r}, not {value!r}" for name, value in wanted.items() if made.get(name) != value
         ]
         if differs:
             raise InputError(
@@ -63,32 +61,42 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
 
 
 def open_index(url: str, *named: Folder) -> Index:
-    """Open the index at `url` and its corpus.
-
-    Raises InputError if either is missing, damaged or was replaced, or if another version of webtext signed the index.
-    """
-    signatures = PartSet.open(url, KIND)
-    if signatures.recipe["code_version"] != CODE_VERSION:
+    """Open the index at `url` and its corpus; raises InputError if either is missing, damaged or was replaced."""
+    signatures = open_signatures(url)
+    corpus = corpus_of(signatures, *named)
+    if corpus is None:
         raise InputError(
-            f"the index '{url}' has signatures of version {signatures.recipe['code_version']}, which can't be compared "
-            f"with this webtext's, of version {CODE_VERSION}",
+            f"the corpus of the index '{url}' was moved or has changed; dedup has to read its texts",
+            "put the corpus back, or remove the index and make it again with --keep-index",
+        )
+    return Index(signatures, corpus)
+
+
+def open_signatures(url: str) -> PartSet:
+    """Open the index at `url`; raises InputError if it is damaged or if another version of webtext signed it."""
+    signatures = PartSet.open(url, KIND)
+    made = signatures.recipe["code_version"], signatures.recipe["versions"].get("unicode", "unknown")
+    if made != (CODE_VERSION, _minhash.UNICODE_VERSION):
+        raise InputError(
+            f"the index '{url}' has signatures of version {made[0]} and Unicode {made[1]}; this webtext can compare those "
+            f"of version {CODE_VERSION} and Unicode {_minhash.UNICODE_VERSION}",
             "make it again with --keep-index",
         )
     for part in range(len(signatures.parts)):
         check_signatures(signatures, part)
-    made_of = {parent["hash"] for parent in signatures.manifest["parents"]}
-    for corpus in parents_of(signatures, *named):
-        if corpus.hash in made_of:
-            if [part.records for part in signatures.parts] == [part.records for part in corpus.parts]:
-                return Index(signatures, corpus)
-            raise InputError(
-                f"the index '{url}' does not have a signature for each document of its corpus",
-                "remove it and make it again with --keep-index",
-            )
-    raise InputError(
-        f"the corpus of the index '{url}' was moved or has changed; dedup has to read its texts",
-        "put the corpus back, or remove the index and make it again with --keep-index",
-    )
+    return signatures
+
+
+def corpus_of(index: PartSet, *named: Folder) -> PartSet | None:
+    """Return the corpus of an index, None if it is missing or was replaced; see `parents_of` about `named`."""
+    made_of = {parent["hash"] for parent in index.manifest["parents"]}
+    corpus = next((parent for parent in parents_of(index, *named) if parent.hash in made_of), None)
+    if corpus is not None and [part.records for part in index.parts] != [part.records for part in corpus.parts]:
+        raise InputError(
+            f"the index '{index.folder.url}' does not have a signature for each document of its corpus",
+            "remove it and make it again with --keep-index",
+        )
+    return corpus
 
 
 def keep_index(corpus: PartSet, signatures: PartSet, url: str, settings: DedupSettings, run: Run) -> PartSet:

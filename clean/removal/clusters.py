@@ -29,19 +29,16 @@ from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.clean import _minhash
-from webtext.clean.dedup.candidates import band_keys, min_agreement
 from webtext.clean.dedup.documents import Chosen
 from webtext.clean.dedup.find import Duplicates
+from webtext.clean.dedup.matching import Bands, sets_of_rows
 from webtext.clean.dedup.reference import jaccard
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import KIND, TEXTS_PER_BATCH, low_bytes, sign_batch, sign_documents
 from webtext.clean.removal.removals import Removed, Request
 from webtext.clean.removal.requests import Line
-from webtext.clean.text.arrays import texts_of
 
 REQUESTS_AT_A_TIME = 1 << 14
-PAIRS_AT_A_TIME = 1 << 16
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -103,7 +100,9 @@ class Comparison:
 
     def _add_mirrors(self, texts: Sequence[RequestedText], removed: Removed, signatures: PartSet) -> None:
         """Add the kept documents near one of `texts`; of several texts, the most similar by signature is recorded."""
-        bands = _Bands(texts, self.settings)
+        signed = np.array([text.signature for text in texts], np.uint8)
+        with_words = np.array([text.has_words for text in texts])
+        bands = Bands(signed, with_words, self.settings.threshold, self.settings.bands, self.settings.rows)
         pairs = []  # by part: rows, which of the texts, most similar first
         for part in range(len(self.documents.parts)):
             rows = self._staying(part, removed)
@@ -113,7 +112,7 @@ class Comparison:
         needed = np.unique(np.concatenate([which for _, which in pairs]))
         sets = self._sets_of_texts({i: texts[i] for i in needed.tolist()})
         for part, (rows, which) in enumerate(pairs):
-            mine = self._sets(self.documents, part, np.unique(rows)) if len(rows) else {}
+            mine = dict(sets_of_rows(self.documents, part, np.unique(rows), self.settings.shingle_words))
             for row, i in zip(rows.tolist(), which.tolist(), strict=True):
                 if row not in removed.requested[part]:
                     similarity = jaccard(mine[row], sets[i])
@@ -149,66 +148,10 @@ class Comparison:
         for number, text in texts.items():
             by_part.setdefault((text.documents.folder.url, text.part), {})[text.row] = number
         for (url, part), numbers in by_part.items():
-            found = self._sets(documents[url], part, np.array(sorted(numbers), np.int64))
-            sets |= {numbers[row]: values for row, values in found.items()}
+            rows = np.array(sorted(numbers), np.int64)
+            found = sets_of_rows(documents[url], part, rows, self.settings.shingle_words)
+            sets |= {numbers[row]: values for row, values in found}
         return sets
-
-    def _sets(self, documents: PartSet, part: int, rows: Integers) -> dict[int, Set]:
-        """Return the shingle sets of a part's rows (ascending) by row; reads their texts."""
-        sets: dict[int, Set] = {}
-        start = 0
-        for batch in documents.batches(part, ["text"], TEXTS_PER_BATCH):
-            chosen = rows[slice(*np.searchsorted(rows, [start, start + len(batch)]))]
-            if len(chosen):
-                texts = texts_of(batch.column("text").take(pa.array(chosen - start)))
-                values, offsets = _minhash.shingle_sets(*texts, self.settings.shingle_words)
-                sets |= zip(chosen.tolist(), np.split(values, offsets[1:-1]), strict=True)
-            start += len(batch)
-        return sets
-
-
-class _Bands:
-    """The requested texts' signatures, indexed by band."""
-
-    def __init__(self, texts: Sequence[RequestedText], settings: DedupSettings) -> None:
-        self._settings = settings
-        self._least = min_agreement(settings.threshold, settings.permutations)
-        self._signatures = np.array([text.signature for text in texts], np.uint8)
-        with_words = np.flatnonzero([text.has_words for text in texts])
-        self._bands = []
-        for band in range(settings.bands):
-            keys = band_keys(self._signatures[with_words], band, settings.rows)
-            order = np.argsort(keys, kind="stable")
-            self._bands.append((keys[order], with_words[order]))
-
-    def near(self, rows: Integers, signatures: npt.NDArray[np.uint8]) -> tuple[Integers, Integers]:
-        """Return pairs (row, text) that share a bucket and agree by signature, by row, the most similar text first."""
-        n = len(self._signatures)
-        found = [np.empty((0, 2), np.int64)]
-        for band, (keys, which) in enumerate(self._bands):
-            mine = band_keys(signatures[rows], band, self._settings.rows)
-            for met, texts in _meetings(keys, mine):
-                pair = rows[met], which[texts]
-                stacked = np.concatenate([self._signatures, signatures[pair[0]]])
-                agreements = _minhash.agreements(stacked, pair[1], n + np.arange(len(pair[0])))
-                near = agreements >= self._least
-                found.append(np.stack([pair[0] * n + pair[1], -agreements.astype(np.int64)], axis=1)[near])
-        pairs = np.unique(np.concatenate(found), axis=0)
-        row, text = np.divmod(pairs[:, 0], n)
-        order = np.lexsort((text, pairs[:, 1], row))
-        return row[order], text[order]
-
-
-def _meetings(keys: npt.NDArray[np.uint64], mine: npt.NDArray[np.uint64]) -> Iterator[tuple[Integers, Integers]]:
-    """Yield arrays of pairs (i, j) with mine[i] == keys[j], about PAIRS_AT_A_TIME each; `keys` are sorted."""
-    first, last = np.searchsorted(keys, mine, "left"), np.searchsorted(keys, mine, "right")
-    sizes = last - first
-    hits = np.flatnonzero(sizes)
-    blocks = np.cumsum(sizes[hits]) // PAIRS_AT_A_TIME
-    for some in np.split(hits, np.flatnonzero(np.diff(blocks)) + 1):
-        ends = np.cumsum(sizes[some])
-        within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes[some], sizes[some])
-        yield np.repeat(some, sizes[some]), np.repeat(first[some], sizes[some]) + within
 
 
 def _add_copies(

@@ -256,7 +256,7 @@ def test_another_index_invalidates_the_result(kept, run):
 def test_an_index_of_another_version_of_the_signatures_is_rejected(kept, run):
     path = kept / "index" / "manifest.json"
     path.write_text(path.read_text().replace(f'"code_version": {CODE_VERSION}', '"code_version": 3'))
-    with pytest.raises(InputError, match=r"has signatures of version 3, which .*\nmake it again with --keep-index"):
+    with pytest.raises(InputError, match=r"has signatures of version 3 and .*\nmake it again with --keep-index"):
         against(kept / "index", run, kept)
 
 

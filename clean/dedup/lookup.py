@@ -1,0 +1,220 @@
+"""Look texts up in indexes: has their corpus this text, or nearly this one?
+
+    texts of files ──► blocks, signed ──► parts of an index, in workers: equal digests, near signatures
+                                               └──► exact Jaccard with the texts of the nearest, read from the corpus
+
+Each block of texts reads the index once. If the corpus is missing or has changed since, similarities are estimates: the
+share of equal signature values, whose standard deviation is at most 0.05 for 128 permutations.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, TEXT, Refused, find_inputs
+from webtext.base.inputs.records import records
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
+from webtext.clean import _minhash
+from webtext.clean.dedup.index import corpus_of, open_signatures
+from webtext.clean.dedup.matching import Bands, sets_of_rows
+from webtext.clean.dedup.reference import jaccard
+from webtext.clean.dedup.settings import recall
+from webtext.clean.dedup.sign import Values, permutations_of, sign_batch, signed_rows
+from webtext.clean.reasons import TOO_MANY_BYTES
+from webtext.clean.text.arrays import texts_of
+from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text, is_longer
+
+FIELD = "text"
+EXACT, NEAR, NOTHING = "exact", "near", "nothing"
+TEXTS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 64 << 20
+MAX_TASKS = 256
+CANDIDATES = 4
+"""Documents of an index whose texts are compared with a text: those with the most similar signatures."""
+MAX_PAIRS = 4096
+"""Pairs of a text in one part of an index; a text near more documents is not compared with further ones of the part."""
+FOUND_RATIO = 0.9999
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the indexes have of a text; `answer` is EXACT, NEAR, NOTHING, or why the text was not compared."""
+
+    text: str  # its file and, of several records, its number; the id of a document
+    answer: str
+    document: str | None = None  # the most similar one, in the corpus of `index`
+    index: str | None = None
+    similarity: float | None = None
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    """The texts of a block, as tasks need them."""
+
+    digests: list[str]
+    values: Values
+    chosen: npt.NDArray[np.bool_]  # those with words
+    threshold: float
+
+    def bands(self, chosen: npt.NDArray[np.bool_]) -> Bands:
+        """Index the texts by the longest bands that find a document at the threshold with probability FOUND_RATIO."""
+        count = self.values.shape[1]
+        rows = next((r for r in range(count, 1, -1) if recall(self.threshold, count // r, r) >= FOUND_RATIO), 1)
+        return Bands(self.values.astype(np.uint8), chosen & self.chosen, self.threshold, count // rows, rows)
+
+
+_Near = tuple[int, str, int, int]  # minus the number of equal signature values, id, part, row
+
+
+def look_up(names: Sequence[str], indexes: Sequence[str], threshold: float, run: Run) -> Iterator[Answer]:
+    """Yield an answer for each text of the named files or documents sets, in their order.
+
+    A record's text is its field `text`. Texts that a corpus would not contain, because they are empty or too long, are
+    not compared. Of several indexes the first of the most similar documents counts.
+    """
+    opened = [(signatures, corpus_of(signatures)) for signatures in map(open_signatures, indexes)]
+    for block in _blocks(read_texts(names)):
+        texts = {number: text for number, (_, text) in enumerate(block) if isinstance(text, str)}
+        answers = [Answer(place, text.reason if isinstance(text, Refused) else NOTHING) for place, text in block]
+        for signatures, corpus in opened if texts else ():
+            for i, found in _find(texts, signatures, corpus, threshold, run):
+                if _rank(found) > _rank(answers[i]):
+                    answers[i] = replace(found, text=answers[i].text)
+        yield from answers
+
+
+def _rank(answer: Answer) -> tuple[bool, float]:
+    return answer.answer == EXACT, answer.similarity or 0.0
+
+
+def read_texts(names: Sequence[str]) -> Iterator[tuple[str, str | Refused]]:
+    """Yield the place and the text, as documents store it, of each record; or why it can't be in a corpus."""
+    sets, files = find_inputs(names, DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
+    for file in files:
+        for number, record in enumerate(records(file, (FIELD,), FIELD), start=1):
+            place = file.location if file.kind == TEXT else f"{file.location}:{number}"
+            yield place, record if isinstance(record, Refused) else _stored(record[FIELD])
+    for opened in sets:
+        for part in range(len(opened.parts)):
+            for batch in opened.batches(part, ["id", FIELD]):
+                for row in batch.to_pylist():
+                    yield row["id"], _stored(row[FIELD])
+
+
+def _stored(text: str) -> str | Refused:
+    if is_longer(text, MAX_TEXT_BYTES):
+        return Refused(TOO_MANY_BYTES, "")
+    text = clean_text(text)
+    return text if text.strip() else Refused("empty_text", "")
+
+
+def _blocks(texts: Iterable[tuple[str, str | Refused]]) -> Iterator[list[tuple[str, str | Refused]]]:
+    block: list[tuple[str, str | Refused]] = []
+    n_characters = 0
+    for place, text in texts:
+        block.append((place, text))
+        n_characters += len(text) if isinstance(text, str) else 0
+        if len(block) == TEXTS_AT_A_TIME or n_characters >= BYTES_AT_A_TIME:
+            yield block
+            block, n_characters = [], 0
+    if block:
+        yield block
+
+
+def _find(
+    texts: Mapping[int, str], signatures: PartSet, corpus: PartSet | None, threshold: float, run: Run
+) -> Iterator[tuple[int, Answer]]:
+    """Yield the numbers of the texts that one index has, with their answers."""
+    about, url = signatures.recipe["settings"], signatures.folder.url
+    numbers, count = list(texts), permutations_of(signatures)
+    values, has_words = sign_batch(pa.array(texts.values(), pa.large_string()), about["shingle_words"], count)
+    block = _Texts([text_digest(text) for text in texts.values()], values, has_words, threshold)
+    n_tasks = min(len(signatures.parts), MAX_TASKS)
+    tasks = [(SetName.of(signatures), range(k, len(signatures.parts), n_tasks), block) for k in range(n_tasks)]
+    equal: dict[int, str] = {}
+    near: dict[int, list[_Near]] = defaultdict(list)
+    for some_equal, some_near in run.map(_scan, tasks, "clean.lookup: scan", unit="task"):
+        for i, name in some_equal.items():
+            equal[i] = min(name, equal.get(i, name))
+        for i, candidates in some_near.items():
+            near[i] = sorted(near[i] + candidates)[:CANDIDATES]
+    yield from ((numbers[i], Answer("", EXACT, name, url, 1.0)) for i, name in equal.items())
+    left = {i: candidates for i, candidates in near.items() if i not in equal}
+    if corpus is None:
+        similar = {i: [(-each[0] / count, each[1]) for each in candidates] for i, candidates in left.items()}
+    else:
+        similar = _verified(left, {i: texts[numbers[i]] for i in left}, corpus, about["shingle_words"], run)
+    for i, found in similar.items():
+        similarity, name = min(found, key=lambda each: (-each[0], each[1]))
+        if similarity >= threshold:
+            yield numbers[i], Answer("", NEAR, name, url, similarity, corpus is None)
+
+
+def _scan(journal: Journal, task: tuple[SetName, range, _Texts]) -> tuple[dict[int, str], dict[int, list[_Near]]]:
+    """Find the documents in some parts that equal a text (the smallest id) or have near signatures, in a worker."""
+    name, parts, block = task
+    signatures, digests = name.open(), pa.array(block.digests)
+    by_digest: dict[str, list[int]] = defaultdict(list)
+    for i, digest in enumerate(block.digests):
+        by_digest[digest].append(i)
+    equal: dict[int, str] = {}
+    near: dict[int, list[_Near]] = defaultdict(list)
+    for part in parts:
+        first, n_pairs, bands = 0, np.zeros(len(digests), np.int64), block.bands(block.chosen)
+        for rows, values in signed_rows(signatures, part, ["id", "text_digest"]):
+            for row in np.flatnonzero(pc.is_in(rows["text_digest"], digests)).tolist():
+                document = rows["id"][row].as_py()
+                for i in by_digest[rows["text_digest"][row].as_py()]:
+                    equal[i] = min(document, equal.get(i, document))
+            met, which = bands.near(np.arange(len(rows)), values.astype(np.uint8))
+            agreements = (values[met] == block.values[which]).sum(axis=1)
+            for row, i, agreement in zip(met.tolist(), which.tolist(), agreements.tolist(), strict=True):
+                near[i].append((-agreement, rows["id"][row].as_py(), part, first + row))
+            for i in set(which.tolist()):
+                near[i] = sorted(near[i])[:CANDIDATES]
+            n_pairs += np.bincount(which, minlength=len(n_pairs))
+            if n_pairs.max(initial=0) > MAX_PAIRS:
+                bands = block.bands(n_pairs <= MAX_PAIRS)
+            first += len(rows)
+    return equal, dict(near)
+
+
+def _verified(
+    near: Mapping[int, list[_Near]], texts: Mapping[int, str], corpus: PartSet, shingle_words: int, run: Run
+) -> dict[int, list[tuple[float, str]]]:
+    """Return the exact Jaccard similarity of each text with its candidates, and their ids."""
+    by_part: dict[int, dict[int, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
+    for i, candidates in near.items():
+        for _, name, part, row in candidates:
+            by_part[part][row][i] = name
+    tasks: list[Any] = []
+    for part, rows in sorted(by_part.items()):
+        needed = {i: texts[i] for pairs in rows.values() for i in pairs}
+        tasks.append((SetName.of(corpus), part, dict(rows), needed, shingle_words))
+    similar: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    for found in run.map(_verify, tasks, "clean.lookup: verify"):
+        for i, similarity, name in found:
+            similar[i].append((similarity, name))
+    return similar
+
+
+def _verify(journal: Journal, task: Any) -> list[tuple[int, float, str]]:
+    """Compare texts with some rows of a part of the corpus, in a worker."""
+    corpus, part, rows, texts, shingle_words = task
+    values, offsets = _minhash.shingle_sets(*texts_of(pa.array(texts.values(), pa.large_string())), shingle_words)
+    sets = dict(zip(texts, np.split(values, offsets[1:-1]), strict=True))
+    found = []
+    for row, theirs in sets_of_rows(corpus.open(), part, np.array(sorted(rows), np.int64), shingle_words):
+        found += [(i, jaccard(sets[i], theirs), name) for i, name in rows[row].items()]
+    return found
