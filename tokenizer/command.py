@@ -59,7 +59,7 @@ Examples:
 \b
 Reads:  part sets of kind corpus or documents (their train split only); text, JSON lines, Parquet, counts, and folders
         of them; text and JSON lines also as .gz, .bz2, .xz, .zst
-Writes: FILE, and its manifest next to it
+Writes: FILE, and its manifest next to it; for inputs of more than 64 MB also FILE.parts/, their counts
 """
 
 
@@ -81,7 +81,7 @@ Examples:
 
 \b
 Reads:  the same inputs as `tokenizer train`, including counts
-Writes: FILE, and its manifest next to it
+Writes: FILE, and its manifest next to it; for inputs of more than 64 MB also FILE.parts/, their counts
 """
 
 

@@ -25,7 +25,8 @@ from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.inputs import Input, count_input, open_input
+from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, sum_counts
+from webtext.tokenizer.files.inputs import Input, open_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
@@ -35,9 +36,10 @@ from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, trai
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:
+    from webtext.base.parts.partset import PartSet
     from webtext.base.run import Run
+    from webtext.base.storage import Folder
 
-CODE_VERSION = 1
 MANIFEST_FORMAT = 1
 _Rule = tuple[str, str]  # a pattern, and its Unicode version
 _WEIGHT = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/\d{1,9}")
@@ -117,8 +119,10 @@ def train_tokenizer(
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
+    counting = Counting(rule, settings.text_field, settings.memory_mb << 20)
+    counted = count_in_parts(sources, output.parts, counting, run, "tokenizer train")
     with _progress(run, "tokenizer train", max(settings.vocab_size - n_known, 0)) as progress:
-        counts, scale = _count(sources, settings, rule, run, progress)
+        counts, scale = _count(sources, counted, counting, run, progress)
         vocabulary = train_vocabulary(
             counts,
             vocab_size=settings.vocab_size,
@@ -158,11 +162,13 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     if run.dry_run:
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
+    counting = Counting(rule, settings.text_field, settings.memory_mb << 20)
+    counted = count_in_parts(sources, output.parts, counting, run, "tokenizer count")
     with _progress(run, "tokenizer count", 0) as progress:
-        counts, _ = _count(sources, settings, rule, run, progress)
+        counts, _ = _count(sources, counted, counting, run, progress)
         progress.finish(0)
     output.unfinish()
-    counts.save(output.folder.local_path(output.name))
+    counts.save(output.folder.location(output.name))
     output.finish(pieces=len(counts))
     return len(counts)
 
@@ -183,14 +189,10 @@ def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Inpu
 
 
 def _count(
-    sources: Sequence[Input],
-    settings: TokenizerSettings | CountSettings,
-    rule: _Rule,
-    run: Run,
-    progress: TrainingProgress,
+    sources: Sequence[Input], parts: PartSet | None, counting: Counting, run: Run, progress: TrainingProgress
 ) -> tuple[PieceCounts, int]:
     """Return the counts of all inputs, and the scale by which weights were multiplied."""
-    counts = PieceCounts(*rule, threads=run.engine.workers, max_memory=settings.memory_mb << 20)
+    counts = PieceCounts(*counting.rule, threads=run.engine.workers, max_memory=counting.max_memory)
     weights, scale = whole_weights([source.weight for source in sources])
     sizes, n_new = [source.size for source in sources], 0
 
@@ -204,8 +206,7 @@ def _count(
             progress.counted(n_new, sum(read) / sum(sizes) if len(read) == len(sources) else None)
             n_new = 0
 
-    for source, weight in zip(sources, weights, strict=True):
-        count_input(source, counts, weight, settings.text_field, on_bytes)
+    sum_counts(sources, weights, parts, counts, counting.text_field, on_bytes)
     progress.counted(n_new, 1.0)
     if failed := sum((source.counts for source in sources), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
@@ -241,6 +242,11 @@ class _Output:
                 f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json"
             )
         self._kind, self._manifest, self._sources, self._recipe = kind, manifest, sources, recipe
+
+    @property
+    def parts(self) -> Folder:
+        """The folder for the counts of groups of inputs."""
+        return self.folder.child(f"{self.name}.parts")
 
     def parents(self) -> list[dict[str, str]]:
         return [source.parent() for source in self._sources]

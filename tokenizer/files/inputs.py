@@ -9,7 +9,7 @@ Records without text are counted by reason and never end a run; a damaged file d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from webtext.tokenizer import _bpe
 from webtext.tokenizer.text import utf8
 
 if TYPE_CHECKING:
-    from webtext.base.parts.partset import PartSet
+    from webtext.base.parts.partset import Part, PartSet
     from webtext.tokenizer.train.counts import PieceCounts
 
 HELD_OUT = "held_out"
@@ -39,9 +39,10 @@ _LARGEST_BLOCK = 64 << 20
 class Input:
     """One part set or file that the user named as `url`, its weight, and the counts of records and bytes read from it."""
 
-    url: str
-    weight: Fraction
+    url: str = ""
+    weight: Fraction = Fraction(1)
     set: PartSet | None = None
+    parts: Sequence[Part] = ()  # of the set: those that are read
     file: InputFile | None = None
     sha256: str = ""
     counts: Counts = field(default_factory=Counts)
@@ -60,7 +61,7 @@ class Input:
         """The bytes of its files."""
         if self.file is not None:
             return self.file.folder.size(self.file.name)
-        return sum(part.bytes for part in self.set.parts) if self.set else 0
+        return sum(part.bytes for part in self.parts)
 
     def parent(self) -> dict[str, str]:
         """Return the input's entry in a manifest's `parents`."""
@@ -72,17 +73,15 @@ def open_input(url: str, weight: Fraction = Fraction(1)) -> list[Input]:
     """Return the part set or the file at a path or URL, or all files of a folder. InputError if there is none."""
     sets, files = find_inputs([url], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
     found = [Input(url, weight, file=file, sha256=file.sha256()) for file in files if file.kind]
-    return [Input(url, weight, set=each) for each in sets] + found
+    return [Input(url, weight, set=each, parts=each.parts) for each in sets] + found
 
 
 def count_input(
     source: Input, into: PieceCounts, weight: int, text_field: str, on_bytes: Callable[[int], None]
 ) -> None:
-    """Count the pieces of an input `weight` times. `on_bytes` is called with the number of bytes of each text."""
-    if source.file is None or source.kind not in (COUNTS, TEXT):
+    """Count the texts of an input `weight` times. `on_bytes` is called with the number of bytes of each text."""
+    if source.file is None or source.kind != TEXT:
         into.add(_kept(source, text_field, on_bytes), weight)
-    elif source.kind == COUNTS:
-        into.add_file(source.file.folder.local_path(source.file.name), weight)
     else:
         size = source.size if source.file.name == source.file.plain_name else None
 
@@ -153,10 +152,11 @@ def _documents(source: Input) -> Iterator[bytes]:
 
     assert source.set is not None
     n_rows = 0
-    for part in source.set.parts:
+    n_all = sum(part.records for part in source.parts)
+    for part in source.parts:
         for batch in source.set.batches(part, columns=["text", "split"], batch_size=_ROWS_AT_ONCE):
             n_rows += batch.num_rows
-            source.share = n_rows / source.set.records
+            source.share = n_rows / n_all
             is_train = pc.equal(batch.column("split"), "train")
             train = batch.filter(is_train)
             if train.num_rows < batch.num_rows:

@@ -1,0 +1,156 @@
+"""Counting inputs for training: in this process, or by part tasks if there is much to count or several runs share it.
+
+Consecutive parts of a set, or consecutive files, of about GROUP_BYTES are a group. Nothing else decides how inputs are
+grouped, and sums of counts are exact, so merges don't depend on who counts what. What makes one group is counted here,
+by threads, sooner than a worker would have started. More are parts of a set beside the output (`NAME.parts/`), each with
+a file of counts in the format that machines exchange; they are made and resumed like the parts of every stage.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from webtext.base.inputs.files import FILE, InputFile
+from webtext.base.storage import Folder
+from webtext.tokenizer.files.inputs import COUNTS, Input, count_input
+from webtext.tokenizer.patterns.named import checked_version
+from webtext.tokenizer.train.counts import PieceCounts
+
+if TYPE_CHECKING:
+    from webtext.base.parts.partset import Part, PartSet, SetName
+    from webtext.base.parts.stage import PartContext, PartTask
+    from webtext.base.run import Run
+
+CODE_VERSION = 1
+GROUP_BYTES = 64 << 20
+"""Bytes of parts or files, as they are stored. A larger one is a group of its own."""
+
+_Unit = tuple[Input, "Part | None"]  # a part of a set, or a file
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """How to count: pattern and Unicode version, the field with the text, and the memory for counts."""
+
+    rule: tuple[str, str]
+    text_field: str
+    max_memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What a part task counts: parts of a set, or files."""
+
+    set: SetName | None
+    parts: tuple[Part, ...]
+    files: tuple[InputFile, ...]
+    counting: Counting
+    threads: int
+
+
+def count_in_parts(inputs: Sequence[Input], folder: Folder, counting: Counting, run: Run, label: str) -> PartSet | None:
+    """Count inputs by part tasks and return the set in `folder`; None if they are to be counted in this process."""
+    groups = _groups(inputs)
+    sizes = [sum(map(_size, group)) for group in groups]
+    is_small = run.share.of == 1 and (len(groups) < 2 or sum(sizes) <= GROUP_BYTES)
+    if is_small or not groups or importlib.util.find_spec("pyarrow") is None:
+        return None
+    from webtext.base.parts.partset import SetName, Source
+    from webtext.base.parts.recipe import Recipe
+    from webtext.base.parts.stage import PartTask, run_parts
+
+    workers, tasks = run.engine.workers, []
+    counting_here = Counting(counting.rule, counting.text_field, max(counting.max_memory // workers, 1 << 20))
+    for index, group in enumerate(groups):
+        source = group[0][0]
+        payload = _Group(
+            SetName.of(source.set) if source.set else None,
+            tuple(part for _, part in group if part),
+            tuple(each.file for each, _ in group if each.file),
+            counting_here,
+            threads=max(1, round(workers * sizes[index] / max(sum(sizes), 1))),  # more for a file that outlasts others
+        )
+        files = [Source(FILE, each.file.name, each.sha256) for each, _ in group if each.file]
+        parts = [source.set.source(part) for part in payload.parts] if source.set else []
+        tasks.append(PartTask(index=index, sources=(*parts, *files), payload=payload))
+    version = {"unicode": checked_version(*counting.rule)}
+    settings = {"pattern": counting.rule[0], "text_field": counting.text_field}
+    recipe = Recipe(stage="tokenizer.count", code_version=CODE_VERSION, settings=settings, versions=version)
+    outputs, parents = {"counts": (folder.url, "exchange")}, [source.set for source in inputs if source.set]
+    made = run_parts(_count_group, tasks, recipe=recipe, outputs=outputs, parents=parents, run=run, label=label)
+    return made["counts"]
+
+
+def sum_counts(
+    inputs: Sequence[Input],
+    weights: Sequence[int],
+    made: PartSet | None,
+    into: PieceCounts,
+    text_field: str,
+    on_bytes: Callable[[int], None],
+) -> None:
+    """Add the counts of inputs, times their weights: those in `made`, or else counted here."""
+    weight_of = dict(zip((source.weight for source in inputs), weights, strict=True))
+    for source in inputs:
+        if source.kind == COUNTS and source.file:
+            _add_file(source.file.folder, source.file.name, into, weight_of[source.weight])
+        elif made is None:
+            count_input(source, into, weight_of[source.weight], text_field, on_bytes)
+    for part, group in zip(made.parts if made else (), _groups(inputs), strict=False):
+        assert made is not None
+        source = group[0][0]
+        _add_file(made.folder, made.attachment(part, ".counts"), into, weight_of[source.weight])
+        n_bytes = sum(each.about.get("text_bytes", 0) for each in part.attachments)
+        source.counts, source.bytes, source.share = source.counts + part.counts, source.bytes + n_bytes, 1.0
+        on_bytes(n_bytes)
+
+
+def _groups(inputs: Sequence[Input]) -> list[list[_Unit]]:
+    """Return parts and files, in order, in groups of one set or of files, and of one weight."""
+    groups: list[list[_Unit]] = []
+    units = ((source, part) for source in inputs if source.kind != COUNTS for part in source.parts or (None,))
+    for _, alike in itertools.groupby(units, key=lambda unit: (id(unit[0].set), unit[0].weight)):
+        n_bytes = GROUP_BYTES + 1
+        for unit in alike:
+            if n_bytes + _size(unit) > GROUP_BYTES:
+                groups.append([])
+                n_bytes = 0
+            groups[-1].append(unit)
+            n_bytes += _size(unit)
+    return groups
+
+
+def _size(unit: _Unit) -> int:
+    source, part = unit
+    return part.bytes if part else source.size
+
+
+def _count_group(context: PartContext, task: PartTask) -> None:
+    group: _Group = task.payload
+    counting, n_bytes = group.counting, 0
+    pieces = PieceCounts(*counting.rule, threads=group.threads, max_memory=counting.max_memory)
+    parts = [Input(set=group.set.open(), parts=group.parts)] if group.set else []
+    for source in (*parts, *(Input(file=file) for file in group.files)):
+        count_input(source, pieces, 1, counting.text_field, lambda _: context.note_progress())
+        context.main.counts += source.counts
+        n_bytes += source.bytes
+    name = f"part-{task.index:05d}.counts"
+    pieces.save(context.main.attach(name))
+    context.main.describe(name, {"text_bytes": n_bytes})
+
+
+def _add_file(folder: Folder, name: str, into: PieceCounts, weight: int) -> None:
+    """Add a file of counts; it stays open, so that the copy of a remote one can be removed at once."""
+    if folder.is_local:
+        into.add_file(folder.local_path(name), weight)
+        return
+    with folder.open(name) as file, tempfile.NamedTemporaryFile() as copy:
+        shutil.copyfileobj(file, copy)
+        copy.flush()
+        into.add_file(copy.name, weight)
