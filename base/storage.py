@@ -8,7 +8,6 @@ to a store that fail in passing are repeated here and nowhere else.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import errno
 import functools
 import glob
@@ -455,13 +454,15 @@ class _Remote:
 
     def look(self, location: str) -> leases.Found | None:
         """See `leases.Store`."""
+        from email.utils import parsedate_to_datetime  # loads datetime, without which the tokenizer starts faster
+
         bucket, key, _ = self._system.split_path(location)
         try:
             head = self.call_s3("head_object", Bucket=bucket, Key=key)
             data = self.read(location)
         except FileNotFoundError:
             return None
-        asked = email.utils.parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
+        asked = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
         return leases.Found(head["ETag"], (asked - head["LastModified"]).total_seconds(), data)
 
     @property
