@@ -81,30 +81,30 @@ def _object(line: bytes) -> dict[str, Any] | Refused:
 
 def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:
     between = (separator or "").encode()
-    rest, searched, is_long = bytearray(), 0, False
+    rest, searched, is_long, codec = bytearray(), 0, False, "utf-8-sig"
     while block := stream.read(BLOCK_BYTES):
         rest += block
         if between and rest.find(between, searched) >= 0:
             *complete, rest = rest.split(between)
             for data in complete:
                 if is_long or data.strip():
-                    yield _text(data, is_long)
-                is_long = False
+                    yield _text(data, is_long, codec)
+                is_long, codec = False, "utf-8"  # after the start of the file, U+FEFF is a character of a text
         searched = max(len(rest) - len(between) + 1, 0)
         if len(rest) > MAX_TEXT_BYTES:
             is_long = True
             del rest[:searched]
             searched = 0
     if is_long or not between or rest.strip():
-        yield _text(rest, is_long)
+        yield _text(rest, is_long, codec)
 
 
-def _text(data: bytearray, is_long: bool) -> str | Refused:
-    return Refused("text_too_long", f"more than {MAX_TEXT_BYTES:,} bytes") if is_long else _decoded(data)
+def _text(data: bytearray, is_long: bool, codec: str) -> str | Refused:
+    return Refused("text_too_long", f"more than {MAX_TEXT_BYTES:,} bytes") if is_long else _decoded(data, codec)
 
 
-def _decoded(data: bytes | bytearray) -> str | Refused:
+def _decoded(data: bytes | bytearray, codec: str = "utf-8-sig") -> str | Refused:
     try:
-        return data.decode("utf-8-sig")
+        return data.decode(codec)
     except UnicodeDecodeError as error:
         return Refused("not_utf8", str(error))

@@ -84,6 +84,12 @@ def test_a_separator_divides_a_text_file_and_blank_texts_are_skipped(tmp_path: P
     assert read(path, separator="<|endoftext|>") == [{"text": "one\n"}, {"text": "two"}]
 
 
+def test_a_byte_order_mark_is_left_out_only_at_the_start_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "stories.txt"
+    path.write_text("\ufeffone||\ufefftwo||||\ufeff three")
+    assert read(path, separator="||") == [{"text": "one"}, {"text": "\ufefftwo"}, {"text": "\ufeff three"}]
+
+
 @given(st.text("ab|", max_size=40), st.sampled_from(["|", "||", "a|", "ab"]), st.integers(1, 9))
 def test_texts_are_divided_in_the_same_places_whatever_the_size_of_blocks(
     text: str, separator: str, block: int
