@@ -15,12 +15,14 @@ from webtext.base.inputs.files import (
     InputFile,
     Refused,
     find_inputs,
+    hash_files,
     short_names,
 )
 from webtext.base.inputs.identity import record_id, record_split
 from webtext.base.inputs.records import records
 from webtext.base.parts.partset import PartSet, SetName, Source
 from webtext.base.parts.stage import PartTask
+from webtext.base.run import Run
 from webtext.shards.format import SPLITS
 from webtext.shards.settings import FileSettings
 from webtext.shards.writing.token_part import BATCH_ROWS
@@ -40,10 +42,10 @@ class Document:
     row: int
 
 
-def find_parts(inputs: Sequence[str], settings: FileSettings) -> tuple[list[PartSet], list[PartTask]]:
+def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple[list[PartSet], list[PartTask]]:
     """Return the part set that `inputs` name, if it isn't files, and a task for each part, whose payload has documents.
 
-    Reads every file for its SHA-256. Raises InputError if a part set is given together with anything else.
+    Workers read every file for its SHA-256. Raises InputError if a part set is given together with anything else.
     """
     sets, files = find_inputs(inputs, DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
     if sets and len(inputs) > 1:
@@ -57,11 +59,16 @@ def find_parts(inputs: Sequence[str], settings: FileSettings) -> tuple[list[Part
             for place, part in enumerate(corpus.parts)
         ]
     unique = {file.location: file for file in files}
-    names = dict(zip(unique, short_names(list(unique)), strict=True))
+    versions = {place: file.folder.version(file.name) for place, file in unique.items()}
+    hashes = hash_files(list(unique.values()), run)
+    named = zip(unique, short_names(list(unique)), hashes, strict=True)
+    source_of = {place: Source(FILE, name, sha256) for place, name, sha256 in named}
     tasks = []
     for index, group in enumerate(_groups(list(unique.values()))):
-        sources = tuple(Source(FILE, names[file.location], file.sha256()) for file in group)
-        tasks.append(PartTask(index=index, sources=sources, payload=FilePart(group, sources, settings)))
+        places = [file.location for file in group]
+        sources = tuple(source_of[place] for place in places)
+        part = FilePart(group, sources, tuple(versions[place] for place in places), settings)
+        tasks.append(PartTask(index=index, sources=sources, payload=part))
     return [], tasks
 
 
@@ -89,18 +96,19 @@ class CorpusPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Consecutive files, their names and SHA-256, and how they are read."""
+    """Consecutive files, their names and SHA-256, their versions before these were computed, and how they are read."""
 
     files: tuple[InputFile, ...]
     sources: tuple[Source, ...]
+    versions: tuple[str, ...]
     settings: FileSettings
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in order. Raises InputError if a file has changed since it was found."""
-        for file, source in zip(self.files, self.sources, strict=True):
+        for file, source, version in zip(self.files, self.sources, self.versions, strict=True):
             for row, record in enumerate(self._records(file)):
                 yield _document(record, source, row, self.settings)
-            if file.sha256() != source.record_digest:
+            if file.folder.version(file.name) != version and file.sha256() != source.record_digest:
                 raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")
 
     def _records(self, file: InputFile) -> Iterator[dict[str, Any] | Refused]:

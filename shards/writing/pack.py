@@ -57,7 +57,7 @@ def pack_shards(
     `<|endoftext|>`.
     """
     files = files or FileSettings()
-    parents, tasks = find_parts([inputs] if isinstance(inputs, str) else inputs, files)
+    parents, tasks = find_parts([inputs] if isinstance(inputs, str) else inputs, files, run)
     _loaded.cache_clear()
     vocabulary = vocabulary_of(_loaded(tokenizer), tokenizer)
     of_recipe = recipe_settings(settings) | asdict(vocabulary) | ({} if parents else recipe_settings(files))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.inputs.files import InputFile
 from webtext.base.parts.identifiers import split_of
 from webtext.base.run import Run
 from webtext.base.workers.engine import LocalEngine
@@ -256,6 +258,23 @@ def test_only_parts_with_changed_files_are_packed_again(
     assert encoded == ["another text"]
     pack_files_here(paths, tmp_path / "tokens", separator="|")
     assert encoded == ["another text", "text a", "another text"]
+
+
+def test_a_file_is_hashed_once_and_again_only_if_it_has_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one text")
+    _, (task,) = documents.find_parts([str(path)], FileSettings(), Run.quiet())
+    assert [each.text for each in task.payload.documents()] == ["one text"]
+    hashed: list[str] = []
+    sha256 = InputFile.sha256
+    monkeypatch.setattr(InputFile, "sha256", lambda file: hashed.append(file.name) or sha256(file))
+    assert list(task.payload.documents())
+    assert hashed == []
+    os.utime(path, ns=(1, 1))
+    assert list(task.payload.documents())
+    assert hashed == ["a.txt"]
 
 
 def test_a_file_that_changes_while_it_is_read_is_an_error(

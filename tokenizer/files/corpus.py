@@ -25,7 +25,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, sum_counts
+from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, hash_inputs, sum_counts
 from webtext.tokenizer.files.inputs import Input, open_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
@@ -101,7 +101,7 @@ def train_tokenizer(
     it has the same recipe and parents. With `keeps` other parents are accepted, and a message says so. Raises
     InputError if there is no text.
     """
-    sources = open_inputs(inputs, settings.weight)
+    sources = open_inputs(inputs, run, settings.weight)
     base = load(settings.base) if settings.base is not None else None
     rule = (pattern_name(settings.pattern), settings.unicode_version)
     if base is not None:
@@ -148,7 +148,7 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     Training on several such files gives the same merges as training on all their texts at once. The run is skipped
     under the same conditions as `train_tokenizer`.
     """
-    sources = open_inputs(inputs)
+    sources = open_inputs(inputs, run)
     rule = (pattern_name(settings.pattern), settings.unicode_version)
     name = split_path(out)[1]
     if not name.endswith(".counts"):
@@ -173,7 +173,7 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
     return len(counts)
 
 
-def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Input]:
+def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = ()) -> list[Input]:
     """Open inputs with their weights (default 1). ConfigError for an invalid weight, or one for an unknown input."""
     named: dict[str, Fraction] = {}
     for given in weights:
@@ -185,7 +185,9 @@ def open_inputs(inputs: Sequence[str], weights: Sequence[str] = ()) -> list[Inpu
                 f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
             )
         named[url] = Fraction(number)
-    return [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)))]
+    sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)))]
+    hash_inputs(sources, run)
+    return sources
 
 
 def _count(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from webtext.base.inputs.files import FILE, InputFile
+from webtext.base.inputs.files import FILE, InputFile, hash_files
 from webtext.base.storage import Folder
 from webtext.tokenizer.files.inputs import COUNTS, Input, count_input
 from webtext.tokenizer.patterns.named import checked_version
@@ -52,6 +52,15 @@ class _Group:
     files: tuple[InputFile, ...]
     counting: Counting
     threads: int
+
+
+def hash_inputs(inputs: Sequence[Input], run: Run) -> None:
+    """Set the SHA-256 of files; workers compute it if there is much to read."""
+    files = [(source, source.file) for source in inputs if source.file]
+    is_much = sum(source.size for source, _ in files) > GROUP_BYTES
+    hashes = hash_files([file for _, file in files], run) if is_much else [file.sha256() for _, file in files]
+    for (source, _), sha256 in zip(files, hashes, strict=True):
+        source.sha256 = sha256
 
 
 def count_in_parts(inputs: Sequence[Input], folder: Folder, counting: Counting, run: Run, label: str) -> PartSet | None:

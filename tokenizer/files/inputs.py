@@ -72,7 +72,7 @@ class Input:
 def open_input(url: str, weight: Fraction = Fraction(1)) -> list[Input]:
     """Return the part set or the file at a path or URL, or all files of a folder. InputError if there is none."""
     sets, files = find_inputs([url], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
-    found = [Input(url, weight, file=file, sha256=file.sha256()) for file in files if file.kind]
+    found = [Input(url, weight, file=file) for file in files if file.kind]
     return [Input(url, weight, set=each, parts=each.parts) for each in sets] + found
 
 
