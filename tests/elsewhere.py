@@ -33,6 +33,8 @@ START = "import elsewhere; elsewhere.serve()"
 class Elsewhere:
     """The engine. `private` is the driver's own temporary folder."""
 
+    max_message_bytes = 1 << 20  # of a task or its result: an engine for many machines carries no data
+
     def __init__(self, private: Path, workers: int = 2) -> None:
         self.workers = workers
         self.n_tasks = 0
@@ -50,9 +52,11 @@ class Elsewhere:
         failures = []
         for index, task in enumerate(tasks):
             self.n_tasks += 1
-            pickle.dump((sys.path, pickle.dumps((function, task))), self._child.stdin)
+            call = pickle.dumps((function, task))
+            pickle.dump((sys.path, call), self._child.stdin)
             self._child.stdin.flush()
             result, error, stops = pickle.load(self._child.stdout)
+            assert max(len(call), len(pickle.dumps(result))) <= self.max_message_bytes
             if stops is not None:
                 raise stops
             if error:

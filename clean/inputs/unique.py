@@ -40,10 +40,16 @@ _IDS = pa.schema([("id", pa.string()), ("part", pa.int64()), ("row", pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class UniqueTask(Generic[T]):
-    """A part's task, and the ids taken by earlier parts: the part function counts their records as repeated."""
+    """A part's task; the part function counts the records whose ids earlier parts have taken as repeated."""
 
     task: T
-    taken: tuple[str, ...]
+    index: int
+    stored: Folder | None  # has the taken ids, since there may be too many for a message to a worker
+
+    @property
+    def taken(self) -> Sequence[str]:
+        """The ids taken by earlier parts, read from the folder."""
+        return _repeated(self.stored)[str(self.index)] if self.stored is not None else ()
 
 
 def run_unique(
@@ -63,7 +69,7 @@ def run_unique(
     def make(taken: Mapping[int, Sequence[str]]) -> PartSet:
         return run_parts(
             function,
-            [_without(task, tuple(taken.get(task.index, ()))) for task in tasks],
+            [_without(task, tuple(taken.get(task.index, ())), Folder(out)) for task in tasks],
             recipe=recipe,
             outputs={"documents": (out, "documents")},
             parents=parents,
@@ -111,18 +117,23 @@ def unique_posts(posts: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [by_name[name] for name in sorted(by_name)]
 
 
-def _without(task: PartTask, taken: tuple[str, ...]) -> PartTask:
+def _without(task: PartTask, taken: tuple[str, ...], folder: Folder) -> PartTask:
     depends = sha256_json([task.depends, *taken]) if taken else task.depends
-    return dataclasses.replace(task, payload=UniqueTask(task.payload, taken), depends=depends)
+    payload = UniqueTask(task.payload, task.index, folder if taken else None)
+    return dataclasses.replace(task, payload=payload, depends=depends)
 
 
 def _read(folder: Folder, key: str) -> dict[int, Sequence[str]]:
     """Return the repeated ids that an earlier run of the same tasks stored, if any."""
     try:
-        stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED)) if folder.exists(REPEATED) else {}
-        return {int(index): ids for index, ids in stored["repeated"].items()} if stored.get("key") == key else {}
+        return {int(index): ids for index, ids in _repeated(folder, key).items()} if folder.exists(REPEATED) else {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}  # damaged: computed again
+
+
+def _repeated(folder: Folder, key: str = "") -> dict[str, list[str]]:
+    stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED))
+    return stored["repeated"] if key in ("", stored["key"]) else {}
 
 
 def _spread_ids(context: PartContext, task: PartTask) -> None:

@@ -167,7 +167,7 @@ class Removals:
         matched: set[Line] = set()
         for found in run.map(_search, groups, "clean.removals", unit="group"):
             for part, (withdrawn, unlinked, requested) in found.items():
-                removed.withdrawn[part], removed.unlinked[part] = withdrawn, unlinked
+                removed.withdrawn[part], removed.unlinked[part] = _rows_of(withdrawn), _rows_of(unlinked)
                 removed.requested[part] = {row: Request(lines[0]) for row, lines in requested.items()}
                 matched.update(line for lines in requested.values() for line in lines)
         for rows, names in ((removed.withdrawn, self.sets), (removed.unlinked, (self.links,))):
@@ -188,28 +188,34 @@ class Removals:
                     yield row, lines
 
 
-_Rows = npt.NDArray[np.int64]
+_Bits = npt.NDArray[np.uint8]
+
+
+def _rows_of(bits: _Bits) -> npt.NDArray[np.int64]:
+    return np.flatnonzero(np.unpackbits(bits))
 
 
 def _search(
-    _: Journal, task: tuple[Removals, SetName, Sequence[int]]
-) -> dict[int, tuple[_Rows, _Rows, dict[int, Sequence[Line]]]]:
-    """Return part -> its rows that are withdrawn, unlinked and requested, for a group of parts; in a worker."""
+    journal: Journal, task: tuple[Removals, SetName, Sequence[int]]
+) -> dict[int, tuple[_Bits, _Bits, dict[int, Sequence[Line]]]]:
+    """Return part -> masks of the rows that are withdrawn and unlinked, and the lines that name a row; in a worker."""
     removals, name, parts = task
     documents = name.open()
     known = _collected(removals.links, documents, parts) if removals.links is not None else None
     found = {}
     for part in parts:
+        journal.idle()  # progress
+        withdrawn, unlinked = np.zeros((2, documents.parts[part].records), bool)
         first, requested = 0, dict[int, Sequence[Line]]()
-        withdrawn, unlinked = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
+            rows = slice(first, first + batch.num_rows)
             if removals.sets:
-                withdrawn.append(first + np.flatnonzero(_withdrawn(batch, removals.sets)))
+                withdrawn[rows] = _withdrawn(batch, removals.sets)
             if known is not None:
-                unlinked.append(first + np.flatnonzero(_unlinked(batch, known)))
+                unlinked[rows] = _unlinked(batch, known)
             requested |= {first + row: lines for row, lines in removals.requested(batch)}
-            first += batch.num_rows
-        found[part] = np.concatenate(withdrawn), np.concatenate(unlinked), requested
+            first = rows.stop
+        found[part] = np.packbits(withdrawn), np.packbits(unlinked), requested
     return found
 
 

@@ -11,9 +11,11 @@ A comment is a line that starts with `#`, or the text after a blank and `#`. Any
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import ID_HEX_DIGITS, link_id
@@ -69,6 +71,10 @@ class Requests:
                 requests._add(line)
         return requests
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let workers read the lists themselves: the tables may be large."""
+        return _read_again, (self.lists, sha256_json([str(line) for line in self.lines]))
+
     def lines_for(self, identifier: str, link_ids: Sequence[str], url: str | None) -> list[Line]:
         """Return the lines that name a document, the most specific first: its id, a link's URL, its URL, its domain."""
         found = [self._ids.get(identifier), *(self._links.get(each) for each in link_ids)]
@@ -107,6 +113,14 @@ class Requests:
                 "write one per line: https://example.org/page, example.org (without scheme and path), or id:ANY-ID; "
                 "a comment starts with '#'",
             )
+
+
+@functools.lru_cache(maxsize=1)
+def _read_again(lists: tuple[str, ...], digest: str) -> Requests:
+    requests = Requests.read(lists)
+    if sha256_json([str(line) for line in requests.lines]) != digest:
+        raise InputError("a removal list changed while it was read", "rerun the same command")
+    return requests
 
 
 def _lines(location: str) -> Iterable[Line]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from elsewhere import only_tasks_read
-from set_contents import contents, rows
+from set_contents import contents, rows, write_jsonl
 from warc_files import article, page, site, write_pages, write_warc
 
 from webtext.base.errors import ConfigError, DryRun, InputError
@@ -372,6 +372,14 @@ def test_files_are_hashed_read_and_compared_elsewhere_and_the_driver_reads_none(
             read(inputs, str(there), elsewhere)
         read(inputs, str(here), run)
         assert contents(there) == contents(here)
+
+
+def test_many_repeated_ids_travel_in_a_file_and_not_in_messages(tmp_path: Path, elsewhere: Run) -> None:
+    for name in "ab":
+        write_jsonl(tmp_path / f"{name}.jsonl", *({"id": f"id {number}", "text": "a b"} for number in range(2000)))
+    elsewhere.engine.max_message_bytes = 8 << 10  # type: ignore[attr-defined]
+    documents = read_documents([str(tmp_path / "*.jsonl")], str(tmp_path / "out"), elsewhere)
+    assert [part.counts.failed for part in documents.parts] == [{}, {"repeated_id": 2000}]
 
 
 def test_a_moved_archive_gives_equal_parts_of_documents(tmp_path: Path, run: Run) -> None:

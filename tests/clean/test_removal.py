@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, filter_documents
+from webtext.clean.removal import requests as requests_module
 from webtext.clean.removal.removals import Removals
 from webtext.clean.removal.requests import Requests
 from webtext.clean.rules.thresholds import RuleSettings
@@ -124,7 +126,9 @@ def test_removals_are_found_elsewhere_and_the_driver_reads_no_document(tmp_path:
     documents = writer.seal(made)
     withdrawn = removal_list(tmp_path / "removals", {"http://a3.example/": 0, "http://b10.example/": 0})
     collected = {f"http://{name}{i}.example/": 1 for name in "abd" for i in range(11)}
-    (tmp_path / "requests.txt").write_text("d7.example\nd11.example\n")
+    others = "".join(f"http://other{number}.example/\n" for number in range(2000))
+    (tmp_path / "requests.txt").write_text("d7.example\nd11.example\n" + others)
+    elsewhere.engine.max_message_bytes = 16 << 10  # type: ignore[attr-defined]
     settings = RemovalSettings(remove=(withdrawn, str(tmp_path / "requests.txt")))
     removals = dataclasses.replace(
         Removals.of(settings), links=SetName.of(PartSet.open(removal_list(tmp_path / "links", collected)))
@@ -134,7 +138,17 @@ def test_removals_are_found_elsewhere_and_the_driver_reads_no_document(tmp_path:
     assert [rows.tolist() for rows in found.withdrawn] == [[0] if i == 3 else [1] if i == 10 else [] for i in range(11)]
     assert [rows.tolist() for rows in found.unlinked] == [[2]] * 11
     assert [[*rows] for rows in found.requested] == [[3] if i == 7 else [] for i in range(11)]
-    assert [line.written for line in found.unmatched] == ["d11.example"]
+    assert [line.written for line in found.unmatched[:2]] == ["d11.example", "http://other0.example/"]
+
+
+def test_a_list_of_requests_that_changes_before_a_worker_reads_it_is_an_error(tmp_path: Path) -> None:
+    requests = read(tmp_path, "one.example\ntwo.example\n")
+    assert pickle.loads(pickle.dumps(requests)).lines == requests.lines
+    call = pickle.dumps(requests)
+    read(tmp_path, "one.example\nthree.example\n")
+    requests_module._read_again.cache_clear()
+    with pytest.raises(InputError, match="changed while it was read"):
+        pickle.loads(call)
 
 
 def test_a_set_of_another_kind_is_rejected_as_removal_list(tmp_path: Path, run: Run) -> None:
