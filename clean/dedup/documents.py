@@ -181,9 +181,14 @@ def repeated(keys: Iterable[Numbers]) -> tuple[Numbers, npt.NDArray[np.int64]]:
     return ordered[starts[sizes > 1]], sizes[sizes > 1]
 
 
-def places_in(ordered: Array, keys: Array) -> npt.NDArray[np.int64]:
-    """Return the place of each key in `ordered`, or -1."""
-    if not len(ordered):
-        return np.full(len(keys), -1)
-    places = np.minimum(np.searchsorted(ordered, keys), len(ordered) - 1)
-    return np.where(ordered[places] == keys, places, -1)
+def places_in(ordered: Numbers, keys: Numbers) -> npt.NDArray[np.int64]:
+    """Return the place of each key in `ordered`, or -1; fast if most keys aren't in it."""
+    places, low_bits = np.full(len(keys), -1), np.uint64((1 << (8 * len(ordered)).bit_length()) - 1)
+    among = np.zeros(int(low_bits) + 1, np.bool_)
+    among[ordered & low_bits] = True
+    likely = np.flatnonzero(among[keys & low_bits])
+    found = np.searchsorted(ordered, keys[likely])
+    found[found == len(ordered)] = 0
+    is_in = ordered[found] == keys[likely]
+    places[likely[is_in]] = found[is_in]
+    return places

@@ -121,7 +121,7 @@ def _with_shingles(
     members = members.filter(pa.array(compared))
     rows = rows_of(document[compared])
     done = 0
-    texts = _texts(source, rows) if len(rows) else iter(())
+    texts = _texts(source, rows, members["id"].combine_chunks()) if len(rows) else iter(())
     for batch, made in context.apply_to_batches(
         lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), settings.shingle_words), texts
     ):
@@ -135,13 +135,14 @@ def _with_shingles(
         done += batch.num_rows
 
 
-def _texts(source: Source, rows: Array) -> Iterator[pa.RecordBatch]:
+def _texts(source: Source, rows: Array, ids: pa.Array) -> Iterator[pa.RecordBatch]:
     """Yield ids and texts of these rows (ascending) of a source."""
     start = 0
-    for batch in source.documents.open().batches(source.part, ["id", "text"], TEXTS_PER_BATCH):
-        here = slice(*np.searchsorted(rows, [start, start + batch.num_rows]))
-        if here.start < here.stop:
-            yield batch.take(pa.array(rows[here] - start))
+    for batch in source.documents.open().batches(source.part, ["text"], TEXTS_PER_BATCH):
+        first, stop = np.searchsorted(rows, [start, start + batch.num_rows]).tolist()
+        if first < stop:
+            texts = batch["text"].take(pa.array(rows[first:stop] - start))
+            yield pa.RecordBatch.from_arrays([ids.slice(first, stop - first), texts], ["id", "text"])
         start += batch.num_rows
 
 
@@ -174,7 +175,8 @@ def _read(opened: PartSet, number: int, schema: pa.Schema, file: BinaryIO) -> pa
         written += int(sizes.sum())
         places = [pa.array(ends - sizes), pa.array(ends)]
         columns = [rows[name] for name in schema.names[:-1]]
-        pieces.append(pa.table([*columns, *places], [*schema.names[:-1], "begin", "end"]))
+        piece = pa.table([*columns, *places], [*schema.names[:-1], "begin", "end"])
+        pieces.append(piece.take(pa.array(np.arange(len(sizes)))))  # a copy, so that the shingles' memory is released
     return pa.concat_tables(pieces).combine_chunks() if pieces else _nothing(schema)
 
 

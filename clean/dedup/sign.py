@@ -30,7 +30,7 @@ from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
 CODE_VERSION = 4  # raised when signatures or shingles change; guarded by a golden test. 4: datasketch's permutations
 KIND = "signatures"
 STAGE = "clean.signatures"
-TEXTS_PER_BATCH = 128
+TEXTS_PER_BATCH = 1024
 VALUE_BYTES = 4
 NO_SHINGLE = np.uint32(0xFFFFFFFF)
 _FACTS = ("id", "text_digest", "karma", "date", "split")
