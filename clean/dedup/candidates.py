@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,22 +21,10 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
+from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, column, fixed, hashed, places_in, repeated, runs
 from webtext.clean.dedup.components import EDGES, EDGES_PER_RANGE, stars
 from webtext.clean.dedup.copies import COPIES, passed_rows
-from webtext.clean.dedup.documents import (
-    GOLDEN,
-    Array,
-    Numbers,
-    Work,
-    column,
-    fixed,
-    hashed,
-    places_in,
-    repeated,
-    rows_of,
-    runs,
-    sources_of,
-)
+from webtext.clean.dedup.documents import Work, rows_of, sources_of
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import signed_rows
 
@@ -150,84 +137,51 @@ def _bands_of_source(context: PartContext, task: PartTask) -> None:
 
 
 def _edges_in_range(context: PartContext, task: PartTask) -> None:
-    """Write a range's edges. Memory: 16 bytes per text and band, and as much again for each text in a shared bucket."""
+    """Write a range's edges. Memory: 8 bytes per text and band, and 50 for each of them in a bucket with another."""
     number, (name, settings, n_indexed, n_ranges) = task.payload
     bands, schema = name.open(), _schema(settings.permutations)
     keys, sizes = repeated(column(rows, "key") for rows in read_range(bands, number, schema))
-    none = _Members(
-        np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, -(-settings.permutations // 64)), np.uint64)
+    dtype = np.dtype(
+        [("bucket", "<i8"), ("document", "<u8"), ("sketch", "<u8", schema.field("sketch").type.byte_width // 8)]
     )
-    small, large, largest = [none], [none], 0
+    pieces, largest = [np.empty(0, dtype)], 0
     for rows in read_range(bands, number, schema):
-        found = _Members.of(rows, keys)
-        is_small = sizes[found.buckets] <= SMALL_BUCKET
-        small.append(found.where(is_small))
-        large.append(_Members(found.buckets[~is_small], found.documents[~is_small], found.sketches[:0]))
+        bucket = places_in(keys, column(rows, "key"))
+        some = np.flatnonzero(bucket >= 0)
+        piece = np.empty(len(some), dtype)
+        piece["bucket"], piece["document"] = bucket[some], column(rows, "document")[some]
+        piece["sketch"] = np.frombuffer(rows["sketch"].buffers()[1], np.uint64).reshape(rows.num_rows, -1)[some]
+        pieces.append(piece)
         largest = 1
-    pairs = [
-        *_pairs_in_small(_Members.all(small), settings, n_indexed),
-        _pairs_in_large(_Members.all(large), n_indexed),
-    ]
-    root, document = stars(*np.concatenate(pairs).T)
+    members = np.concatenate(pieces)
+    members = members[np.argsort(members["bucket"], kind="stable")]
+    pairs = np.concatenate([*_pairs_in_small(members, settings), _pairs_in_large(members)])
+    root, document = stars(*pairs[(sources_of(pairs) >= n_indexed).any(axis=1)].T)
+    joined = root != document
     with RangeWriter(context.main, EDGES, n_ranges) as exchange:
-        ranges = range_of_hash(hashed(document), n_ranges)
-        exchange.add(
-            ranges[root != document], pa.table([root, document], schema=EDGES).filter(pa.array(root != document))
-        )
+        edges = pa.table([root[joined], document[joined]], schema=EDGES)
+        exchange.add(range_of_hash(hashed(document[joined]), n_ranges), edges)
         exchange.about["large_buckets"] = int((sizes > SMALL_BUCKET).sum())
         exchange.about["largest_bucket"] = int(sizes.max(initial=largest))
 
 
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """Texts that share a bucket with another: the bucket's number, the document, and its sketch for small buckets."""
-
-    buckets: npt.NDArray[np.int64]
-    documents: Numbers
-    sketches: Numbers  # [n, words]
-
-    @classmethod
-    def of(cls, rows: pa.RecordBatch, keys: Numbers) -> _Members:
-        buckets = places_in(keys, column(rows, "key"))
-        words = np.frombuffer(rows["sketch"].buffers()[1], np.uint64).reshape(rows.num_rows, -1)
-        return cls(buckets, column(rows, "document"), words).where(buckets >= 0)
-
-    @classmethod
-    def all(cls, several: list[_Members]) -> _Members:
-        """Return the members of all batches, by bucket."""
-        names = ("buckets", "documents", "sketches")
-        found = cls(*(np.concatenate([getattr(each, name) for each in several]) for name in names))
-        return found.where(np.argsort(found.buckets, kind="stable"))
-
-    def where(self, places: Array) -> _Members:
-        sketches = self.sketches[places] if len(self.sketches) else self.sketches
-        return _Members(self.buckets[places], self.documents[places], sketches)
-
-
-def _pairs_in_small(members: _Members, settings: DedupSettings, n_indexed: int) -> Iterator[Numbers]:
-    """Yield pairs [n, 2] of texts with similar sketches, without those of which both are in an index."""
+def _pairs_in_small(members: Array, settings: DedupSettings) -> Iterator[Numbers]:
+    """Yield pairs [n, 2] of texts with similar sketches."""
     least = min_common_bits(settings.threshold, settings.permutations)
-    starts, sizes = runs(members.buckets)
-    ends = np.repeat(starts + sizes, sizes)
+    starts, sizes = runs(members["bucket"])
+    ends = np.repeat(np.where(sizes <= SMALL_BUCKET, starts + sizes, 0), sizes)
     left = np.arange(len(ends))
     for gap in range(1, SMALL_BUCKET):  # each member shares its bucket with the one `gap` places later, if there is one
         left = left[left + gap < ends[left]]
         for first in range(0, len(left), PAIRS_AT_A_TIME):
-            one = left[first : first + PAIRS_AT_A_TIME]
-            both = np.stack([members.documents[one], members.documents[one + gap]], axis=1)
-            differ = np.bitwise_count(members.sketches[one] ^ members.sketches[one + gap]).sum(axis=1)
-            near = settings.permutations - differ >= least
-            yield both[near & (sources_of(both) >= n_indexed).any(axis=1)]
+            one = members[left[first : first + PAIRS_AT_A_TIME]]
+            other = members[left[first : first + PAIRS_AT_A_TIME] + gap]
+            common = settings.permutations - np.bitwise_count(one["sketch"] ^ other["sketch"]).sum(axis=1)
+            yield np.stack([one["document"], other["document"]], axis=1)[common >= least]
 
 
-def _pairs_in_large(members: _Members, n_indexed: int) -> Numbers:
-    """Return pairs [n, 2] of each text and the first of its bucket, without buckets that only have texts of an index."""
-    starts, sizes = runs(members.buckets)
-    firsts = np.repeat(members.documents[starts], sizes)
-    new = (
-        np.add.reduceat(sources_of(members.documents) >= n_indexed, starts) > 0
-        if len(starts)
-        else np.empty(0, np.bool_)
-    )
-    pairs: Numbers = np.stack([firsts, members.documents], axis=1)[np.repeat(new, sizes)]
-    return pairs
+def _pairs_in_large(members: Array) -> Numbers:
+    """Return pairs [n, 2] of each text and the last of its bucket, which isn't in an index if any of them isn't."""
+    starts, sizes = runs(members["bucket"])
+    last = members["document"][np.repeat(starts + sizes - 1, sizes)]
+    return np.stack([last, members["document"]], axis=1)[np.repeat(sizes > SMALL_BUCKET, sizes)]

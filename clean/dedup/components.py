@@ -2,7 +2,7 @@
 
     components    document, root (the component's first document), near (it has several distinct texts), by source
 
-Up to JOINED_EDGES edges are joined by one task, with union-find. More are first rewritten by part tasks, in rounds of
+Up to JOINED_EDGES edges are joined by one task, in memory. More are first rewritten by part tasks, in rounds of
 large-star and small-star (Kiveris et al., "Connected Components in MapReduce and Beyond", 2014), until every document
 has one edge, to its component's first:
 
@@ -22,8 +22,8 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean import _minhash
-from webtext.clean.dedup.documents import COPY, Numbers, Work, column, hashed, places_in, runs, sources_of
+from webtext.clean.dedup.arrays import Numbers, column, hashed, places_in, runs
+from webtext.clean.dedup.documents import COPY, Work, sources_of
 
 JOINED_EDGES = 1 << 23
 """Edges that one task joins, with at most 100 bytes of memory each."""
@@ -59,10 +59,15 @@ def stars(left: Numbers, right: Numbers) -> tuple[Numbers, Numbers]:
     >>> [each.tolist() for each in stars(np.array([4, 9], np.uint64), np.array([7, 7], np.uint64))]
     [[4, 4, 4], [4, 7, 9]]
     """
-    documents, inverse = np.unique(np.concatenate([left, right]), return_inverse=True)
-    places, parents = inverse.astype(np.uint32), np.arange(len(documents), dtype=np.uint32)
-    _minhash.join(parents, places[: len(left)], places[len(left) :])
-    return documents[_minhash.roots(parents, np.arange(len(documents), dtype=np.uint32))], documents
+    documents, places = np.unique(np.concatenate([left, right]), return_inverse=True)
+    one, other = places[: len(left)], places[len(left) :]
+    root = np.arange(len(documents))
+    while len(apart := np.flatnonzero(root[one] != root[other])):
+        one, other = root[one[apart]], root[other[apart]]
+        np.minimum.at(root, np.maximum(one, other), np.minimum(one, other))
+        while (root[root] != root).any():
+            root = root[root]
+    return documents[root], documents
 
 
 def _edges_of(name: SetName, number: int, mark: np.uint64) -> Iterator[tuple[Numbers, Numbers]]:

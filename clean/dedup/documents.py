@@ -24,6 +24,7 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
+from webtext.clean.dedup.arrays import Array, Mask, Numbers
 from webtext.clean.dedup.settings import DedupSettings
 
 VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
@@ -31,11 +32,6 @@ VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
 CODE_VERSION = 4  # raised when another document is kept or named, or when the exchanges change
 COPY = np.uint64(1 << 63)
 """Added to the number of a document whose text equals one of higher priority, so that it is never a component's first."""
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-Array = npt.NDArray[Any]
-Mask = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.uint64]
 
 
 class Chosen(Protocol):
@@ -120,7 +116,7 @@ FACTS = [
 
 def facts_of(number: int, source: Source, signed: pa.RecordBatch, first: int, rows: Array) -> dict[str, Any]:
     """Return FACTS of some rows of a batch of signatures, which begins at row `first` of the source."""
-    some = signed.take(pa.array(rows))
+    some = signed.take(rows)
     unknown = pa.nulls(len(rows), pa.int64())
     return {
         "document": np.uint64(number << 32) | (first + rows).astype(np.uint64),
@@ -132,25 +128,11 @@ def facts_of(number: int, source: Source, signed: pa.RecordBatch, first: int, ro
     }
 
 
-def in_priority(rows: pa.Table, **groups: Array) -> pa.Table:
-    """Sort rows with FACTS by the values in `groups`, then by priority."""
-    keys: dict[str, Any] = groups | {"new": pc.invert(rows["indexed"])}
-    keys |= {name: rows[name] for name in ("in_validation", "karma", "date", "id", "document")}
-    sort_keys = [(name, "descending" if name == "karma" else "ascending") for name in keys]
-    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=sort_keys))
-
-
-def column(rows: pa.Table | pa.RecordBatch, name: str) -> Array:
-    """Return a column without nulls as an array."""
-    values = rows[name]
-    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
-def fixed(values: Array) -> pa.Array:
-    """Return the rows of a contiguous array as binary values of fixed size."""
-    n_rows, width = values.shape
-    return pa.Array.from_buffers(pa.binary(width * values.itemsize), n_rows, [None, pa.py_buffer(values)])
+def in_priority(rows: pa.Table, group: str) -> pa.Table:
+    """Sort rows with FACTS by the column `group`, then by priority."""
+    descending = ("indexed", "karma")
+    names = (group, "indexed", "in_validation", "karma", "date", "id", "document")
+    return rows.sort_by([(name, "descending" if name in descending else "ascending") for name in names])
 
 
 def sources_of(documents: Numbers) -> Numbers:
@@ -161,34 +143,3 @@ def sources_of(documents: Numbers) -> Numbers:
 def rows_of(documents: Numbers) -> npt.NDArray[np.int64]:
     """Return the rows of documents in their sources."""
     return (documents & np.uint64(0xFFFFFFFF)).astype(np.int64)
-
-
-def hashed(numbers: Numbers) -> Numbers:
-    """Return a hash of each number, whose high bits depend on all bits (Fibonacci hashing)."""
-    return numbers * GOLDEN
-
-
-def runs(keys: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each run of equal keys starts, and its length."""
-    starts = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]])) if len(keys) else np.zeros(0, np.int64)
-    return starts, np.diff(np.append(starts, len(keys)))
-
-
-def repeated(keys: Iterable[Numbers]) -> tuple[Numbers, npt.NDArray[np.int64]]:
-    """Return the keys that occur more than once, ascending, and how often. Memory: 16 bytes per key."""
-    ordered = np.sort(np.concatenate([np.empty(0, np.uint64), *keys]))
-    starts, sizes = runs(ordered)
-    return ordered[starts[sizes > 1]], sizes[sizes > 1]
-
-
-def places_in(ordered: Numbers, keys: Numbers) -> npt.NDArray[np.int64]:
-    """Return the place of each key in `ordered`, or -1; fast if most keys aren't in it."""
-    places, low_bits = np.full(len(keys), -1), np.uint64((1 << (8 * len(ordered)).bit_length()) - 1)
-    among = np.zeros(int(low_bits) + 1, np.bool_)
-    among[ordered & low_bits] = True
-    likely = np.flatnonzero(among[keys & low_bits])
-    found = np.searchsorted(ordered, keys[likely])
-    found[found == len(ordered)] = 0
-    is_in = ordered[found] == keys[likely]
-    places[likely[is_in]] = found[is_in]
-    return places

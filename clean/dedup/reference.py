@@ -228,23 +228,3 @@ def _components(edges: Sequence[dict[int, float]], nodes: Sequence[int]) -> list
                 waiting.extend(other for other in edges[node] if other in among)
         components.append(component)
     return components
-
-
-def join(parents: npt.NDArray[np.uint32], left: Sequence[int], right: Sequence[int]) -> None:
-    """Merge the components of left[i] and right[i], for each i; the root of a component is its smallest member."""
-    for one, other in zip(left, right, strict=True):
-        low, high = sorted((root(parents, one), root(parents, other)))
-        parents[high] = low
-
-
-def root(parents: npt.NDArray[np.uint32], node: int) -> int:
-    """Return the smallest member of the node's component. `parents` is initially 0, 1, 2, ...
-
-    >>> parents = np.arange(5, dtype=np.uint32)
-    >>> join(parents, [3, 4], [4, 1])
-    >>> [root(parents, node) for node in range(5)]
-    [0, 1, 2, 1, 1]
-    """
-    while parents[node] != node:
-        node = int(parents[node])
-    return node

@@ -27,22 +27,10 @@ from webtext.base.storage import write_array
 from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup import components
+from webtext.clean.dedup.arrays import Array, column, fixed, hashed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
-from webtext.clean.dedup.documents import (
-    FACTS,
-    Array,
-    Source,
-    Work,
-    column,
-    facts_of,
-    fixed,
-    hashed,
-    in_priority,
-    rows_of,
-    runs,
-    sources_of,
-)
+from webtext.clean.dedup.documents import FACTS, Source, Work, facts_of, in_priority, rows_of, sources_of
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
 from webtext.clean.text.arrays import texts_of
@@ -94,7 +82,7 @@ def _members(number: int, source: Source, copies: SetName, joined: SetName, sche
     """Return the source's documents in components, by row, without shingles: about 300 bytes each."""
     found = pa.Table.from_batches(read_range(joined.open(), number, components.MEMBERS), components.MEMBERS)
     rows, first = np.unique(rows_of(column(found, "document")), return_index=True)
-    found = found.take(pa.array(first))
+    found = found.take(first)
     best = column(found, "document").copy()
     for some in read_range(copies.open(), number, COPIES):
         best[np.searchsorted(rows, rows_of(column(some, "document")))] = column(some, "best")
@@ -117,8 +105,8 @@ def _with_shingles(
     """Yield the members, with the shingles of those that are compared with others; failed ones have none."""
     document = column(members, "document")
     compared = column(members, "near") & (column(members, "best") == document)
-    yield members.filter(pa.array(~compared))
-    members = members.filter(pa.array(compared))
+    yield members.filter(~compared)
+    members = members.filter(compared)
     rows = rows_of(document[compared])
     done = 0
     texts = _texts(source, rows, members["id"].combine_chunks()) if len(rows) else iter(())
@@ -141,7 +129,7 @@ def _texts(source: Source, rows: Array, ids: pa.Array) -> Iterator[pa.RecordBatc
     for batch in source.documents.open().batches(source.part, ["text"], TEXTS_PER_BATCH):
         first, stop = np.searchsorted(rows, [start, start + batch.num_rows]).tolist()
         if first < stop:
-            texts = batch["text"].take(pa.array(rows[first:stop] - start))
+            texts = batch["text"].take(rows[first:stop] - start)
             yield pa.RecordBatch.from_arrays([ids.slice(first, stop - first), texts], ["id", "text"])
         start += batch.num_rows
 
@@ -157,7 +145,7 @@ def _settle_bucket(context: PartContext, task: PartTask) -> None:
         file = cast(BinaryIO, unnamed)
         members = _read(name.open(), number, _schema(settings.permutations), file)
         is_best = column(members, "best") == column(members, "document")
-        bests = members.filter(pa.array(is_best)).sort_by("document")
+        bests = members.filter(is_best).sort_by("document")
         kept, similarity, exchange.about = _settle(bests, file, settings)
         dropped, kept_for = _dropped(members, bests, kept, similarity)
         exchange.add(sources_of(column(dropped, "document")), dropped)
@@ -176,7 +164,7 @@ def _read(opened: PartSet, number: int, schema: pa.Schema, file: BinaryIO) -> pa
         places = [pa.array(ends - sizes), pa.array(ends)]
         columns = [rows[name] for name in schema.names[:-1]]
         piece = pa.table([*columns, *places], [*schema.names[:-1], "begin", "end"])
-        pieces.append(piece.take(pa.array(np.arange(len(sizes)))))  # a copy, so that the shingles' memory is released
+        pieces.append(piece.take(np.arange(len(sizes))))  # a copy, so that the shingles' memory is released
     return pa.concat_tables(pieces).combine_chunks() if pieces else _nothing(schema)
 
 
@@ -192,8 +180,8 @@ def _settle(
     and counts of the work."""
     kept, similarity = np.arange(bests.num_rows), np.ones(bests.num_rows)
     near = np.flatnonzero(column(bests, "near"))
-    nodes = bests.take(pa.array(near)).append_column("place", pa.array(near))
-    nodes = in_priority(nodes, held_out=column(nodes, "in_validation"))
+    nodes = bests.take(near).append_column("place", pa.array(near))
+    nodes = in_priority(nodes, "in_validation")
     place, held_out = column(nodes, "place"), column(nodes, "in_validation")
     _, sizes = runs(np.sort(column(nodes, "root")))
     counted = {
@@ -234,20 +222,20 @@ def _dropped(
         {
             "document": document,
             "reason": np.where(leaks, NEAR_TRAIN, np.where(best == kept_for, EXACT, NEAR)),
-            "duplicate_of": bests["id"].take(pa.array(kept_for)),
+            "duplicate_of": bests["id"].take(kept_for),
             "similarity": similarity[best],
         },
         schema=DROPPED,
     )
     lost = (column(bests, "document")[kept_for] != document) & ~column(members, "indexed")
-    return rows.filter(pa.array(lost)), kept_for[lost]
+    return rows.filter(lost), kept_for[lost]
 
 
 def _clusters(dropped: pa.Table, bests: pa.Table, kept_for: npt.NDArray[np.int64]) -> dict[str, Any]:
     """Return counts of the dropped documents and of clusters, each a kept document with those dropped for it."""
     n_dropped = np.bincount(kept_for, minlength=bests.num_rows)
     kept = np.flatnonzero(n_dropped)
-    found = zip(bests["id"].take(pa.array(kept)).to_pylist(), (n_dropped[kept] + 1).tolist(), strict=True)
+    found = zip(bests["id"].take(kept).to_pylist(), (n_dropped[kept] + 1).tolist(), strict=True)
     return {
         "dropped": dict(Counter(dropped["reason"].to_pylist())),
         "of_index": int(column(bests, "indexed")[kept_for].sum()),

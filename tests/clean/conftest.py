@@ -37,5 +37,5 @@ def alone() -> Iterator[Run]:
 def clean(alone: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Runs a verb of `webtext clean` in this process, with the worker of `alone`; returns what it prints on stdout."""
     shared = contextlib.nullcontext(alone.engine)
-    monkeypatch.setattr("webtext.base.workers.engine.LocalEngine", lambda **_: shared)
+    monkeypatch.setattr("webtext.base.workers.engine.LocalEngine", lambda *_, **__: shared)
     return lambda *arguments: CliRunner().invoke(group, arguments, catch_exceptions=False).stdout

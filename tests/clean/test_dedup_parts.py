@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -26,15 +27,24 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.dedup import candidates, components, copies, settle
+from webtext.clean.dedup.arrays import places_in, repeated
 from webtext.clean.dedup.candidates import min_common_bits
 from webtext.clean.dedup.components import EDGES, MEMBERS, find_components
-from webtext.clean.dedup.documents import COPY, Source, Work, places_in, repeated
+from webtext.clean.dedup.documents import COPY, Source, Work
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 
+
+@pytest.fixture(autouse=True, scope="module")
+def unsynced():
+    """Most runs here are in this process, and nothing of them has to survive it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 SMALL = (
     (copies, "TEXTS_PER_RANGE", 20),
-    (copies, "FIRSTS_AT_A_TIME", 5),
     (candidates, "KEYS_PER_RANGE", 500),
     (candidates, "PAIRS_AT_A_TIME", 5),
     (candidates, "EDGES_PER_RANGE", 30),
@@ -226,10 +236,16 @@ class Stopping:
         return self._run.engine.map(function, tasks, **options)
 
 
+def slow_but(values, quick):
+    """Parameters, of which all are slow but those with a quick one of these first."""
+    given = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*each, marks=[] if each[0] in quick else [pytest.mark.slow]) for each in given]
+
+
 STAGES = ("texts", "copies", "bands", "edges", "components", "members", "settled", "duplicates")
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", slow_but(STAGES, ["texts", "edges", "duplicates"]))
 def test_a_run_that_ended_at_any_stage_is_resumed_there(stage, tmp_path):
     given, work = write_set(tmp_path / "given", corpus(2), 2), Folder(tmp_path / "work")
 
@@ -246,7 +262,7 @@ def test_a_run_that_ended_at_any_stage_is_resumed_there(stage, tmp_path):
     assert by_id(given, find_duplicates(given, DedupSettings(), work, in_process())) == by_id(given, whole)
 
 
-@pytest.mark.parametrize(("damaged", "stage"), list(itertools.pairwise(STAGES[:-1])))
+@pytest.mark.parametrize(("damaged", "stage"), slow_but(itertools.pairwise(STAGES[:-1]), ["texts", "members"]))
 def test_an_exchange_that_changes_between_two_stages_is_an_error_and_the_next_run_makes_it_again(
     damaged, stage, tmp_path
 ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -162,24 +161,3 @@ def test_native_equals_twin(world):
     twin = reference.settle(signatures, buckets, sets, n_train, threshold, least, fixed)
     decision, kept, similarity, *_ = settle_natively(signatures, buckets, sets, n_train, threshold, least, fixed=fixed)
     assert (decision.tolist(), kept.tolist(), similarity.tolist()) == (twin.decision, twin.kept, twin.similarity)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19)), max_size=30))
-def test_components_equal_the_twins_in_any_order_of_pairs(pairs):
-    def roots_of(pairs, join):
-        parents = np.arange(20, dtype=np.uint32)
-        join(parents, *np.array(pairs, np.uint32).reshape(-1, 2).T.copy())
-        return parents
-
-    expected = [reference.root(roots_of(pairs, reference.join), node) for node in range(20)]
-    native = roots_of(pairs[::-1], _minhash.join)
-    assert _minhash.roots(native, np.arange(20, dtype=np.uint32)).tolist() == expected
-
-
-def test_invalid_nodes_are_rejected():
-    parents = np.arange(3, dtype=np.uint32)
-    with pytest.raises(IndexError):
-        _minhash.join(parents, np.array([0], np.uint32), np.array([3], np.uint32))
-    with pytest.raises(IndexError):
-        _minhash.roots(parents, np.array([3], np.uint32))

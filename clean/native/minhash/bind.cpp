@@ -73,35 +73,6 @@ Out<int32_t> agreements(const InRows<uint8_t>& signatures, const In<int64_t>& le
   return give(std::move(result));
 }
 
-template <typename T>
-using InOut = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-void check_nodes(std::span<const uint32_t> nodes, size_t size) {
-  for (const uint32_t node : nodes) {
-    if (node >= size) throw std::out_of_range("a node is outside of the parents");
-  }
-}
-
-void join(const InOut<uint32_t>& parents, const In<uint32_t>& left, const In<uint32_t>& right) {
-  if (left.shape(0) != right.shape(0)) throw std::invalid_argument("left and right must be of one length");
-  const std::span<uint32_t> all(parents.data(), parents.shape(0));
-  nb::gil_scoped_release release;
-  check_nodes(span(left), all.size());
-  check_nodes(span(right), all.size());
-  for (size_t i = 0; i < left.shape(0); ++i) mh::join(all, left.data()[i], right.data()[i]);
-}
-
-Out<uint32_t> roots(const InOut<uint32_t>& parents, const In<uint32_t>& nodes) {
-  const std::span<uint32_t> all(parents.data(), parents.shape(0));
-  std::vector<uint32_t> result(nodes.shape(0));
-  {
-    nb::gil_scoped_release release;
-    check_nodes(span(nodes), all.size());
-    for (size_t i = 0; i < result.size(); ++i) result[i] = mh::find_root(all, nodes.data()[i]);
-  }
-  return give(std::move(result));
-}
-
 void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, size_t size) {
   bool within = begins.size() == ends.size();
   for (size_t i = 0; within && i < begins.size(); ++i) {
@@ -167,9 +138,5 @@ NB_MODULE(_minhash, m) {
         "limit). Nodes are in priority order, the n_train nodes of train first; fixed nodes (1) are always kept.\n"
         "Decision 0: kept; 1: a duplicate; 2: a validation node whose cluster reaches train. The kept node is the one\n"
         "kept instead, or -1.");
-  m.def("join", &join, "parents"_a, "left"_a, "right"_a,
-        "Join the components of left[i] and right[i], for each i. `parents` begins as 0, 1, 2, ... and is changed.");
-  m.def("roots", &roots, "parents"_a, "nodes"_a,
-        "Return the smallest member of each node's component; shortens the paths in `parents`.");
   m.def("simd_paths", &mh::simd_paths, "Return the code paths this processor can run, best first.");
 }
