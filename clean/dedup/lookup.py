@@ -9,6 +9,7 @@ share of equal signature values, whose standard deviation is at most 0.05 for 12
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,14 +75,15 @@ class _Texts:
         return Bands(self.values.astype(np.uint8), chosen & self.chosen, self.threshold, count // rows, rows)
 
 
-_Near = tuple[int, str, int, int]  # minus the number of equal signature values, id, part, row
+_Candidate = tuple[int, str, int, int]
+"""Minus the number of equal signature values, or minus one more for an equal text; id, part, row."""
 
 
 def look_up(names: Sequence[str], indexes: Sequence[str], threshold: float, run: Run) -> Iterator[Answer]:
     """Yield an answer for each text of the named files or documents sets, in their order.
 
     A record's text is its field `text`. Texts that a corpus would not contain, because they are empty or too long, are
-    not compared. Of several indexes the first of the most similar documents counts.
+    not compared. Of equally similar documents, that of the first index counts, then the one with the smallest id.
     """
     opened = [(signatures, corpus_of(signatures)) for signatures in map(open_signatures, indexes)]
     for block in _blocks(read_texts(names)):
@@ -135,86 +137,74 @@ def _blocks(texts: Iterable[tuple[str, str | Refused]]) -> Iterator[list[tuple[s
 def _find(
     texts: Mapping[int, str], signatures: PartSet, corpus: PartSet | None, threshold: float, run: Run
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield the numbers of the texts that one index has, with their answers."""
+    """Yield the numbers of the texts that one index has, with an answer for each of their nearest documents."""
     about, url = signatures.recipe["settings"], signatures.folder.url
-    numbers, count = list(texts), permutations_of(signatures)
-    values, has_words = sign_batch(pa.array(texts.values(), pa.large_string()), about["shingle_words"], count)
+    numbers, count, width = list(texts), permutations_of(signatures), about["shingle_words"]
+    values, has_words = sign_batch(pa.array(texts.values(), pa.large_string()), width, count)
     block = _Texts([text_digest(text) for text in texts.values()], values, has_words, threshold)
+    by_part: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
+    for i, candidates in _nearest(block, signatures, run).items():
+        for minus_equal, name, part, row in candidates:
+            if -minus_equal > count:
+                yield numbers[i], Answer("", EXACT, name, url, 1.0)
+                break
+            if corpus is not None:
+                by_part[part].append((row, i, name))
+            elif -minus_equal >= threshold * count:
+                yield numbers[i], Answer("", NEAR, name, url, -minus_equal / count, estimated=True)
+    tasks = []
+    for part, pairs in sorted(by_part.items()):
+        needed = {i: texts[numbers[i]] for _, i, _ in pairs}
+        tasks.append((corpus and SetName.of(corpus), part, pairs, needed, width))
+    verified = itertools.chain(*run.map(_verify, tasks, "clean.lookup: verify"))
+    for i, similarity, name in sorted(verified, key=lambda each: each[2]):
+        if similarity >= threshold:
+            yield numbers[i], Answer("", NEAR, name, url, similarity)
+
+
+def _nearest(block: _Texts, signatures: PartSet, run: Run) -> dict[int, list[_Candidate]]:
+    """Return the nearest documents of each text, the most similar by signature first."""
     n_tasks = min(len(signatures.parts), MAX_TASKS)
     tasks = [(SetName.of(signatures), range(k, len(signatures.parts), n_tasks), block) for k in range(n_tasks)]
-    equal: dict[int, str] = {}
-    near: dict[int, list[_Near]] = defaultdict(list)
-    for some_equal, some_near in run.map(_scan, tasks, "clean.lookup: scan", unit="task"):
-        for i, name in some_equal.items():
-            equal[i] = min(name, equal.get(i, name))
-        for i, candidates in some_near.items():
-            near[i] = sorted(near[i] + candidates)[:CANDIDATES]
-    yield from ((numbers[i], Answer("", EXACT, name, url, 1.0)) for i, name in equal.items())
-    left = {i: candidates for i, candidates in near.items() if i not in equal}
-    if corpus is None:
-        similar = {i: [(-each[0] / count, each[1]) for each in candidates] for i, candidates in left.items()}
-    else:
-        similar = _verified(left, {i: texts[numbers[i]] for i in left}, corpus, about["shingle_words"], run)
-    for i, found in similar.items():
-        similarity, name = min(found, key=lambda each: (-each[0], each[1]))
-        if similarity >= threshold:
-            yield numbers[i], Answer("", NEAR, name, url, similarity, corpus is None)
+    nearest: dict[int, list[_Candidate]] = defaultdict(list)
+    for some in run.map(_scan, tasks, "clean.lookup: scan", unit="task"):
+        for i, candidates in some.items():
+            nearest[i] = sorted(nearest[i] + candidates)[:CANDIDATES]
+    return nearest
 
 
-def _scan(journal: Journal, task: tuple[SetName, range, _Texts]) -> tuple[dict[int, str], dict[int, list[_Near]]]:
-    """Find the documents in some parts that equal a text (the smallest id) or have near signatures, in a worker."""
+def _scan(journal: Journal, task: tuple[SetName, range, _Texts]) -> dict[int, list[_Candidate]]:
+    """Return the nearest documents in some parts for each text that has any, in a worker."""
     name, parts, block = task
-    signatures, digests = name.open(), pa.array(block.digests)
+    signatures, digests, count = name.open(), pa.array(block.digests), block.values.shape[1]
     by_digest: dict[str, list[int]] = defaultdict(list)
     for i, digest in enumerate(block.digests):
         by_digest[digest].append(i)
-    equal: dict[int, str] = {}
-    near: dict[int, list[_Near]] = defaultdict(list)
+    nearest: dict[int, list[_Candidate]] = defaultdict(list)
     for part in parts:
         first, n_pairs, bands = 0, np.zeros(len(digests), np.int64), block.bands(block.chosen)
         for rows, values in signed_rows(signatures, part, ["id", "text_digest"]):
+            pairs = []  # row, text, number of equal values
             for row in np.flatnonzero(pc.is_in(rows["text_digest"], digests)).tolist():
-                document = rows["id"][row].as_py()
-                for i in by_digest[rows["text_digest"][row].as_py()]:
-                    equal[i] = min(document, equal.get(i, document))
+                pairs += [(row, i, count + 1) for i in by_digest[rows["text_digest"][row].as_py()]]
             met, which = bands.near(np.arange(len(rows)), values.astype(np.uint8))
-            agreements = (values[met] == block.values[which]).sum(axis=1)
-            for row, i, agreement in zip(met.tolist(), which.tolist(), agreements.tolist(), strict=True):
-                near[i].append((-agreement, rows["id"][row].as_py(), part, first + row))
-            for i in set(which.tolist()):
-                near[i] = sorted(near[i])[:CANDIDATES]
+            n_equal = (values[met] == block.values[which]).sum(axis=1)
+            pairs += zip(met.tolist(), which.tolist(), n_equal.tolist(), strict=True)
+            for row, i, equal in pairs:
+                nearest[i].append((-equal, rows["id"][row].as_py(), part, first + row))
+            for i in {i for _, i, _ in pairs}:
+                nearest[i] = sorted(nearest[i])[:CANDIDATES]
             n_pairs += np.bincount(which, minlength=len(n_pairs))
             if n_pairs.max(initial=0) > MAX_PAIRS:
                 bands = block.bands(n_pairs <= MAX_PAIRS)
             first += len(rows)
-    return equal, dict(near)
-
-
-def _verified(
-    near: Mapping[int, list[_Near]], texts: Mapping[int, str], corpus: PartSet, shingle_words: int, run: Run
-) -> dict[int, list[tuple[float, str]]]:
-    """Return the exact Jaccard similarity of each text with its candidates, and their ids."""
-    by_part: dict[int, dict[int, dict[int, str]]] = defaultdict(lambda: defaultdict(dict))
-    for i, candidates in near.items():
-        for _, name, part, row in candidates:
-            by_part[part][row][i] = name
-    tasks: list[Any] = []
-    for part, rows in sorted(by_part.items()):
-        needed = {i: texts[i] for pairs in rows.values() for i in pairs}
-        tasks.append((SetName.of(corpus), part, dict(rows), needed, shingle_words))
-    similar: dict[int, list[tuple[float, str]]] = defaultdict(list)
-    for found in run.map(_verify, tasks, "clean.lookup: verify"):
-        for i, similarity, name in found:
-            similar[i].append((similarity, name))
-    return similar
+    return dict(nearest)
 
 
 def _verify(journal: Journal, task: Any) -> list[tuple[int, float, str]]:
-    """Compare texts with some rows of a part of the corpus, in a worker."""
-    corpus, part, rows, texts, shingle_words = task
-    values, offsets = _minhash.shingle_sets(*texts_of(pa.array(texts.values(), pa.large_string())), shingle_words)
+    """Return the exact Jaccard of pairs of a text and a row of a part of the corpus, in a worker."""
+    corpus, part, pairs, texts, width = task
+    values, offsets = _minhash.shingle_sets(*texts_of(pa.array(texts.values(), pa.large_string())), width)
     sets = dict(zip(texts, np.split(values, offsets[1:-1]), strict=True))
-    found = []
-    for row, theirs in sets_of_rows(corpus.open(), part, np.array(sorted(rows), np.int64), shingle_words):
-        found += [(i, jaccard(sets[i], theirs), name) for i, name in rows[row].items()]
-    return found
+    theirs = dict(sets_of_rows(corpus.open(), part, np.unique([row for row, _, _ in pairs]), width))
+    return [(i, jaccard(sets[i], theirs[row]), name) for row, i, name in pairs]

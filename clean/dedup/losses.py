@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ RANGES = 64  # a constant, so that a part doesn't depend on how many others ther
 DOCUMENTS_PER_TASK = 1 << 20
 NAMED = 5
 SCHEMA = pa.schema([("domain", pa.string()), ("compared", pa.int64()), ("dropped", pa.int64())])
+Loss = dict[str, Any]
+"""One row of losses.json: `of` (domain or source), `name`, documents `compared` and `dropped`."""
 
 
 def write_domains(part: PartWriter, compared: Sequence[pa.Table]) -> None:
@@ -51,18 +53,14 @@ def warn_of_losses(
     documents: PartSet, corpus: PartSet, dropped: PartSet, out: str, settings: DedupSettings, run: Run
 ) -> None:
     """Warn of each domain and source that lost more than the set share to dedup, and write them to out/losses.json."""
-    folder = Folder(out)
-    bounds = {"alarm_ratio": settings.alarm_ratio, "alarm_documents": settings.alarm_documents}
-    about = bounds | {"dropped": dropped.hash}
+    folder, bounds = Folder(out), (settings.alarm_ratio, settings.alarm_documents)
+    about = {"alarm_ratio": bounds[0], "alarm_documents": bounds[1], "dropped": dropped.hash}
     report = known_losses(folder)
     if any(report.get(name) != value for name, value in about.items()):
-        found = _losses_of_sources(documents, corpus, **bounds)
         n_tasks = min(RANGES, 1 + documents.records // DOCUMENTS_PER_TASK)
         tasks = [(SetName.of(dropped), range(k, RANGES, n_tasks), bounds) for k in range(n_tasks)]
-        for some in run.map(_losses_of_domains, tasks, "clean.dedup: losses", unit="range"):
-            found += some
-        found.sort(key=lambda each: (-each["dropped"], each["name"]))
-        report = about | {"losses": found}
+        found = sum(run.map(_domains, tasks, "clean.dedup: losses", unit="range"), _sources(documents, corpus, bounds))
+        report = about | {"losses": sorted(found, key=lambda each: (-each["dropped"], each["name"]))}
         folder.write_object(LOSSES, report)
     losses = report["losses"]
     for each in losses[:NAMED]:
@@ -71,9 +69,8 @@ def warn_of_losses(
             "look at its clusters (webtext inspect drop)"
         )
     if len(losses) > NAMED:
-        run.console.warn(
-            f"{len(losses) - NAMED:,} more domains and sources lost as much: see '{folder.location(LOSSES)}'"
-        )
+        more = f"{len(losses) - NAMED:,} more domains and sources lost as much"
+        run.console.warn(f"{more}: see '{folder.location(LOSSES)}'")
 
 
 def known_losses(folder: Folder) -> dict[str, Any]:
@@ -84,33 +81,29 @@ def known_losses(folder: Folder) -> dict[str, Any]:
         return {}
 
 
-def _losses_of_sources(documents: PartSet, corpus: PartSet, **bounds: Any) -> list[dict[str, Any]]:
-    if documents.recipe["stage"] != "clean.import":
-        return []  # a part of a crawl is not a source
+def _sources(documents: PartSet, corpus: PartSet, bounds: tuple[float, int]) -> list[Loss]:
     compared, dropped = Counter[str](), Counter[str]()
     for source, written in zip(documents.parts, corpus.parts, strict=True):
-        name = source.sources[0].part
+        name = source.sources[0].part if documents.recipe["stage"] == "clean.import" else ""  # "": pages of a crawl
         dropped[name] += (n := sum(written.counts.dropped.get(reason, 0) for reason in (EXACT, NEAR, NEAR_TRAIN)))
         compared[name] += n + written.counts.kept
-    return [
-        {"of": "source", "name": name, "compared": compared[name], "dropped": n}
-        for name, n in dropped.items()
-        if _is_alarming(compared[name], n, **bounds)
-    ]
+    return _alarming("source", ((name, compared[name], n) for name, n in dropped.items() if name), bounds)
 
 
-def _losses_of_domains(journal: Journal, task: tuple[SetName, range, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sum the ranges' counts, in a worker."""
+def _domains(journal: Journal, task: tuple[SetName, range, tuple[float, int]]) -> list[Loss]:
+    """Sum the counts of some ranges, in a worker."""
     name, ranges, bounds = task
-    found = []
+    found: list[Loss] = []
     for number in ranges:
         rows = pa.Table.from_batches(read_range(name.open(), number, SCHEMA), SCHEMA)
-        sums = rows.group_by("domain").aggregate([("compared", "sum"), ("dropped", "sum")]).rename_columns(SCHEMA.names)
-        for domain, compared, dropped in zip(*(column.to_pylist() for column in sums.columns), strict=True):
-            if _is_alarming(compared, dropped, **bounds):
-                found.append({"of": "domain", "name": domain, "compared": compared, "dropped": dropped})
+        sums = rows.group_by("domain").aggregate([("compared", "sum"), ("dropped", "sum")])
+        found += _alarming("domain", zip(*(column.to_pylist() for column in sums.columns), strict=True), bounds)
     return found
 
 
-def _is_alarming(compared: int, dropped: int, *, alarm_ratio: float, alarm_documents: int) -> bool:
-    return compared >= alarm_documents and dropped > alarm_ratio * compared
+def _alarming(of: str, counts: Iterable[tuple[Any, ...]], bounds: tuple[float, int]) -> list[Loss]:
+    return [
+        {"of": of, "name": name, "compared": compared, "dropped": dropped}
+        for name, compared, dropped in counts
+        if compared >= bounds[1] and dropped > bounds[0] * compared
+    ]

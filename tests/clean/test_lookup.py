@@ -92,6 +92,15 @@ def test_of_several_near_documents_the_most_similar_one_is_named(tmp_path, run, 
     assert found.document == "d1"
 
 
+def test_of_equally_similar_documents_the_one_with_the_smallest_id_is_named(tmp_path, run, ask):
+    """In any order of parts, exactly or nearly."""
+    for text in (edited(prose(1)), edited(prose(1), 7)):
+        rows = [document(name, text) for name in "cbad"]
+        for n_parts in (1, 2, 4):
+            index = index_of(write_set(tmp_path / "corpus", rows, n_parts), tmp_path / "index", DedupSettings(), run)
+            assert [each.document for each in ask(edited(prose(1)), index=index.folder.url)] == ["a"]
+
+
 def test_a_text_without_words_and_a_short_one_are_found_only_exactly_or_as_a_whole(ask):
     answers = ask("— 🎉", "… !", "Only: three words", "only three")
     assert [(each.answer, each.document) for each in answers] == [
@@ -196,8 +205,7 @@ def test_pages_of_a_template_cost_a_bounded_number_of_candidates(tmp_path, run, 
     monkeypatch.setattr(lookup.Bands, "near", lambda *given: seen.append(len((found := near(*given))[0])) or found)
     monkeypatch.setattr(lookup, "MAX_PAIRS", 100)
     block = lookup._Texts([""] * 20, values, has_words, 0.8)
-    equal, found = lookup._scan(Journal(), (SetName.of(index), range(1), block))
-    assert equal == {}
+    found = lookup._scan(Journal(), (SetName.of(index), range(1), block))
     assert all(len(candidates) == lookup.CANDIDATES for candidates in found.values())
     assert len(found) == 20
     assert seen[0] > 10_000
