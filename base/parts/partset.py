@@ -155,35 +155,39 @@ def entry_name(index: int) -> str:
     return f"{index:05d}.json"
 
 
-def altered_files(folder: Folder, part: Part) -> list[str]:
-    """Return the names of the part's files that are missing, unreadable or altered; every byte is read."""
-    return [name for name, n_bytes, sha256 in part.files if not _is_as_stated(folder, name, n_bytes, sha256)]
-
-
 def find_altered(folder: Folder, parts: Sequence[Part], run: Run) -> dict[str, list[str]]:
     """Return part name -> `altered_files`, of the parts that have some; the engine's workers read them in parallel."""
     label, names = f"verifying '{folder.url}'", [part.name for part in parts]
-    altered = run.map(_verify_part, [(folder, part) for part in parts], label, names=names)
+    altered = run.map(altered_files, [(folder, part) for part in parts], label, names=names) if parts else []
     return {name: files for name, files in zip(names, altered, strict=True) if files}
 
 
-def doubtful(parts: Iterable[Part], there: Mapping[str, tuple[int, str]], recorded: Mapping[str, str]) -> list[Part]:
-    """Return the parts with a file whose version in the listing `there` isn't the recorded one."""
-    return [part for part in parts if any(recorded.get(n) != there.get(n, (0, ""))[1] for n, *_ in part.files)]
+def altered_files(_: Journal | None, task: tuple[Folder, Part]) -> list[str]:
+    """Return the names of a part's files that are missing, unreadable or altered; every byte is read."""
+    folder, part = task
+    altered = []
+    for name, n_bytes, sha256 in part.files:
+        try:
+            with folder.open(name) as file:
+                same = folder.size(name) == n_bytes and file_sha256(file) == sha256
+        except (InputError, OSError):  # what its disk can't read back is lost, and is made again
+            same = False
+        altered += [] if same else [name]
+    return altered
+
+
+def doubtful(parts: Iterable[Part], there: Mapping[str, tuple[int, str]], run: Mapping[str, Any]) -> list[Part]:
+    """Return the parts with a file whose version in the listing `there` isn't the one that `run.json` states."""
+    return [part for part in parts if any(run[VERSIONS].get(n) != there.get(n, (0, ""))[1] for n, *_ in part.files)]
 
 
 def read_run(folder: Folder) -> dict[str, Any]:
-    """Return what `run.json` says; empty if it is missing or damaged, as nothing in it can change a record."""
+    """Return what `run.json` says, at least VERSIONS: nothing if it is damaged, as nothing in it can change a record."""
     try:
-        return folder.read_object(RUN) if folder.exists(RUN) else {}
+        about = folder.read_object(RUN) if folder.exists(RUN) else {}
     except InputError:
-        return {}
-
-
-def recorded_versions(run: Mapping[str, Any]) -> dict[str, str]:
-    """Return name -> version of the files whose bytes were known to be as stated, from what `run.json` says."""
-    versions = run.get(VERSIONS)
-    return versions if isinstance(versions, dict) else {}
+        about = {}
+    return about | {VERSIONS: versions if isinstance(versions := about.get(VERSIONS), dict) else {}}
 
 
 class PartSet:
@@ -306,8 +310,7 @@ class PartSet:
 
         Raises InputError that names the first files that differ.
         """
-        recorded = recorded_versions(read_run(self.folder))
-        parts = parts if every_byte else doubtful(parts, self.folder.files(), recorded)
+        parts = parts if every_byte else doubtful(parts, self.folder.files(), read_run(self.folder))
         names = [name for files in find_altered(self.folder, parts, run).values() for name in files]
         if names:
             shown = ", ".join(f"'{name}'" for name in names[:SHOWN]) + (" ..." if names[SHOWN:] else "")
@@ -382,18 +385,6 @@ def _open(name: SetName) -> PartSet:
     if opened.hash != name.hash:
         raise InputError(f"the part set '{name.url}' changed while it was read", "rerun the same command")
     return opened
-
-
-def _verify_part(_: Journal, task: tuple[Folder, Part]) -> list[str]:
-    return altered_files(*task)
-
-
-def _is_as_stated(folder: Folder, name: str, n_bytes: int, sha256: str) -> bool:
-    with contextlib.suppress(OSError):  # a file on a disk that cannot read it back is lost, and is made again
-        if folder.is_file(name) and folder.size(name) == n_bytes:
-            with folder.open(name) as file:
-                return file_sha256(file) == sha256
-    return False
 
 
 _MEND = "rerun the command that made the set: it redoes what is missing or altered"

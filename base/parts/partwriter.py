@@ -33,11 +33,9 @@ from webtext.base.parts.partset import (
     Part,
     PartSet,
     Source,
-    doubtful,
     entry_name,
     part_name,
     read_run,
-    recorded_versions,
 )
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.schemas import SCHEMAS
@@ -45,6 +43,9 @@ from webtext.base.storage import Folder, check_version, no_space_is_an_error, pr
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
+
+
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Parent(Protocol):
@@ -221,23 +222,21 @@ class SetWriter:
         self.kind = kind
         self.recipe = recipe
         self.parents = tuple(parents)
-        self.sealed: dict[int, Part] = {}
-        """Index -> part of the manifest when `look` was last called; empty if the set isn't sealed."""
         self._manifest = b""
+        self._about: dict[str, Any] = {}  # the manifest's contents, if it is valid JSON
+        self.sealed: dict[int, Part] = {}
         self.there: dict[str, tuple[int, str]] = {}
-        self._run: dict[str, Any] = {}
-        self._found: dict[int, Part] | None = None
+        self.run: dict[str, Any] = {VERSIONS: {}}
 
     def look(self) -> None:
-        """Read the folder's listing, manifest and recorded versions; what follows uses this state."""
-        self.there, self._found = self.folder.files(), None
+        """Read listing (`there`), manifest (`sealed`: its parts by index) and `run.json` (`run`) as they are now."""
+        self.there = self.folder.files()
         self._manifest = self.folder.read_bytes(MANIFEST) if MANIFEST in self.there else b""
-        self._run = read_run(self.folder) if RUN in self.there else {}
-        try:
-            parts = [Part.from_json(entry) for entry in json.loads(self._manifest or "{}").get("parts", ())]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            parts = []  # a damaged set is rewritten
-        self.sealed = {part.index: part for part in parts}
+        self.run = read_run(self.folder) if RUN in self.there else {VERSIONS: {}}
+        self._about, self.sealed = {}, {}
+        with contextlib.suppress(*_DAMAGED):  # a damaged set is rewritten
+            self._about = dict(json.loads(self._manifest or "{}"))
+            self.sealed = {part.index: part for part in map(Part.from_json, self._about.get("parts", ()))}
         if self.folder.is_local or not self.sealed:  # a store charges for a listing, and the manifest has the entries
             entries = self.folder.child(ENTRIES).files()
             self.there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
@@ -251,14 +250,11 @@ class SetWriter:
             if _same_place(parent.folder, self.folder):
                 raise InputError(f"'{self.folder.url}' is both input and output", "choose another --out")
         self.look()
-        if not self._manifest:
-            return
         try:
-            manifest = json.loads(self._manifest)
-            check_version(manifest["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
-            kind, stage = manifest["kind"], manifest["recipe"]["stage"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return  # a damaged set is rewritten
+            check_version(self._about["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
+            kind, stage = self._about["kind"], self._about["recipe"]["stage"]
+        except _DAMAGED:
+            return  # no set, or a damaged one, which is rewritten
         if kind != self.kind:
             raise InputError(
                 f"'{self.folder.url}' contains {kind}, which {self.kind} would replace",
@@ -273,50 +269,33 @@ class SetWriter:
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
-    def done(self) -> dict[int, Part]:
-        """Look, and return index -> part for every valid entry whose files exist in the stated sizes."""
-        self.look()
-        return self.found()
+    def done(self, *, looks: bool = True) -> dict[int, Part]:
+        """Return index -> part for every valid entry whose files exist in the stated sizes; no byte of them is read.
 
-    def found(self) -> dict[int, Part]:
-        """Return what `done` returns, as of the last `look`; unchanged entries of a sealed set aren't read."""
-        if self._found is not None:
-            return self._found
+        With `looks=False` as of the last `look`. Unchanged entries of a sealed set are taken from its manifest.
+        """
+        if looks:
+            self.look()
         known = {f"{ENTRIES}/{entry_name(index)}": part for index, part in self.sealed.items()}
+        same = {name for name in known if self.run[VERSIONS].get(name) == self.there.get(name, (0, None))[1]}
         listed = sorted(name for name in self.there if name.startswith(ENTRIES)) or known
-        versions = self._versions
-        same = {name for name in known if versions.get(name) == self.there.get(name, (0, None))[1]}
-        parts = [known[name] if name in same else _read_entry(self.folder, name) for name in listed]
-        self._found = {
+        parts = filter(None, (known[name] if name in same else _read_entry(self.folder, name) for name in listed))
+        return {
             part.index: part
             for part in parts
-            if part is not None and all(self.there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
+            if all(self.there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
         }
-        return self._found
 
-    def doubtful(self, parts: Iterable[Part]) -> list[Part]:
-        """Return the parts of which `run.json` doesn't say that their bytes are as stated, as of the last `look`."""
-        return doubtful(parts, self.there, self._versions)
-
-    def record(self, parts: Iterable[Part], run: Mapping[str, Any] | None = None) -> None:
+    def record(self, parts: Iterable[Part]) -> None:
         """Write to `run.json` that the files of these parts had the stated bytes when `look` was last called."""
-        names = [
+        names = {
             name for part in parts for name in (f"{ENTRIES}/{entry_name(part.index)}", *(n for n, *_ in part.files))
-        ]
-        added = {name: self.there[name][1] for name in names if name in self.there and self.there[name][1]}
-        if run is not None:
-            about, known = run, {name: version for name, version in self._versions.items() if name in self.there}
-        elif added.items() <= self._versions.items():
-            return
-        else:
-            about = read_run(self.folder)  # other shares have added theirs
-            known = recorded_versions(about)
-        self._run = {**about, VERSIONS: known | added}
-        self.folder.write_object(RUN, self._run)
-
-    @property
-    def _versions(self) -> dict[str, str]:
-        return recorded_versions(self._run)
+        }
+        versions = {name: version for name, (_, version) in self.there.items() if name in names and version}
+        if not versions.items() <= self.run[VERSIONS].items():
+            self.run[VERSIONS] |= versions
+            now = read_run(self.folder)  # other shares have added theirs
+            self.folder.write_object(RUN, now | {VERSIONS: now[VERSIONS] | versions})
 
     def remove(self, part: Part) -> None:
         """Remove a part, starting with its entry."""
@@ -353,13 +332,14 @@ class SetWriter:
         self.folder.write_bytes(MANIFEST, data)
         self._manifest = data
         if run is not None:
-            self.record((), run)
+            versions = {name: version for name, version in self.run[VERSIONS].items() if name in self.there}
+            self.folder.write_object(RUN, {**run, VERSIONS: versions})
         return PartSet.open(self.folder.url, self.kind)
 
     def sealed_set(self, parts: Iterable[Part], *, reproducible: bool) -> PartSet | None:
         """Return the set if its manifest is the one that `seal` would write, as of the last `look`."""
-        data = self._manifest_of(parts, complete=True, reproducible=reproducible) if self._manifest else None
-        return PartSet(self.folder, self._manifest) if data == self._manifest else None
+        same = self._manifest and self._manifest == self._manifest_of(parts, complete=True, reproducible=reproducible)
+        return PartSet(self.folder, self._manifest) if same else None
 
     def _manifest_of(self, parts: Iterable[Part], complete: bool, reproducible: bool) -> bytes:
         parts = sorted(parts, key=lambda part: part.index)
@@ -398,5 +378,5 @@ def _size_and_sha256(path: Path) -> tuple[int, str]:
 def _read_entry(folder: Folder, name: str) -> Part | None:
     try:
         return Part.from_json(json.loads(folder.read_bytes(name)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except _DAMAGED:
         return None  # a part without a valid entry doesn't exist and is made again

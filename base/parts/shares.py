@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from webtext.base.errors import InputError
 from webtext.base.run import Share
@@ -24,14 +24,7 @@ SEALING_SECONDS = 120.0
 """A share waits that long for a folder that is locked as a whole: another one may be sealing it."""
 
 
-class Numbered(Protocol):
-    """A task or a part."""
-
-    @property
-    def index(self) -> int: ...
-
-
-T = TypeVar("T", bound=Numbered)
+T = TypeVar("T", bound=Any)  # a task or a part
 
 
 def of_share(share: Share, parts: Iterable[T]) -> list[T]:
@@ -52,12 +45,9 @@ def at_work(folder: Folder, share: Share) -> Iterator[None]:
     with contextlib.ExitStack() as held:
         while True:
             others = folder.held_shares()
-            foreign = [other for other in others if other.rpartition("-of-")[2] != str(share.of)]
-            if foreign:
-                raise InputError(
-                    f"another run is writing '{folder.url}' ({foreign[0]})",
-                    f"wait for it: it isn't of {share.of} shares",
-                )
+            if foreign := [other for other in others if not other.endswith(f"-of-{share.of}")]:
+                what = f"another run is writing '{folder.url}' ({foreign[0]})"
+                raise InputError(what, f"wait for it, or run one of {share.of} shares when no others are at work")
             try:
                 held.enter_context(folder.held(name))
                 break

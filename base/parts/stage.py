@@ -25,7 +25,7 @@ from webtext.base.errors import DryRun, InputError, MachineError, RunFailed, Sha
 from webtext.base.parts import shares
 from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
-from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, find_altered
+from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, doubtful, find_altered
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run, Share
@@ -158,11 +158,15 @@ def run_parts(
     for writer in writers.values():
         writer.check_place()
     stage = _Stage(function, tasks, writers, run, label or recipe.stage)
+    stage.find(looks=False)
     if sets := stage.sealed():
         return sets
     mine = shares.of_share(run.share, tasks)
     if run.dry_run:
-        stage.print_plan(mine)
+        stage.find(mine)
+        n_missing = len(stage.missing(mine))
+        done = f"{len(mine) - n_missing:,} done, {n_missing:,} to do"
+        run.console.say(f"{stage.label}: {counted(len(mine), 'part')}, {done}")
         raise DryRun
     if run.share.of > 1:
         with shares.at_work(stage.main.folder, run.share):
@@ -175,8 +179,9 @@ def run_parts(
 
 def all_done(tasks: Sequence[PartTask], writer: SetWriter, run: Run) -> bool:
     """Whether `run_parts` would find all these parts done, so that what only making them needs can be left out."""
-    writer.look()
-    return len(_find(writer, _keys(writer.recipe, tasks), tasks, run)) == len(tasks)
+    stage = _Stage(_make_part, tasks, {"": writer}, run, "")
+    stage.find(tasks)
+    return not stage.missing(tasks)
 
 
 class _Stage:
@@ -184,7 +189,7 @@ class _Stage:
 
     def __init__(
         self,
-        function: Callable[[PartContext, PartTask], None],
+        function: Callable[..., Any],
         tasks: Sequence[PartTask],
         writers: Mapping[str, SetWriter],
         run: Run,
@@ -192,8 +197,9 @@ class _Stage:
     ) -> None:
         self.function, self.tasks, self.writers, self.run, self.label = function, tasks, writers, run, label
         self.main = next(iter(writers.values()))
-        self.keys = _keys(self.main.recipe, tasks)
+        self.keys = {task.index: part_key(self.main.recipe, task.sources, task.depends) for task in tasks}
         self.done: dict[str, dict[int, Part]] = {}
+        self.others: dict[str, list[Part]] = {}  # parts without a task
         self.started = time.time()
 
     def alone(self) -> contextlib.ExitStack:
@@ -212,54 +218,49 @@ class _Stage:
     def missing(self, tasks: Sequence[PartTask]) -> list[PartTask]:
         return [task for task in tasks if any(task.index not in parts for parts in self.done.values())]
 
+    def find(self, verified: Sequence[PartTask] = (), *, looks: bool = True) -> None:
+        """Find the parts that are done; workers verify those of the tasks `verified` that may have changed."""
+        indices = {task.index for task in verified}
+        for name, writer in self.writers.items():
+            parts = writer.done(looks=looks)
+            self.others[name] = [part for index, part in parts.items() if index not in self.keys]
+            parts = {index: part for index, part in parts.items() if self.keys.get(index) == part.key}
+            suspects = doubtful((parts[index] for index in parts.keys() & indices), writer.there, writer.run)
+            altered = find_altered(writer.folder, suspects, self.run)
+            self.done[name] = {index: part for index, part in parts.items() if part.name not in altered}
+
     def sealed(self) -> dict[str, PartSet] | None:
-        """Return the sets if all parts are done and sealed, and nothing has changed since; no byte of them is read."""
-        self.done = {name: _valid(writer, self.keys) for name, writer in self.writers.items()}
-        if any(writer.doubtful(self.done[name].values()) for name, writer in self.writers.items()):
-            return None
-        return self._sealed()
-
-    def _find(self, tasks: Sequence[PartTask]) -> None:
-        self.done = {name: _find(writer, self.keys, tasks, self.run) for name, writer in self.writers.items()}
-
-    def _sealed(self) -> dict[str, PartSet] | None:
-        sets = {
-            name: writer.sealed_set(self.done[name].values(), reproducible=self._reproducible(name))
-            for name, writer in self.writers.items()
-        }
-        complete = {name: each for name, each in sets.items() if each is not None}
-        return complete if len(complete) == len(sets) and not self.missing(self.tasks) else None
+        """Return the sets if all parts are done, sealed and unchanged since; no byte of them is read."""
+        sets = {}
+        for name, writer in self.writers.items():
+            parts = self.done[name].values()
+            sealed = writer.sealed_set(parts, reproducible=self._reproducible(name))
+            if sealed is None or len(parts) < len(self.tasks) or doubtful(parts, writer.there, writer.run):
+                return None
+            sets[name] = sealed
+        return sets
 
     def _reproducible(self, name: str) -> bool:
         return not any(KILLED_WORKER in part.counts.failed for part in self.done[name].values())
-
-    def print_plan(self, tasks: Sequence[PartTask]) -> None:
-        self._find(tasks)
-        n_tasks, n_missing = len(tasks), len(self.missing(tasks))
-        self.run.console.say(
-            f"{self.label}: {counted(n_tasks, 'part')}, {n_tasks - n_missing:,} done, {n_missing:,} to do"
-        )
 
     def begin(self, tasks: Sequence[PartTask], *, alone: bool) -> list[PartTask]:
         """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do.
 
         Others may be at work unless this run is `alone`.
         """
-        for writer in self.writers.values():
-            writer.look()
-        self._find(tasks)
-        sealed = self._sealed()
+        self.find(tasks)
+        mine = {task.index for task in tasks}
         with contextlib.nullcontext() if alone else shares.turn(self.main.folder, self.run.share):
             for name, writer in self.writers.items():
-                if not sealed:  # first, so that no reader sees old and new parts together
-                    others = [part for index, part in writer.found().items() if index not in self.keys]
-                    writer.unseal()
-                    for part in others:
+                with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified each time
+                    writer.record(part for index, part in self.done[name].items() if index in mine)
+            if not self.sealed():
+                for name, writer in self.writers.items():
+                    writer.unseal()  # first, so that no reader sees old and new parts together
+                    for part in self.others[name]:
                         writer.remove(part)
                     if alone:
                         writer.remove_leftovers()
-                with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified each time
-                    writer.record(self.done[name][task.index] for task in tasks if task.index in self.done[name])
         return self.missing(tasks)
 
     def make(self, tasks: Sequence[PartTask], missing: Sequence[PartTask]) -> None:
@@ -304,8 +305,7 @@ class _Stage:
         """Wait while other shares are at work, and seal the sets; ShareDone if parts are missing and none is."""
         until, seen = 0.0, None
         while True:
-            for writer in self.writers.values():
-                writer.look()
+            self.find()
             if sets := self.sealed():
                 return sets
             there = {name: writer.there for name, writer in self.writers.items()}
@@ -320,10 +320,11 @@ class _Stage:
             if time.monotonic() > until:
                 break
             time.sleep(shares.POLL_SECONDS)
-        missing = {task.index for task in self.missing(self.tasks)}
-        every = [Share(number, self.run.share.of) for number in range(1, self.run.share.of + 1)]
-        lacking = [each for each in every if missing & {task.index for task in shares.of_share(each, self.tasks)}]
-        names = ", ".join(f"--share {number}/{of}" for number, of in lacking)
+        of, missing = self.run.share.of, {task.index for task in self.missing(self.tasks)}
+        numbers = [
+            k for k in range(1, of + 1) for task in shares.of_share(Share(k, of), self.tasks) if task.index in missing
+        ]
+        names = ", ".join(f"--share {k}/{of}" for k in dict.fromkeys(numbers))
         self.run.console.say(
             f"{self.label}: the parts of this share are made, {len(missing):,} of {len(self.tasks):,} are missing\n"
             f"  rerun the same command with {names}; then rerun this one"
@@ -366,22 +367,6 @@ def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, Part]:
     finally:
         for writer in writers.values():
             writer.discard()
-
-
-def _keys(recipe: Recipe, tasks: Sequence[PartTask]) -> dict[int, str]:
-    return {task.index: part_key(recipe, task.sources, task.depends) for task in tasks}
-
-
-def _valid(writer: SetWriter, keys: Mapping[int, str]) -> dict[int, Part]:
-    return {index: part for index, part in writer.found().items() if keys.get(index) == part.key}
-
-
-def _find(writer: SetWriter, keys: Mapping[int, str], tasks: Sequence[PartTask], run: Run) -> dict[int, Part]:
-    """Return the parts with these keys, as of the last look; workers verify those of `tasks` that may have changed."""
-    parts = _valid(writer, keys)
-    doubtful = writer.doubtful(parts[task.index] for task in tasks if task.index in parts)
-    altered = find_altered(writer.folder, doubtful, run) if doubtful else {}
-    return {index: part for index, part in parts.items() if part.name not in altered}
 
 
 class _Quarantine:

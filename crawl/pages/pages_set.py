@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files, entry_name
+from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files, doubtful, entry_name
 from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
@@ -63,8 +63,8 @@ class PagesSet:
         check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()
         self._parts = self._writer.done()
-        for part in self._writer.doubtful(self._parts.values()):
-            if altered_files(self._writer.folder, part):
+        for part in doubtful(self._parts.values(), self._writer.there, self._writer.run):
+            if altered_files(None, (self._writer.folder, part)):
                 del self._parts[part.index]
         self._generation = max((part.generation for part in self._writer.sealed.values()), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)

@@ -91,7 +91,7 @@ def test_a_touched_part_alone_is_verified_and_an_altered_one_alone_is_made_again
     alter(tmp_path / "dropped/part-00002.parquet", keeps_time=False)
     engine.maps.clear()
     double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("_verify_part", 1), ("_verify_part", 1), ("_make_part", 1)]
+    assert engine.maps == [("altered_files", 1), ("altered_files", 1), ("_make_part", 1)]
     assert files(tmp_path) == before
     engine.maps.clear()
     double(tmp_path, tasks(NUMBERS), run)
@@ -106,7 +106,7 @@ def test_a_touched_set_is_verified_once_and_stays_sealed(engine: CountingEngine,
     engine.maps.clear()
     for _ in range(2):
         double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("_verify_part", 3), ("_verify_part", 3)]
+    assert engine.maps == [("altered_files", 3), ("altered_files", 3)]
     assert {path: path.stat().st_mtime_ns for path in times} == times
 
 
@@ -119,7 +119,7 @@ def test_a_set_of_an_earlier_version_is_verified_once(engine: CountingEngine, ru
     engine.maps.clear()
     for _ in range(2):
         double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("_verify_part", 3), ("_verify_part", 3)]
+    assert engine.maps == [("altered_files", 3), ("altered_files", 3)]
     facts = json.loads((tmp_path / "kept/run.json").read_text())
     assert facts["workers"] == 2
     assert set(facts["versions"]) == {f"part-{i:05d}.parquet" for i in range(3)} | {
@@ -141,7 +141,7 @@ def test_what_a_killed_run_left_is_verified_even_if_its_time_is_unchanged(
     alter(tmp_path / "killed/kept/part-00001.parquet", keeps_time=True)
     numbers = [range(i, i + 10) for i in range(0, 80, 10)]
     double(tmp_path / "killed", tasks(numbers), run)
-    assert engine.maps == [("_verify_part", 3), ("_verify_part", 3), ("_make_part", 6)]
+    assert engine.maps == [("altered_files", 3), ("altered_files", 3), ("_make_part", 6)]
     double(tmp_path / "whole", tasks(numbers), run)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
