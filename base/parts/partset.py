@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ RUN = "run.json"
 ENTRIES = "_parts"
 FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
+TASK_BYTES = 64 << 20  # what a worker verifies in one task, at least; a part counts as 1 MiB more than it has
 SHOWN = 5  # altered files in an error
 VERSIONS = "versions"  # key of run.json: name of a file -> its version when its bytes were known to be as stated
 
@@ -156,23 +158,28 @@ def entry_name(index: int) -> str:
 
 
 def find_altered(folder: Folder, parts: Sequence[Part], run: Run) -> dict[str, list[str]]:
-    """Return part name -> `altered_files`, of the parts that have some; the engine's workers read them in parallel."""
-    label, names = f"verifying '{folder.url}'", [part.name for part in parts]
-    altered = run.map(altered_files, [(folder, part) for part in parts], label, names=names) if parts else []
-    return {name: files for name, files in zip(names, altered, strict=True) if files}
+    """Return what `altered_files` does, in the parts' order; the engine's workers read the parts in parallel."""
+    sizes = itertools.accumulate(TASK_BYTES // 64 + sum(n_bytes for _, n_bytes, _ in part.files) for part in parts)
+    grouped = itertools.groupby(zip(parts, sizes, strict=True), key=lambda each: each[1] // TASK_BYTES)
+    tasks = [(folder, [part for part, _ in group]) for _, group in grouped]
+    found = run.map(altered_files, tasks, f"verifying '{folder.url}'", unit="task") if tasks else []
+    return {name: files for each in found for name, files in each.items()}
 
 
-def altered_files(_: Journal | None, task: tuple[Folder, Part]) -> list[str]:
-    """Return the names of a part's files that are missing, unreadable or altered; every byte is read."""
-    folder, part = task
-    altered = []
-    for name, n_bytes, sha256 in part.files:
-        try:
-            with folder.open(name) as file:
-                same = folder.size(name) == n_bytes and file_sha256(file) == sha256
-        except (InputError, OSError):  # what its disk can't read back is lost, and is made again
-            same = False
-        altered += [] if same else [name]
+def altered_files(journal: Journal, task: tuple[Folder, Sequence[Part]]) -> dict[str, list[str]]:
+    """Return part name -> its files that are missing, unreadable or altered, if it has some; every byte is read."""
+    folder, parts = task
+    altered: dict[str, list[str]] = {}
+    for part in parts:
+        journal.idle()
+        for name, n_bytes, sha256 in part.files:
+            try:
+                with folder.open(name) as file:
+                    same = folder.size(name) == n_bytes and file_sha256(file) == sha256
+            except (InputError, OSError):  # what its disk can't read back is lost, and is made again
+                same = False
+            if not same:
+                altered.setdefault(part.name, []).append(name)
     return altered
 
 

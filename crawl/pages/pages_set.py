@@ -24,6 +24,7 @@ from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files
 from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe
 from webtext.base.storage import Folder, no_space_is_an_error
+from webtext.base.workers.journal import Journal
 from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
 from webtext.crawl.reasons import FETCHED, outcome_of
@@ -63,9 +64,9 @@ class PagesSet:
         check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()
         self._parts = self._writer.done()
-        for part in doubtful(self._parts.values(), self._writer.there, self._writer.run):
-            if altered_files(None, (self._writer.folder, part)):
-                del self._parts[part.index]
+        suspects = doubtful(self._parts.values(), self._writer.there, self._writer.run)
+        altered = altered_files(Journal(), (self._writer.folder, suspects))
+        self._parts = {index: part for index, part in self._parts.items() if part.name not in altered}
         self._generation = max((part.generation for part in self._writer.sealed.values()), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)
         self.held = LinkTable(())

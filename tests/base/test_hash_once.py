@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -106,8 +107,17 @@ def test_a_touched_set_is_verified_once_and_stays_sealed(engine: CountingEngine,
     engine.maps.clear()
     for _ in range(2):
         double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("altered_files", 3), ("altered_files", 3)]
+    assert engine.maps == [("altered_files", 1), ("altered_files", 1)]
     assert {path: path.stat().st_mtime_ns for path in times} == times
+
+
+def test_parts_are_verified_in_groups_of_a_bounded_size(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
+    opened = double(tmp_path, tasks([[i] for i in range(130)]), run)["dropped"]
+    engine.maps.clear()
+    assert partset.find_altered(opened.folder, opened.parts, run) == {}
+    large = [dataclasses.replace(part, bytes=part.bytes + partset.TASK_BYTES) for part in opened.parts[:3]]
+    assert list(partset.find_altered(opened.folder, large, run)) == [part.name for part in large]
+    assert engine.maps == [("altered_files", 3), ("altered_files", 3)]
 
 
 def test_a_set_of_an_earlier_version_is_verified_once(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
@@ -119,7 +129,7 @@ def test_a_set_of_an_earlier_version_is_verified_once(engine: CountingEngine, ru
     engine.maps.clear()
     for _ in range(2):
         double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("altered_files", 3), ("altered_files", 3)]
+    assert engine.maps == [("altered_files", 1), ("altered_files", 1)]
     facts = json.loads((tmp_path / "kept/run.json").read_text())
     assert facts["workers"] == 2
     assert set(facts["versions"]) == {f"part-{i:05d}.parquet" for i in range(3)} | {
@@ -141,7 +151,7 @@ def test_what_a_killed_run_left_is_verified_even_if_its_time_is_unchanged(
     alter(tmp_path / "killed/kept/part-00001.parquet", keeps_time=True)
     numbers = [range(i, i + 10) for i in range(0, 80, 10)]
     double(tmp_path / "killed", tasks(numbers), run)
-    assert engine.maps == [("altered_files", 3), ("altered_files", 3), ("_make_part", 6)]
+    assert engine.maps == [("altered_files", 1), ("altered_files", 1), ("_make_part", 6)]
     double(tmp_path / "whole", tasks(numbers), run)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
