@@ -31,8 +31,9 @@ def of_share(share: Share, parts: Iterable[T]) -> list[T]:
     """Return the share's parts, in their order: every N-th by the hash of their numbers, so that shares are equal.
 
     >>> from types import SimpleNamespace
-    >>> [[part.index for part in of_share(Share(k, 2), map(lambda i: SimpleNamespace(index=i), range(5)))] for k in (1, 2)]
-    [[1, 3, 4], [0, 2]]
+    >>> parts = [SimpleNamespace(index=i) for i in range(9)]
+    >>> [[part.index for part in of_share(Share(number, 2), parts)] for number in (1, 2)]
+    [[1, 2, 3, 5, 8], [0, 4, 6, 7]]
     """
     ordered = sorted(parts, key=lambda part: hashlib.sha256(str(part.index).encode()).digest())
     return sorted(ordered[share.number - 1 :: share.of], key=lambda part: part.index)
