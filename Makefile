@@ -39,12 +39,12 @@ test-mesh: venv
 
 # Without bounds of memory, which a sanitizer multiplies; without the list of modules that the tokenizer loads, which this
 # way of starting Python makes longer; without threads that write on purpose what others read; and without polars, which
-# crashes at its import if ThreadSanitizer is loaded.
+# crashes at its import if ThreadSanitizer is loaded. Only tests of threads can race, and it makes the others take hours.
 sanitize: venv
 	.ci/sanitize address -m pytest tests/tokenizer tests/clean tests/crawl/test_sift.py tests/fuzz \
 	  -k 'not memory_is_bounded and not loads_nothing_heavy'
-	.ci/sanitize thread -m pytest $$(grep -rlw --include='test_*.py' --exclude=test_arrow.py threads tests/tokenizer tests/clean) \
-	  -k 'not memory_is_bounded and not another_thread_writes'
+	.ci/sanitize thread -m pytest tests/tokenizer tests/clean --ignore tests/tokenizer/test_arrow.py \
+	  -k 'thread and not memory_is_bounded and not another_thread_writes'
 
 fuzz: venv
 	$(PIP) atheris
