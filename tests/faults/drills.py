@@ -1,4 +1,4 @@
-"""`drills.py [STORY...]`: disturb each run in every way that a disk and a power cut can, resume, and print a summary.
+"""`drills.py [STORY...] [--bugs]`: disturb each run in every way that a disk and a power cut can, resume, and print a summary.
 
 After each disturbance the same commands run again. They give an undisturbed run's bytes, or end with a short error that
 says what to do. Other bytes, a traceback, or an output that a finished run lost in a power cut are failures.
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
 import hashlib
+import os
 import random
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,21 +45,24 @@ class Summary:
 class Drills:
     """The drills of one story: its undisturbed run, recorded, and what each disturbance leads to."""
 
-    def __init__(self, stage: Stage, story: Story, scratch: Path) -> None:
+    def __init__(self, stage: Stage, story: Story, scratch: Path, sound: Drills | None = None) -> None:
+        """Record the story's run. If the package has a planted bug, `sound` are the drills of the package without it."""
         self.stage, self.story, self.summary = stage, story, Summary()
         self.place = scratch / "run"  # the same for all: some records have absolute paths
         self._before = _before(stage, story, scratch)
         copied(self._before, self.place)
-        ended = stage.run(self.place, story.words, learn=True)
-        assert ended.well, ended.said
-        copied(self._before, self.place)
+        if sound is None:
+            ended = stage.run(self.place, story.words, learn=True)
+            assert ended.well, ended.said
+            copied(self._before, self.place)
         self.disk, ended = stage.record(self.place, story.words)
         assert ended.well, ended.said
         seen, real = files_of(self.disk.state(self.disk.last_moment(), everything)), files_of(read_tree(self.place))
         unseen = sorted(name for name in {*seen, *real} if seen.get(name) != real.get(name))
         assert not unseen, f"the shim didn't see how these files were written: {unseen}"
-        self.expected = contents(self.place)
+        self.expected = sound.expected if sound else contents(self.place)
         self.n_changes = ended.n_changes
+        self._judge("undisturbed")
 
     def power_cuts(self, moments: Iterable[int], policies: dict[str, Policy]) -> None:
         """Resume from what a power cut leaves after each of these numbers of changes, under each policy."""
@@ -95,7 +100,7 @@ class Drills:
                     continue
                 if ended.well:  # a change that needn't succeed, or one that was tried again
                     self._judge(about)
-                elif fault in (Fault.KILL, Fault.TEAR) or ended.clearly:
+                elif ended.signal or ended.clearly:
                     self._resumed(about)
                 else:
                     self._wrong(f"{about}: {ended.said[-1500:]}")
@@ -120,11 +125,25 @@ class Drills:
         for moment in moments:
             for name, policy in policies.items():
                 self.summary.faults += 1
-                broken = broken_promises(files_of(self.disk.state(moment, policy)), fresh=not self.story.replaces)
+                fresh = policy is everything or not self.story.replaces
+                broken = broken_promises(files_of(self.disk.state(moment, policy)), fresh=fresh)
                 if broken:
                     self._wrong(f"after {moment} of {self.n_changes} changes, {name}: {broken[0]}", counted=True)
                     return  # the later moments say the same
                 self.summary.equal += 1
+
+    def locked(self) -> None:
+        """Let another process hold the first output: the run refuses; then it gives the same bytes."""
+        place = copied(self._before, self.place) / self.story.outputs[0]
+        place.mkdir(exist_ok=True)
+        other = os.open(place, os.O_RDONLY)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        ended = self.stage.run(self.place, self.story.words)
+        os.close(other)
+        if ended.well or "another" not in ended.said:
+            self._wrong(f"two runs write '{place.name}' at once: {ended.said}")
+        else:
+            self._resumed("after the other run")
 
     def resume(self, tree: Tree, about: str) -> None:
         """Run the commands again from this state of the disk."""
@@ -200,18 +219,40 @@ def spread(n: int, of: int, seed: int = 0) -> list[int]:
     )
 
 
-def drill(drills: Drills, n_cuts: int, n_faults: int, n_decays: int, seed: int = 0) -> Summary:
-    """Run the drills of a story: `n_cuts` moments of a power cut, `n_faults` changes that fail, some flipped bytes."""
-    drills.durable()
-    moments = drills.disk.moments()
-    drills.promises(moments, {**FIXED, "everything": everything})
+def some(n: int, seed: int, *kinds: tuple[Fault, int]) -> Callable[[Drills], None]:
+    """Return a drill in which `n` changes of the run fail, in each of these ways."""
+
+    def run(drills: Drills) -> None:
+        for i, number in enumerate(spread(n, drills.n_changes, seed)):
+            drills.faults([number], [kinds[i % len(kinds)]] if n < drills.n_changes else kinds)
+
+    return run
+
+
+def named(n_cuts: int, n_faults: int, n_decays: int, seed: int) -> dict[str, Callable[[Drills], None]]:
+    """Return the drills by name: moments of a power cut, changes that fail (of each group), and flipped bytes."""
     samples = {f"sample {seed + i}": sampled(seed + i) for i in range(2)}
-    drills.power_cuts(spread(n_cuts, drills.disk.last_moment(), seed), FIXED | samples)
-    kinds = [(Fault.FAIL, errno.ENOSPC), (Fault.FAIL, errno.EIO), (Fault.TEAR, 0), (Fault.TEAR_AND_FAIL, errno.ENOSPC)]
-    kinds += [(Fault.SHORTEN, 0), (Fault.KILL, 0)]
-    for i, n in enumerate(spread(n_faults, drills.n_changes, seed + 1)):
-        drills.faults([n], [kinds[i % len(kinds)]])
-    drills.decay(range(seed, seed + n_decays))
+    full, broken = errno.ENOSPC, errno.EIO
+    return {
+        "durable": Drills.durable,
+        "promises": lambda drills: drills.promises(drills.disk.moments(), {**FIXED, "everything": everything}),
+        "power cuts": lambda drills: drills.power_cuts(
+            spread(n_cuts, drills.disk.last_moment(), seed), {**FIXED, **samples}
+        ),
+        "failing calls": some(n_faults, seed, (Fault.FAIL, full), (Fault.FAIL, broken), (Fault.TEAR_AND_FAIL, full)),
+        "short writes": some(n_faults // 3, seed + 1, (Fault.SHORTEN, 0)),
+        "killed run": some(n_faults // 3, seed + 2, (Fault.TEAR, 0), (Fault.KILL, 0)),
+        "killed worker": some(n_faults // 3, seed + 3, (Fault.DIE, 0)),
+        "flipped bytes": lambda drills: drills.decay(range(seed, seed + n_decays)),
+        "locked folder": Drills.locked,
+    }
+
+
+def drill(drills: Drills, n_cuts: int, n_faults: int, n_decays: int, seed: int = 0) -> Summary:
+    """Run all drills of a story."""
+    for name, run in named(n_cuts, n_faults, n_decays, seed).items():
+        if name != "locked folder" or drills.story.locks:
+            run(drills)
     return drills.summary
 
 
@@ -221,8 +262,14 @@ def main() -> None:
     parser.add_argument("--cuts", type=int, default=40, help="moments of a power cut per story")
     parser.add_argument("--faults", type=int, default=60, help="changes that fail per story")
     parser.add_argument("--decays", type=int, default=20, help="flipped bytes per story")
+    parser.add_argument("--bugs", action="store_true", help="only plant the bugs and print which drill catches which")
     parser.add_argument("--seed", type=int, default=0, help="seed of all samples")
     given = parser.parse_args()
+    if given.bugs:
+        from bugs import catch_all
+
+        with tempfile.TemporaryDirectory() as scratch:
+            sys.exit(bool(catch_all(Path(scratch))))
     wrong: list[str] = []
     print(
         f"{'run':14} {'changes':>7} {'faults':>6} {'equal':>6} {'refused':>7} {'wrong':>6} {'seconds':>8}", flush=True

@@ -22,7 +22,7 @@ def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:
     If a set is being replaced (not `fresh`), removing what vouched for the old files isn't synced, so a power cut may
     bring it back beside new files. Then only the JSON is checked, because readers compare the bytes.
     """
-    found = []
+    found = [f"'{folder}' has no state.json" for folder in _checkpoints(files) if f"{folder}/state.json" not in files]
     for path, data in files.items():
         name = PurePath(path)
         if name.suffix != ".json" or name.name.startswith(".") or "/.step-" in path or "_open/" in path:
@@ -38,6 +38,10 @@ def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:
             elif _sha256(files[listed]) != wanted:
                 found.append(f"'{path}' lists '{listed}' with other bytes")
     return found
+
+
+def _checkpoints(files: Mapping[str, bytes]) -> set[PurePath]:
+    return {PurePath(path).parent for path in files if PurePath(path).parent.name.startswith("step-")}
 
 
 def _listed(path: PurePath, value: dict[str, Any]) -> Iterator[tuple[str, str]]:

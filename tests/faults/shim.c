@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum { CREATE = 1, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYNC, SYNC_FOLDER, MAP }; /* disk.py: Kind */
-enum { FAIL = 1, KILL, TEAR, TEAR_AND_FAIL, SHORTEN };                                            /* drills.py: Fault */
+enum { FAIL = 1, KILL, TEAR, TEAR_AND_FAIL, SHORTEN, DIE };                                            /* drills.py: Fault */
 
 struct control { /* disk.py: CONTROL */
   int32_t recording, fault, error, unused;
@@ -144,6 +144,7 @@ static int hit(void) {
   if (++control->n_calls != control->target) return 0;
   control->fired = 1;
   if (control->fault == KILL) kill(0, SIGKILL);
+  if (control->fault == DIE) kill(getpid(), SIGKILL);
   errno = control->error;
   return control->fault;
 }

@@ -37,6 +37,7 @@ class Fault(enum.IntEnum):
     TEAR = 3  # half of a write, or the whole of another change, and then the kill
     TEAR_AND_FAIL = 4  # half of a write, and then an error
     SHORTEN = 5  # half of a write, without an error, as POSIX allows
+    DIE = 6  # the process that makes it is killed before it, a worker or the command itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,9 @@ class Stage:
         with open(control, "r+b") as file:
             self._control = mmap.mmap(file.fileno(), CONTROL.size)
         environment = os.environ | {
+            "FAULTS_PACKAGE": str(package or ""),
             "LD_PRELOAD": str(shim()), "FAULTS_CONTROL": str(control), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
-            "PYTHONPATH": os.pathsep.join(map(str, [*([package] if package else []), HERE])),
+            "PYTHONPATH": str(HERE),
         }  # fmt: skip
         # Python's own malloc and no bytecode: what differs between two runs of the same code is nobody's business here.
         self._process = subprocess.Popen(

@@ -6,6 +6,7 @@ Folders are named relative to the one that the commands run in, which is the sam
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gzip
 import hashlib
 import json
@@ -19,8 +20,14 @@ from pathlib import Path
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 
 from webtext.base.config import recipe_settings
+from webtext.base.console import Console
 from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.journal import Failed
 from webtext.crawl.visits.settings import FetchSettings
 from webtext.crawl.visits.visit import Visit
 
@@ -51,6 +58,7 @@ class Story:
     outputs: tuple[str, ...] = ()
     prepare: Callable[[Path], None] = lambda folder: None
     replaces: bool = False  # whether it replaces files of `after`
+    locks: bool = False  # whether it locks its first output
 
     @property
     def words(self) -> list[list[str]]:
@@ -86,11 +94,52 @@ def write_dump(folder: Path) -> None:
         (folder / f"RS_2014-0{month}.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
+def made(kept: str, dropped: str, factor: str) -> int:
+    """Run a stage with two outputs, attachments, a record that kills its worker and one that fails."""
+    numbers = [[*range(8 * i, 8 * i + 8), 1000 + i] for i in range(3)]
+    tasks = [
+        PartTask(index=i, sources=(), payload=(int(factor), each), depends=f"{factor} of {i}")
+        for i, each in enumerate(numbers)
+    ]
+    recipe = Recipe(stage="test.made", code_version=1, settings={"factor": factor})
+    outputs = {"kept": (kept, "dropped"), "dropped": (dropped, "dropped")}
+    with LocalEngine(workers=1, quiet=True) as engine:
+        run_parts(make_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=Run(engine, Console("quiet")))
+    return 0
+
+
+def make_part(context: PartContext, task: PartTask) -> None:
+    """Keep even numbers, drop odd ones, attach all; runs in the worker."""
+    factor, numbers = task.payload
+    for _, number, result in context.apply(multiplied, enumerate(numbers), identify=str):
+        if isinstance(result, Failed):
+            continue
+        output = context.output("dropped" if number % 2 else "kept")
+        value = float(number * factor)
+        output.write(
+            [{"id": str(number), "stage": "filter", "reason": "planted", "value": value, "text_start": "x" * number}]
+        )
+        if number % 2:
+            context.main.counts.drop("odd")
+        else:
+            context.main.counts.keep()
+    with open(context.main.attach(f"part-{task.index:05d}.numbers"), "w") as file:
+        file.write("".join(f"{number * factor}\n" for number in numbers))
+
+
+def multiplied(number: int) -> int:
+    """Process a record; two of them are planted to fail."""
+    if number == 1000:
+        ctypes.string_at(0)
+    if number == 1001:
+        raise ValueError("a bad record")
+    return number
+
+
 def crawl(links: str, out: str) -> int:
     """Write the pages of a links set as a crawl does, without its network: every page is sent at once, and the same."""
     from warc_exchanges import exchange
 
-    from webtext.base.parts.recipe import Recipe
     from webtext.crawl.exchange.clock_journal import ClockJournal, NotedClock
     from webtext.crawl.opt_outs.silent_sites import SilentSites
     from webtext.crawl.pages.pages_set import Link, PagesSet
@@ -159,6 +208,15 @@ def write_texts(folder: Path) -> None:
 STORIES = {
     story.name: story
     for story in (
+        Story("stage", ("stories:made kept dropped 2",), outputs=("kept", "dropped"), locks=True),
+        Story("stage again", ("stories:made kept dropped 3",), "stage", ("kept", "dropped"), replaces=True),
+        Story(
+            "counts again",
+            ("tokenizer train a.counts b.counts --out t.json --vocab-size 300",),
+            "counts",
+            ("t.json",),
+            replaces=True,
+        ),
         Story("clean", (CLEAN,), outputs=("documents", "signals", "corpus", "dropped", "index"), prepare=write_pages),
         Story("clean again", (CLEAN_AGAIN,), "clean", ("documents", "signals", "corpus", "dropped", "index"), replaces=True),
         Story("pack", ("shards pack texts-0.jsonl texts-1.jsonl --tokenizer t.json --out tokens",), "counts", ("tokens",)),
