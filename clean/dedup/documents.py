@@ -87,7 +87,7 @@ class Work:
         return run_parts(
             function,
             [
-                PartTask(index=number, sources=(), payload=(number, payload), depends=key)
+                PartTask(index=number, sources=(), payload=(number, payload), depends=f"{key} {number}")
                 for number, payload in enumerate(payloads)
             ],
             recipe=Recipe(
