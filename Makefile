@@ -3,6 +3,7 @@
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
+# make drills  power cuts, failing disks and planted bugs, far more than in the tests (STORIES="train crawl")
 # make test-arm64  the tests of the tokenizer's C++, cross-compiled and emulated (Debian)
 # make sanitize   the tests of the C++ cores under GCC's sanitizers; takes long
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
@@ -22,7 +23,7 @@ SIZE ?= small
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 MINUTES ?= 10
 
-.PHONY: venv demo test test-all test-mesh test-arm64 sanitize fuzz proof check size format bench wheel clean
+.PHONY: venv demo test test-all test-mesh test-arm64 drills sanitize fuzz proof check size format bench wheel clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -52,6 +53,9 @@ fuzz: venv
 
 test-arm64: venv
 	.ci/arm64
+
+drills: venv
+	$(BIN)/python tests/faults/drills.py $(STORIES) && $(BIN)/python tests/faults/drills.py $(STORIES) --bugs
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))

@@ -20,6 +20,7 @@ A state is named by a moment (after how many changes the power went) and a polic
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import random
 import struct
@@ -64,6 +65,7 @@ class File:
     """A file: what it began with, what was written (moment, offset, bytes; None: cut to that size), what was synced."""
 
     data: bytes = b""
+    name: str = ""
     writes: list[tuple[int, int, bytes | None]] = field(default_factory=list)
     syncs: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -109,15 +111,24 @@ def data_first(what: str, moment: int, number: int) -> float:
 
 
 def sampled(seed: int) -> Policy:
-    """Any part of what wasn't synced, by a seed: names in their order up to some moment or any of them, data in parts."""
-    chance = random.Random(seed)
-    ordered, likely, tears = chance.random() < 0.5, chance.choice((0.2, 0.5, 0.8)), chance.random() < 0.5
-    kept_until = chance.random()
+    """Any part of what wasn't synced, by a seed, differently after each moment.
+
+    Of the names all up to some moment or any of them, of the data any writes or parts of them; or all but one write.
+    """
+
+    @functools.cache
+    def style(moment: int) -> tuple[bool, float, bool, float, int]:
+        chance = random.Random(f"{seed} {moment}")
+        lost = moment - int(chance.expovariate(1 / 20)) if chance.random() < 1 / 3 else 0
+        return chance.random() < 0.5, chance.choice((0.2, 0.5, 0.8)), chance.random() < 0.5, chance.random(), lost
 
     def kept(what: str, moment: int, number: int) -> float:
-        draw = random.Random(f"{seed} {what} {number}")
+        ordered, likely, tears, kept_until, lost = style(moment)
+        if lost:
+            return float(what != "data" or number != lost)
         if what == "name" and ordered:
             return float(number <= kept_until * moment)
+        draw = random.Random(f"{seed} {moment} {what} {number}")
         if draw.random() >= likely:
             return 0.0
         return draw.random() if tears and what == "data" else 1.0
@@ -138,6 +149,7 @@ class Disk:
         self._inodes: dict[int, File | Folder] = {}
         self.root = self._scan(folder)
         self.changes: list[Change] = []
+        self.exposed: list[int] = []  # moments of writes to a file that has its final name
         self.early_renames: list[str] = []  # of files that weren't synced since they were written
 
     def _scan(self, folder: Path) -> Folder:
@@ -147,7 +159,9 @@ class Disk:
             if path.is_dir():
                 found.entries[path.name] = self._scan(path)
                 continue
-            entry = self._inodes.setdefault(path.stat().st_ino, File(path.read_bytes()))  # hard links are one file
+            entry = self._inodes.setdefault(
+                path.stat().st_ino, File(path.read_bytes(), path.name)
+            )  # hard links are one file
             found.entries[path.name] = entry
         return found
 
@@ -176,16 +190,22 @@ class Disk:
             if change.first:
                 self._notice_rename(moment, change.first, file)
         elif kind != Kind.MAP:
-            written = change.data if kind == Kind.WRITE else None
-            self._file(change.inode).writes.append((moment, change.offset, written))
+            file, written = self._file(change.inode), change.data if kind == Kind.WRITE else None
+            file.writes.append((moment, change.offset, written))
+            if not file.name.startswith("."):
+                self.exposed.append(moment)
 
     def _put(self, moment: int, path: str, entry: File | Folder | None) -> None:
         folder, name = self._place(path)
         folder.changes.append((moment, {name: entry}))
+        if isinstance(entry, File):
+            entry.name = name
 
     def _rename(self, moment: int, change: Change) -> None:
         (source, old), (target, new) = self._place(change.first), self._place(change.second)
         entry = _now(source)[old]
+        if isinstance(entry, File):
+            entry.name = new
         if isinstance(entry, File) and entry.writes and entry.writes[-1][0] > (entry.syncs or [(0, b"")])[-1][0]:
             self.early_renames.append(f"'{change.second[1:]}' got its name before its bytes were synced")
         if source is target:
@@ -202,7 +222,7 @@ class Disk:
             folder.changes.append((moment, {**old, name: file}))
 
     def _file(self, inode: int) -> File:
-        found = self._inodes[inode]
+        found = self._inodes.setdefault(inode, File())  # a file without a name (O_TMPFILE), which a power cut deletes
         assert isinstance(found, File)
         return found
 

@@ -24,7 +24,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from disk import FIXED, Policy, Tree, everything, files_of, only_synced, read_tree, sampled, write_tree  # noqa: E402
+from disk import FIXED, Kind, Policy, Tree, everything, files_of, only_synced, read_tree, sampled, write_tree  # noqa: E402
 from promises import broken_promises  # noqa: E402
 from stage import Fault, Stage, copied  # noqa: E402
 from stories import STORIES, Story, contents  # noqa: E402
@@ -42,12 +42,16 @@ class Summary:
     wrong: list[str] = field(default_factory=list)
 
 
+class Caught(Exception):
+    """A drill found a planted bug: the others needn't run."""
+
+
 class Drills:
     """The drills of one story: its undisturbed run, recorded, and what each disturbance leads to."""
 
     def __init__(self, stage: Stage, story: Story, scratch: Path, sound: Drills | None = None) -> None:
         """Record the story's run. If the package has a planted bug, `sound` are the drills of the package without it."""
-        self.stage, self.story, self.summary = stage, story, Summary()
+        self.stage, self.story, self.summary, self._sound = stage, story, Summary(), sound
         self.place = scratch / "run"  # the same for all: some records have absolute paths
         self._before = _before(stage, story, scratch)
         copied(self._before, self.place)
@@ -132,6 +136,21 @@ class Drills:
                     return  # the later moments say the same
                 self.summary.equal += 1
 
+    def moments(self, n: int, seed: int) -> list[int]:
+        """Return `n` moments: half of them anywhere, half while a file with its final name is written, if there are any."""
+        anywhere, exposed = spread((n + 1) // 2, self.disk.last_moment(), seed), self.disk.exposed
+        return sorted({*anywhere, *(exposed[i - 1] for i in spread(n // 2, len(exposed), seed))})
+
+    def writes_to_each_file(self, n: int, seed: int) -> list[int]:
+        """Return the numbers of `n` writes, to as many different files as possible."""
+        chance, of_file = random.Random(seed), dict[int, list[int]]()
+        numbered = [change for change in self.disk.changes if change.kind != Kind.MAP]  # the shim doesn't count those
+        for number, change in enumerate(numbered, 1):
+            if change.kind == Kind.WRITE and len(change.data) > 1:
+                of_file.setdefault(change.inode, []).append(number)
+        chosen = [chance.choice(numbers) for numbers in of_file.values()]
+        return sorted(chance.sample(chosen, min(n, len(chosen))))
+
     def locked(self) -> None:
         """Let another process hold the first output: the run refuses; then it gives the same bytes."""
         place = copied(self._before, self.place) / self.story.outputs[0]
@@ -173,6 +192,8 @@ class Drills:
     def _wrong(self, text: str, *, counted: bool = False) -> None:
         self.summary.faults += not counted
         self.summary.wrong.append(f"{self.story.name}: {text}")
+        if self._sound is not None:
+            raise Caught(self.summary.wrong[0])
 
 
 def _before(stage: Stage, story: Story, scratch: Path) -> Path:
@@ -210,13 +231,10 @@ def _error(said: str) -> str:
 
 def spread(n: int, of: int, seed: int = 0) -> list[int]:
     """Return `n` different numbers from 1 to `of`, spread evenly, the last one included."""
-    chance = random.Random(seed)
-    step = of / n
-    return (
-        sorted({min(of, 1 + int((i + chance.random()) * step)) for i in range(n)} | {of})
-        if n < of
-        else [*range(1, of + 1)]
-    )
+    if n >= of:
+        return [*range(1, of + 1)]
+    chance, step = random.Random(seed), of / max(n, 1)
+    return sorted({min(of, 1 + int((i + chance.random()) * step)) for i in range(n)} | {of})
 
 
 def some(n: int, seed: int, *kinds: tuple[Fault, int]) -> Callable[[Drills], None]:
@@ -231,16 +249,16 @@ def some(n: int, seed: int, *kinds: tuple[Fault, int]) -> Callable[[Drills], Non
 
 def named(n_cuts: int, n_faults: int, n_decays: int, seed: int) -> dict[str, Callable[[Drills], None]]:
     """Return the drills by name: moments of a power cut, changes that fail (of each group), and flipped bytes."""
-    samples = {f"sample {seed + i}": sampled(seed + i) for i in range(2)}
+    samples = {f"sample {seed + i}": sampled(seed + i) for i in range(3)}
     full, broken = errno.ENOSPC, errno.EIO
     return {
         "durable": Drills.durable,
         "promises": lambda drills: drills.promises(drills.disk.moments(), {**FIXED, "everything": everything}),
-        "power cuts": lambda drills: drills.power_cuts(
-            spread(n_cuts, drills.disk.last_moment(), seed), {**FIXED, **samples}
-        ),
+        "power cuts": lambda drills: drills.power_cuts(drills.moments(n_cuts, seed), {**FIXED, **samples}),
         "failing calls": some(n_faults, seed, (Fault.FAIL, full), (Fault.FAIL, broken), (Fault.TEAR_AND_FAIL, full)),
-        "short writes": some(n_faults // 3, seed + 1, (Fault.SHORTEN, 0)),
+        "short writes": lambda drills: drills.faults(
+            drills.writes_to_each_file(n_faults // 3, seed), [(Fault.SHORTEN, 0)]
+        ),
         "killed run": some(n_faults // 3, seed + 2, (Fault.TEAR, 0), (Fault.KILL, 0)),
         "killed worker": some(n_faults // 3, seed + 3, (Fault.DIE, 0)),
         "flipped bytes": lambda drills: drills.decay(range(seed, seed + n_decays)),
@@ -266,10 +284,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of all samples")
     given = parser.parse_args()
     if given.bugs:
-        from bugs import catch_all
+        from bugs import BUGS, catch_all
 
         with tempfile.TemporaryDirectory() as scratch:
-            sys.exit(bool(catch_all(Path(scratch))))
+            sys.exit(bool(catch_all(Path(scratch), [bug for bug in BUGS if bug.story in given.stories])))
     wrong: list[str] = []
     print(
         f"{'run':14} {'changes':>7} {'faults':>6} {'equal':>6} {'refused':>7} {'wrong':>6} {'seconds':>8}", flush=True

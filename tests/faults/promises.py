@@ -27,6 +27,8 @@ def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:
         name = PurePath(path)
         if name.suffix != ".json" or name.name.startswith(".") or "/.step-" in path or "_open/" in path:
             continue
+        if path.startswith("_dedup/"):  # sets of which a run removes most in its end, file by file
+            continue
         try:
             value = json.loads(data)
         except ValueError:

@@ -250,10 +250,17 @@ def contents(folder: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if path.is_dir() or path.name == "run.json" or path.name.startswith("report.") or path.suffix == ".tmp":
+        if (
+            path.is_dir()
+            or path.name == "run.json"
+            or path.name.startswith("report.")
+            or any(each.endswith(".tmp") for each in path.parts)
+        ):
             continue  # no reader sees a temporary file, and the next run that has something to do removes it
         if path.parent.name.startswith("step-") and path.parent not in sorted(path.parents[1].glob("step-*"))[-KEPT:]:
             continue  # an old checkpoint, which a killed run may leave
+        if name.startswith("_dedup/") and name.count("/") > 1:
+            continue  # scratch; a run killed in its very end leaves some
         if name.startswith("pages/"):
             continue  # what is in them is in pages.json; a crawl doesn't promise the same parts
         found[name] = data = path.read_bytes()

@@ -13,14 +13,14 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from bugs import BUGS, REPOSITORY, Bug, catch_all  # noqa: E402
 from disk import FIXED, everything, sampled  # noqa: E402
-from drills import Drills, drill, spread  # noqa: E402
+from drills import Drills, drill, named  # noqa: E402
 from stage import Stage  # noqa: E402
 from stories import STORIES  # noqa: E402
 
 DrillsOf = Callable[[str], Drills]
-QUICK = ("counts", "pack", "train", "links", "crawl")
-SLOW = tuple(name for name in STORIES if name not in QUICK)
+QUICK = ("stage", "stage again", "counts", "pack", "train", "links", "crawl")
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +55,27 @@ def test_at_every_moment_a_file_that_vouches_for_others_is_right(story: str, dri
 @pytest.mark.parametrize("story", QUICK)
 def test_a_run_resumes_from_what_a_power_cut_leaves(story: str, drills_of: DrillsOf) -> None:
     drills = drills_of(story)
-    drills.power_cuts(spread(2, drills.disk.last_moment(), seed=3), {**FIXED, "sample": sampled(2)})
+    drills.power_cuts(drills.moments(3, seed=3), {**FIXED, "sample": sampled(2)})
     assert drills.summary.wrong == []
+
+
+def test_a_run_resumes_after_calls_that_fail_and_workers_that_die(drills_of: DrillsOf) -> None:
+    drills = drills_of("stage")
+    for name in ("failing calls", "short writes", "killed run", "killed worker", "locked folder"):
+        named(n_cuts=0, n_faults=9, n_decays=0, seed=4)[name](drills)
+    assert drills.summary.wrong == []
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
+def test_a_planted_bug_fits_the_source(bug: Bug) -> None:
+    """If this fails, the source has changed: change the bug's text in bugs.py, so that it plants the same bug again."""
+    compile(bug.edited((REPOSITORY / bug.file).read_text()), bug.file, "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["a new folder's name isn't synced", "the manifest stays while parts are replaced"])
+def test_a_planted_bug_is_caught(what: str, tmp_path: Path) -> None:
+    assert catch_all(tmp_path, [bug for bug in BUGS if bug.what == what]) == []
 
 
 @pytest.mark.slow
