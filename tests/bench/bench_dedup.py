@@ -2,11 +2,13 @@
 
     python tests/bench/bench_dedup.py [DATA]
     python tests/bench/bench_dedup.py --million [--documents 1000000] [--template 100000]
+    python tests/bench/bench_dedup.py --sets [--documents 1000000] [--words 60]
 
 The first form reads DATA/neardup/near_dups.jsonl.xz (DATA defaults to WEBTEXT_TEST_DATA), which has planted copies.
 Times are CPU seconds of one core, median of 5 runs. The peers get shingles of lower-cased words, made in Python, as
 their users do. The second form generates documents of 60 words, runs `webtext clean dedup` on them, and samples the
-memory of its processes every 50 ms.
+memory of its processes every 50 ms. The third form prints what each of dedup's part sets costs: CPU seconds of one
+worker, and bytes on disk; every tenth document is near an earlier one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import os
 import random
 import subprocess
 import sys
@@ -30,12 +33,14 @@ from datasketch import MinHash
 from real_data import real_data
 from resources import cpu_seconds
 
+from webtext.base.console import Console
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean import _minhash
 from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.reference import permutations
@@ -54,7 +59,12 @@ def main() -> None:
     parser.add_argument("--million", action="store_true", help="only time and peak memory, on generated documents")
     parser.add_argument("--documents", type=int, default=1_000_000, help="number of documents to generate")
     parser.add_argument("--template", type=int, default=0, help="number of them made from one template")
+    parser.add_argument("--sets", action="store_true", help="only the cost of each part set, on generated documents")
+    parser.add_argument("--words", type=int, default=60, help="words of each generated document (--sets)")
     arguments = parser.parse_args()
+    if arguments.sets:
+        measure_sets(arguments.documents, arguments.words)
+        return
     if arguments.million:
         measure_memory(arguments.documents, arguments.template)
         return
@@ -202,6 +212,57 @@ def measure_index(ids: list[str], texts: list[str]) -> None:
 
 def names(documents: PartSet) -> set[str]:
     return {name for part in range(len(documents.parts)) for name in documents.table(part, ["id"])["id"].to_pylist()}
+
+
+class Weighing:
+    """An engine that notes the CPU seconds of its worker, and the bytes that its sets have afterwards."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self.engine = LocalEngine(workers=1, quiet=True)
+        self.costs: dict[str, tuple[int, float, int]] = {}  # set -> tasks, seconds, bytes
+
+    def map(self, function: Any, tasks: Any, **options: Any) -> Any:
+        before = self._seconds()
+        failures = self.engine.map(function, tasks, **options)
+        name = Path(tasks[0].outputs[0][1])
+        n_bytes = sum(path.stat().st_size for path in name.rglob("*") if path.is_file())
+        self.costs[name.name] = len(tasks), self._seconds() - before, n_bytes
+        return failures
+
+    def _seconds(self) -> float:
+        fields = [
+            Path(f"/proc/{worker.id}/stat").read_text().rpartition(")")[2].split() for worker in self.engine._idle
+        ]
+        return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def measure_sets(n_documents: int, n_words: int) -> None:
+    """Print the cost of each part set of one run."""
+
+    def made() -> Iterator[tuple[str, str]]:
+        source = random.Random(0)
+        for i in range(n_documents):
+            seed = source.randrange(i) if i % 10 == 9 else i
+            words = random.Random(seed).choices(range(100_000), k=n_words)
+            yield f"{i:032}", " ".join(f"w{word}" for word in words) + (f" copy {i}" if seed != i else "")
+
+    engine: Any = Weighing()
+    engine.engine.limits = Limits(tasks_per_worker=1 << 30)  # the CPU seconds of an ended worker are lost
+    with tempfile.TemporaryDirectory() as folder:
+        documents = write(Path(folder), made())
+        start, before = time.perf_counter(), time.process_time()
+        found = find_duplicates(documents, DedupSettings(), Folder(f"{folder}/work"), Run(engine, Console("quiet")))
+        driver, wall = time.process_time() - before, time.perf_counter() - start
+    print(f"{n_documents:,} documents of {n_words} words: {wall:.0f} s wall; {summary(found)}")
+    print("| set | tasks | CPU seconds | µs per document | bytes per document |\n|---|---|---|---|---|")
+    for name, (n_tasks, seconds, n_bytes) in engine.costs.items():
+        each = seconds / n_documents * 1e6, n_bytes / n_documents
+        print(f"| `{name}` | {n_tasks} | {seconds:.2f} | {each[0]:.1f} | {each[1]:.0f} |")
+    total = sum(seconds for _, seconds, _ in engine.costs.values()) + driver
+    print(f"| driver | | {driver:.2f} | {driver / n_documents * 1e6:.1f} | |")
+    print(f"| all | | {total:.2f} | {total / n_documents * 1e6:.1f} | |")
 
 
 def measure_memory(n_documents: int, n_template: int) -> dict[str, int]:
