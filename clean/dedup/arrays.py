@@ -16,13 +16,6 @@ Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.uint64]
 
 
-def column(rows: pa.Table | pa.RecordBatch, name: str) -> Array:
-    """Return a column without nulls as an array."""
-    values = rows[name]
-    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
 def fixed(values: Array) -> pa.Array:
     """Return the rows of a contiguous array as binary values of fixed size."""
     n_rows, width = values.shape

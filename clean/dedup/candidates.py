@@ -21,7 +21,7 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, column, fixed, hashed, places_in, repeated, runs
+from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, fixed, hashed, places_in, repeated, runs
 from webtext.clean.dedup.components import EDGES, EDGES_PER_RANGE, stars
 from webtext.clean.dedup.copies import COPIES, passed_rows
 from webtext.clean.dedup.documents import Work, rows_of, sources_of
@@ -32,9 +32,7 @@ SMALL_BUCKET = 32
 KEYS_PER_RANGE = 1 << 20
 PAIRS_AT_A_TIME = 1 << 16
 CHECK_DEVIATIONS = 4.5
-"""A pair at the threshold fails the signature check with probability below 10^-5."""
-LOST_PAIRS = 1e-5
-"""A pair at the threshold fails the check of sketches with at most this probability."""
+"""A pair at the threshold 0.8 fails the check of signatures, or of sketches, with probability below 10^-5."""
 
 Signatures = npt.NDArray[np.uint8]
 
@@ -57,24 +55,6 @@ def min_agreement(threshold: float, permutations: int) -> int:
     """
     mean, deviation = threshold * permutations, math.sqrt(permutations * threshold * (1 - threshold))
     return max(0, math.floor(mean - CHECK_DEVIATIONS * deviation))
-
-
-def min_common_bits(threshold: float, permutations: int) -> int:
-    """Return in how many bits two sketches must agree for the pair to be a candidate.
-
-    Bits of different values agree by chance once in two cases, so the number of agreements at the threshold J is
-    binomial with probability (1 + J) / 2. The result is the highest one that loses at most LOST_PAIRS of the pairs.
-
-    >>> min_common_bits(0.8, 128)
-    99
-    """
-    p, lost = (1 + threshold) / 2, 0.0
-    for bits in range(permutations):
-        chosen = math.lgamma(permutations + 1) - math.lgamma(bits + 1) - math.lgamma(permutations - bits + 1)
-        lost += math.exp(chosen + bits * math.log(p) + (permutations - bits) * math.log1p(-p)) if p < 1 else 0.0
-        if lost > LOST_PAIRS:
-            return bits
-    return permutations
 
 
 def band_keys(signatures: Signatures, band: int, rows: int) -> Numbers:
@@ -120,12 +100,12 @@ def _bands_of_source(context: PartContext, task: PartTask) -> None:
     number, (source, texts, copies, settings, n_ranges) = task.payload
     wanted = passed_rows(texts.open(), number)
     for rows in read_range(copies.open(), number, COPIES):
-        wanted[rows_of(column(rows, "document"))] = False
+        wanted[rows_of(np.asarray(rows["document"]))] = False
     schema = _schema(settings.permutations)
     with RangeWriter(context.main, schema, n_ranges) as exchange:
         first = 0
         for rows, values in signed_rows(source.signatures.open(), source.part, ["has_words"]):
-            here = wanted[first : first + rows.num_rows] & column(rows, "has_words")
+            here = wanted[first : first + rows.num_rows] & np.asarray(rows["has_words"])
             chosen = np.flatnonzero(here)
             signatures = values[chosen].astype(np.uint8)
             keys = np.concatenate([band_keys(signatures, band, settings.rows) for band in range(settings.bands)])
@@ -140,16 +120,16 @@ def _edges_in_range(context: PartContext, task: PartTask) -> None:
     """Write a range's edges. Memory: 8 bytes per text and band, and 50 for each of them in a bucket with another."""
     number, (name, settings, n_indexed, n_ranges) = task.payload
     bands, schema = name.open(), _schema(settings.permutations)
-    keys, sizes = repeated(column(rows, "key") for rows in read_range(bands, number, schema))
+    keys, sizes = repeated(np.asarray(rows["key"]) for rows in read_range(bands, number, schema))
     dtype = np.dtype(
         [("bucket", "<i8"), ("document", "<u8"), ("sketch", "<u8", schema.field("sketch").type.byte_width // 8)]
     )
     pieces, largest = [np.empty(0, dtype)], 0
     for rows in read_range(bands, number, schema):
-        bucket = places_in(keys, column(rows, "key"))
+        bucket = places_in(keys, np.asarray(rows["key"]))
         some = np.flatnonzero(bucket >= 0)
         piece = np.empty(len(some), dtype)
-        piece["bucket"], piece["document"] = bucket[some], column(rows, "document")[some]
+        piece["bucket"], piece["document"] = bucket[some], np.asarray(rows["document"])[some]
         piece["sketch"] = np.frombuffer(rows["sketch"].buffers()[1], np.uint64).reshape(rows.num_rows, -1)[some]
         pieces.append(piece)
         largest = 1
@@ -167,7 +147,8 @@ def _edges_in_range(context: PartContext, task: PartTask) -> None:
 
 def _pairs_in_small(members: Array, settings: DedupSettings) -> Iterator[Numbers]:
     """Yield pairs [n, 2] of texts with similar sketches."""
-    least = min_common_bits(settings.threshold, settings.permutations)
+    # bits of different values agree once in two cases
+    least = min_agreement((1 + settings.threshold) / 2, settings.permutations)
     starts, sizes = runs(members["bucket"])
     ends = np.repeat(np.where(sizes <= SMALL_BUCKET, starts + sizes, 0), sizes)
     left = np.arange(len(ends))

@@ -22,7 +22,7 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import Numbers, column, hashed, places_in, runs
+from webtext.clean.dedup.arrays import Numbers, hashed, places_in, runs
 from webtext.clean.dedup.documents import COPY, Work, sources_of
 
 JOINED_EDGES = 1 << 23
@@ -73,7 +73,7 @@ def stars(left: Numbers, right: Numbers) -> tuple[Numbers, Numbers]:
 def _edges_of(name: SetName, number: int, mark: np.uint64) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the edges in a range; `mark` is added to the left documents. The schema of `copies` differs in names only."""
     for rows in read_range(name.open(), number, EDGES):
-        yield column(rows, "left") | mark, column(rows, "right")
+        yield np.asarray(rows["left"]) | mark, np.asarray(rows["right"])
 
 
 def _join_all(context: PartContext, task: PartTask) -> None:
@@ -105,16 +105,15 @@ def _star(context: PartContext, task: PartTask) -> None:
     Large-star writes edges from the larger document, small-star both directions. Memory: 32 bytes per left document.
     """
     number, (name, smaller, n_ranges) = task.payload
-    least = _Least()
-    for left, right in _edges_of(name, number, np.uint64(0)):
-        least.add(left, right)
+    pieces = [_least(left, right) for left, right in _edges_of(name, number, np.uint64(0))]
+    documents, least = _least(*np.concatenate([np.empty((2, 0), np.uint64), *pieces], axis=1))
     changed = 0
     with RangeWriter(context.main, EDGES, n_ranges) as exchange:
         for left, right in _edges_of(name, number, np.uint64(0)):
             if not smaller:
                 up = right > left
                 left, right = left[up], right[up]
-            first = np.minimum(least.of(left), left)
+            first = np.minimum(least[np.searchsorted(documents, left)], left)
             changed += int((first != (right if smaller else left)).sum())
             # small-star's edge to the smallest neighbour stays; it is the node's own
             document = np.where(first == right, left, right)
@@ -125,32 +124,11 @@ def _star(context: PartContext, task: PartTask) -> None:
         exchange.about["changed"] = changed
 
 
-class _Least:
-    """The smallest neighbour of each document, of edges that are added a batch at a time."""
-
-    def __init__(self) -> None:
-        self._documents, self._least = np.empty(0, np.uint64), np.empty(0, np.uint64)
-        self._waiting: list[tuple[Numbers, Numbers]] = []
-
-    def add(self, documents: Numbers, neighbours: Numbers) -> None:
-        self._waiting.append((documents, neighbours))
-        if sum(len(some) for some, _ in self._waiting) > max(EDGES_PER_RANGE, len(self._documents)):
-            self._merge()
-
-    def of(self, documents: Numbers) -> Numbers:
-        """Return the smallest neighbour of each document, which has one."""
-        if self._waiting:
-            self._merge()
-        least: Numbers = self._least[np.searchsorted(self._documents, documents)]
-        return least
-
-    def _merge(self) -> None:
-        documents = np.concatenate([self._documents, *(some for some, _ in self._waiting)])
-        neighbours = np.concatenate([self._least, *(some for _, some in self._waiting)])
-        order = np.lexsort((neighbours, documents))
-        documents, neighbours = documents[order], neighbours[order]
-        starts, _ = runs(documents)
-        self._documents, self._least, self._waiting = documents[starts], neighbours[starts], []
+def _least(left: Numbers, right: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the left documents, ascending, and the smallest neighbour of each."""
+    order = np.lexsort((right, left))
+    starts, _ = runs(left[order])
+    return left[order][starts], right[order][starts]
 
 
 def _members_of_stars(context: PartContext, task: PartTask) -> None:

@@ -14,7 +14,6 @@ from webtext.base.parts.exchange import abouts, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import column
 from webtext.clean.dedup.documents import Work, rows_of
 from webtext.clean.dedup.settle import DROPPED, largest_of
 from webtext.clean.reasons import TOO_MANY_BYTES
@@ -55,7 +54,7 @@ def publish_rows(work: Work, texts: PartSet, members: PartSet, settled: PartSet)
 def _rows_of_part(context: PartContext, task: PartTask) -> None:
     _, (number, texts, members, settled) = task.payload
     dropped = pa.Table.from_batches(read_range(settled.open(), number, DROPPED), DROPPED)
-    rows = pa.table([rows_of(column(dropped, "document")), *dropped.columns[1:]], schema=SCHEMAS[DUPLICATES])
+    rows = pa.table([rows_of(np.asarray(dropped["document"])), *dropped.columns[1:]], schema=SCHEMAS[DUPLICATES])
     failed = pa.concat_tables(opened.table(number) for opened in (texts.open(), members.open()))
     failed = failed.filter(failed["reason"].to_numpy() != TOO_MANY_BYTES)
     failed = pa.table([*failed.columns, [""] * failed.num_rows, [np.nan] * failed.num_rows], schema=SCHEMAS[DUPLICATES])

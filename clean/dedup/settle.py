@@ -14,7 +14,7 @@ import heapq
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, cast
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,11 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.base.storage import write_array
+from webtext.base.storage import no_space_is_an_error
 from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup import components
-from webtext.clean.dedup.arrays import Array, column, fixed, hashed, runs
+from webtext.clean.dedup.arrays import Array, fixed, hashed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
 from webtext.clean.dedup.documents import FACTS, Source, Work, facts_of, in_priority, rows_of, sources_of
@@ -75,17 +75,17 @@ def _members_of_source(context: PartContext, task: PartTask) -> None:
     schema = _schema(settings.permutations)
     with RangeWriter(context.main, schema, n_ranges) as exchange:
         for rows in _with_shingles(context, source, _members(number, source, copies, joined, schema), settings):
-            exchange.add(range_of_hash(hashed(column(rows, "root")), n_ranges), rows)
+            exchange.add(range_of_hash(hashed(np.asarray(rows["root"])), n_ranges), rows)
 
 
 def _members(number: int, source: Source, copies: SetName, joined: SetName, schema: pa.Schema) -> pa.Table:
     """Return the source's documents in components, by row, without shingles: about 300 bytes each."""
     found = pa.Table.from_batches(read_range(joined.open(), number, components.MEMBERS), components.MEMBERS)
-    rows, first = np.unique(rows_of(column(found, "document")), return_index=True)
+    rows, first = np.unique(rows_of(np.asarray(found["document"])), return_index=True)
     found = found.take(first)
-    best = column(found, "document").copy()
+    best = np.asarray(found["document"]).copy()
     for some in read_range(copies.open(), number, COPIES):
-        best[np.searchsorted(rows, rows_of(column(some, "document")))] = column(some, "best")
+        best[np.searchsorted(rows, rows_of(np.asarray(some["document"])))] = np.asarray(some["best"])
     members, start = [schema.empty_table()], 0
     for signed, values in signed_rows(source.signatures.open(), source.part) if len(rows) else ():
         here = slice(*np.searchsorted(rows, [start, start + signed.num_rows]))
@@ -103,8 +103,8 @@ def _with_shingles(
     context: PartContext, source: Source, members: pa.Table, settings: DedupSettings
 ) -> Iterator[pa.Table]:
     """Yield the members, with the shingles of those that are compared with others; failed ones have none."""
-    document = column(members, "document")
-    compared = column(members, "near") & (column(members, "best") == document)
+    document = np.asarray(members["document"])
+    compared = np.asarray(members["near"]) & (np.asarray(members["best"]) == document)
     yield members.filter(~compared)
     members = members.filter(compared)
     rows = rows_of(document[compared])
@@ -140,50 +140,43 @@ def _settle_bucket(context: PartContext, task: PartTask) -> None:
     folder = context.main.folder
     with (
         RangeWriter(context.main, DROPPED, n_sources) as exchange,
-        tempfile.TemporaryFile(dir=folder.local_path() if folder.is_local else None) as unnamed,
+        tempfile.TemporaryFile(dir=folder.local_path() if folder.is_local else None) as file,
     ):
-        file = cast(BinaryIO, unnamed)
         members = _read(name.open(), number, _schema(settings.permutations), file)
-        is_best = column(members, "best") == column(members, "document")
+        is_best = np.asarray(members["best"]) == np.asarray(members["document"])
         bests = members.filter(is_best).sort_by("document")
         kept, similarity, exchange.about = _settle(bests, file, settings)
         dropped, kept_for = _dropped(members, bests, kept, similarity)
-        exchange.add(sources_of(column(dropped, "document")), dropped)
+        exchange.add(sources_of(np.asarray(dropped["document"])), dropped)
         exchange.about |= _clusters(dropped, bests, kept_for)
 
 
-def _read(opened: PartSet, number: int, schema: pa.Schema, file: BinaryIO) -> pa.Table:
+def _read(opened: PartSet, number: int, schema: pa.Schema, file: IO[bytes]) -> pa.Table:
     """Return the members of a bucket, with the place of their shingles in the file, to which they are written."""
-    pieces, written = [], 0
+    facts = pa.schema(list(schema)[:-1])
+    pieces, sizes = [], [np.empty(0, np.int64)]
     for rows in read_range(opened, number, schema):
-        shingles = rows["shingles"]
-        sizes = shingles.value_lengths().fill_null(0).to_numpy()
-        write_array(file, column(pa.table({"values": shingles.flatten()}), "values"))
-        ends = written + np.cumsum(sizes, dtype=np.int64)
-        written += int(sizes.sum())
-        places = [pa.array(ends - sizes), pa.array(ends)]
-        columns = [rows[name] for name in schema.names[:-1]]
-        piece = pa.table([*columns, *places], [*schema.names[:-1], "begin", "end"])
-        pieces.append(piece.take(np.arange(len(sizes))))  # a copy, so that the shingles' memory is released
-    return pa.concat_tables(pieces).combine_chunks() if pieces else _nothing(schema)
-
-
-def _nothing(schema: pa.Schema) -> pa.Table:
-    places = [("begin", pa.int64()), ("end", pa.int64())]
-    return pa.schema([*(schema.field(name) for name in schema.names[:-1]), *places]).empty_table()
+        with no_space_is_an_error(opened.folder.url):
+            file.write(np.asarray(rows["shingles"].flatten()).data)
+        sizes.append(rows["shingles"].value_lengths().fill_null(0).to_numpy())
+        # a copy, so that the shingles' memory is released
+        pieces.append(rows.select(facts.names).take(np.arange(rows.num_rows)))
+    size = np.concatenate(sizes).astype(np.int64)
+    members = pa.Table.from_batches(pieces, facts).append_column("begin", pa.array(np.cumsum(size) - size))
+    return members.append_column("end", pa.array(np.cumsum(size)))
 
 
 def _settle(
-    bests: pa.Table, file: BinaryIO, settings: DedupSettings
+    bests: pa.Table, file: IO[bytes], settings: DedupSettings
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], dict[str, Any]]:
     """Return for each distinct text which of `bests` is kept in its place (itself if it is kept), their exact Jaccard,
     and counts of the work."""
     kept, similarity = np.arange(bests.num_rows), np.ones(bests.num_rows)
-    near = np.flatnonzero(column(bests, "near"))
+    near = np.flatnonzero(np.asarray(bests["near"]))
     nodes = bests.take(near).append_column("place", pa.array(near))
     nodes = in_priority(nodes, "in_validation")
-    place, held_out = column(nodes, "place"), column(nodes, "in_validation")
-    _, sizes = runs(np.sort(column(nodes, "root")))
+    place, held_out = np.asarray(nodes["place"]), np.asarray(nodes["in_validation"])
+    _, sizes = runs(np.sort(np.asarray(nodes["root"])))
     counted = {
         "candidates": len(near),
         "verified": 0,
@@ -197,9 +190,9 @@ def _settle(
             signatures,
             bucket_table(signatures, settings.bands, settings.rows),
             np.memmap(file, np.uint64, "r") if file.tell() else np.empty(0, np.uint64),
-            column(nodes, "begin"),
-            column(nodes, "end"),
-            column(nodes, "indexed").astype(np.uint8),
+            np.asarray(nodes["begin"]),
+            np.asarray(nodes["end"]),
+            np.asarray(nodes["indexed"]).astype(np.uint8),
             n_train=int((~held_out).sum()),
             threshold=settings.threshold,
             min_agreement=min_agreement(settings.threshold, settings.permutations),
@@ -214,10 +207,10 @@ def _dropped(
     members: pa.Table, bests: pa.Table, kept: npt.NDArray[np.int64], similarity: npt.NDArray[np.float64]
 ) -> tuple[pa.Table, npt.NDArray[np.int64]]:
     """Return the documents to drop, and for each which of `bests` is kept in its place."""
-    document = column(members, "document")
-    best = np.searchsorted(column(bests, "document"), column(members, "best"))
+    document = np.asarray(members["document"])
+    best = np.searchsorted(np.asarray(bests["document"]), np.asarray(members["best"]))
     kept_for = kept[best]
-    leaks = column(members, "in_validation") & ~column(bests, "in_validation")[kept_for]
+    leaks = np.asarray(members["in_validation"]) & ~np.asarray(bests["in_validation"])[kept_for]
     rows = pa.table(
         {
             "document": document,
@@ -227,7 +220,7 @@ def _dropped(
         },
         schema=DROPPED,
     )
-    lost = (column(bests, "document")[kept_for] != document) & ~column(members, "indexed")
+    lost = (np.asarray(bests["document"])[kept_for] != document) & ~np.asarray(members["indexed"])
     return rows.filter(lost), kept_for[lost]
 
 
@@ -238,7 +231,7 @@ def _clusters(dropped: pa.Table, bests: pa.Table, kept_for: npt.NDArray[np.int64
     found = zip(bests["id"].take(kept).to_pylist(), (n_dropped[kept] + 1).tolist(), strict=True)
     return {
         "dropped": dict(Counter(dropped["reason"].to_pylist())),
-        "of_index": int(column(bests, "indexed")[kept_for].sum()),
+        "of_index": int(np.asarray(bests["indexed"])[kept_for].sum()),
         "sizes": dict(Counter(str(size) for size in (n_dropped[kept] + 1).tolist())),
         "largest": largest_of(found),
     }
