@@ -169,8 +169,6 @@ def test_wrong_buffers_are_rejected():
         _minhash.sign(data, offsets, 5, *permutations(K), "abacus")
     with pytest.raises(ValueError, match="of one length"):
         _minhash.sign(data, offsets, 5, permutations(3)[0], permutations(4)[1])
-    with pytest.raises(IndexError):
-        _minhash.agreements(np.zeros((2, K), np.uint8), np.array([0]), np.array([2]))
 
 
 def by_datasketch(text: str, count: int = K) -> MinHash:

@@ -57,22 +57,6 @@ nb::tuple shingle_sets(const In<uint8_t>& bytes, const In<int64_t>& offsets, siz
   return nb::make_tuple(give(std::move(values)), give(std::move(ends)));
 }
 
-Out<int32_t> agreements(const InRows<uint8_t>& signatures, const In<int64_t>& left, const In<int64_t>& right) {
-  const size_t n_rows = signatures.shape(0), columns = signatures.shape(1);
-  if (left.shape(0) != right.shape(0)) throw std::invalid_argument("left and right must be of one length");
-  std::vector<int32_t> result(left.shape(0));
-  {
-    nb::gil_scoped_release release;
-    const uint8_t* rows = signatures.data();
-    for (size_t i = 0; i < result.size(); ++i) {
-      const auto l = static_cast<size_t>(left.data()[i]), r = static_cast<size_t>(right.data()[i]);
-      if (l >= n_rows || r >= n_rows) throw std::out_of_range("a row is outside of the signatures");
-      result[i] = static_cast<int32_t>(mh::agreement(rows + l * columns, rows + r * columns, columns));
-    }
-  }
-  return give(std::move(result));
-}
-
 void check_sets(std::span<const int64_t> begins, std::span<const int64_t> ends, size_t size) {
   bool within = begins.size() == ends.size();
   for (size_t i = 0; within && i < begins.size(); ++i) {
@@ -129,8 +113,6 @@ NB_MODULE(_minhash, m) {
         "signature of all ones. `path` names a code path of simd_paths(); all give equal results.");
   m.def("shingle_sets", &shingle_sets, "bytes"_a, "offsets"_a, "shingle_words"_a,
         "Return the sorted shingle sets of the texts, concatenated: (values uint64, offsets int64 [n + 1]).");
-  m.def("agreements", &agreements, "signatures"_a, "left"_a, "right"_a,
-        "Return for each pair of rows (left[i], right[i]) in how many places their signatures agree: int32 [n].");
   m.def("settle", &settle, "signatures"_a, "buckets"_a, "shingles"_a, "begins"_a, "ends"_a, "fixed"_a, "n_train"_a,
         "threshold"_a, "min_agreement"_a, "bucket_limit"_a,
         "Decide which nodes are kept.\n\n"
