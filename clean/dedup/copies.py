@@ -93,5 +93,5 @@ def _keys(digests: pa.Array, place: str) -> Numbers:
             f"a text_digest in {place} is not {ID_HEX_DIGITS} hex digits",
             "make the documents again with this version of webtext",
         )
-    words = digits[offsets[0] : offsets[-1]].copy().view(np.uint64).reshape(len(digests), -1)
+    words = digits[offsets[0] : offsets[-1]].copy().view(np.uint64).reshape(-1, ID_HEX_DIGITS // 8)
     return functools.reduce(lambda key, word: hashed(key ^ word), words.T, np.zeros(len(digests), np.uint64))
