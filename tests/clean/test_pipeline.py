@@ -16,12 +16,13 @@ import pytest
 import zstandard
 from dedup_sets import document, write_set
 from elsewhere import only_tasks_read
-from set_contents import contents, rows
+from set_contents import contents, rows, write_jsonl
 from warc_files import article, page, site, write_pages
 
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
+from webtext.clean.decontaminate.evaluation import evaluation_sets
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import (
@@ -34,6 +35,7 @@ from webtext.clean.pipeline import (
     read_documents,
 )
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.settings import DecontaminationSettings
 
 GERMAN = (
     "Der alte Hafen der Stadt wurde aus Granit gebaut, und am Abend gehen die Leute dort noch immer spazieren. " * 9
@@ -173,6 +175,23 @@ def test_yields_are_counted_elsewhere_from_signals_or_texts_and_the_driver_reads
         read = count_rule_yields([documents], None, rules, LanguageSettings(), elsewhere)
     assert read.to_json() == measured.to_json()
     assert (measured.documents, measured.kept, measured.rules["too_few_words"].alone) == (5, 3, 2)
+
+
+@pytest.mark.slow
+def test_pages_become_a_corpus_elsewhere_and_the_driver_reads_no_part(tmp_path: Path, run: Run, elsewhere: Run) -> None:
+    """Every step of `clean run`, with duplicates and an evaluation set."""
+    texts = [article(number, 60) for number in range(5)]
+    texts += [texts[0] + " One more sentence.", SHORT, texts[2]]
+    pages = write_pages(tmp_path / "pages", [[site(i, text) for i, text in enumerate(texts)][n::3] for n in range(3)])
+    evaluation = write_jsonl(tmp_path / "e.jsonl", {"text": texts[1][:300]})
+    settings = CleanSettings(decontaminate=DecontaminationSettings(against=(evaluation,)))
+    known = evaluation_sets([evaluation])
+    with only_tasks_read(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("webtext.clean.decontaminate.comparison.evaluation_sets", lambda _: known)
+        clean_pages([pages.folder.url], str(tmp_path / "there"), settings, elsewhere)
+    result = clean_pages([pages.folder.url], str(tmp_path / "here"), settings, run)
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert (result.counts.kept, sorted(result.counts.dropped.values())) == (5, [1, 1, 1])
 
 
 def test_files_of_records_are_filtered_and_every_bad_line_is_counted(tmp_path: Path, run: Run) -> None:
