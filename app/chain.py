@@ -78,7 +78,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
     clean = CleanSettings(**sections)
     check_settings(clean, layout.root)
     _check(config, layout)
-    if Folder(layout.root).is_local and not run.dry_run:
+    if not run.dry_run:
         Folder(layout.root).write_object("config.json", config.to_json())  # a record of how the build was made
     pages = _pages(config, layout, run)
     with _stage("clean", layout, run):

@@ -68,7 +68,8 @@ class Folder:
     def local_path(self, name: str = "") -> Path:
         """Return the path of `name` on this machine; raises InputError if the folder is remote."""
         if not self.is_local:
-            raise InputError(f"'{self.location(name)}' is not on this machine", "copy the folder to a local disk first")
+            remedy = "name a folder on a local disk, and copy what you need from or to the store"
+            raise InputError(f"'{self.location(name)}' is not on this machine", remedy)
         return self._path / name if name else self._path
 
     def exists(self, name: str) -> bool:
@@ -113,6 +114,12 @@ class Folder:
                     if row["type"] == "file":
                         found[row["name"].rpartition("/")[2]] = row["size"], _version(row)
         return {name: about for name, about in found.items() if not name.endswith(TEMPORARY_SUFFIX)}
+
+    def names_within(self) -> list[str]:
+        """Return the sorted paths of this remote folder's files, also in folders inside it."""
+        prefix = self.url.partition("://")[2] + "/"
+        found = (name.lstrip("/").removeprefix(prefix) for name in self._remote.find(self.url))
+        return sorted(name for name in found if ".." not in name.split("/"))
 
     def open(self, name: str) -> BinaryIO:
         """Open file `name` for reading; the file is seekable."""

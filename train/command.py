@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -106,8 +105,8 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
         raise ConfigError("no --out given", "name the page to write: --out FILE.html")
     page = curve_page([read_curve(model) for model in models])
     run.would_write(out)
-    target = Path(out)
-    Folder(target.parent).write_bytes(target.name, page.encode())
+    folder, name = Folder.split(out)
+    folder.write_bytes(name, page.encode())
     run.console.result({"out": out}, f"wrote '{out}'")
 
 
@@ -405,7 +404,7 @@ def _check_tokenizer(network: Any, model: str, tokenizer: Any, path: str | None)
     from webtext.train.evaluate.perplexity import check_fits, run_facts
 
     place = path or f"{model}/tokenizer.json"
-    check_fits(network, run_facts(Path(model)), tokenizer.vocab_size, tokenizer.hash, model, place)
+    check_fits(network, run_facts(model), tokenizer.vocab_size, tokenizer.hash, model, place)
 
 
 def _is_main_process() -> bool:

@@ -277,9 +277,11 @@ class SetWriter:
         if looks:
             self.look()
         known = {f"{ENTRIES}/{entry_name(index)}": part for index, part in self.sealed.items()}
-        same = {name for name in known if self.run[VERSIONS].get(name) == self.there.get(name, (0, None))[1]}
-        listed = sorted(name for name in self.there if name.startswith(ENTRIES)) or known
-        parts = filter(None, (known[name] if name in same else _read_entry(self.folder, name) for name in listed))
+        listed = sorted(name for name in self.there if name.startswith(ENTRIES))
+        versions = self.run[VERSIONS]
+        same = {name for name in known if not listed or versions.get(name) == self.there.get(name, (0, None))[1]}
+        names = listed or known
+        parts = filter(None, (known[name] if name in same else _read_entry(self.folder, name) for name in names))
         return {
             part.index: part
             for part in parts

@@ -78,7 +78,7 @@ class PagesSet:
     def writing(self) -> Iterator[None]:
         """Lock the folder while pages are added, remove a killed run's leftovers, and write the recipe.
 
-        Raises InputError if another run on this machine has locked the folder. A remote folder is not locked.
+        Raises InputError if another run has locked the folder.
         """
         self._writer.folder.write_object(RECIPE, self._writer.recipe.to_json())
         with self._writer.folder.held():

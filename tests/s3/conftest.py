@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import s3fs
 from object_store import BUCKET, ObjectStore, Spoil, object_store
 
 from webtext.base import storage
+
+TIMES = {"run.json", "metrics.jsonl", "state.json", "versions.json", "config.json"}
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +33,21 @@ def store(running: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
 @pytest.fixture
 def place(request: pytest.FixtureRequest) -> str:
     """A folder of its own for each test."""
-    return f"s3://{BUCKET}/{request.node.name}"
+    return f"s3://{BUCKET}/" + re.sub("[^a-z0-9]", "-", request.node.name)
 
 
 def spoiled(seed: int, share: float, kinds: tuple[str, ...] = ("500", "503", "lost", "cut", "reset", "slow")) -> Spoil:
     """Spoil about this share of all answers."""
     chance = random.Random(seed)
     return lambda operation, key: chance.choice(kinds) if chance.random() < share else ""
+
+
+def files(url: str) -> dict[str, bytes]:
+    """Every file of a build but those with times and places."""
+    if "://" not in url:
+        found = {str(path.relative_to(url)): path.read_bytes() for path in Path(url).rglob("*") if path.is_file()}
+    else:
+        system = s3fs.S3FileSystem(skip_instance_cache=True)
+        prefix = url.removeprefix("s3://")
+        found = {path.removeprefix(prefix + "/"): system.cat_file(path) for path in system.find(prefix)}
+    return {name: data for name, data in found.items() if os.path.basename(name) not in TIMES}

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import s3fs
 from object_store import ObjectStore
 
 from webtext.base.console import Console
@@ -20,7 +19,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
 
-from .conftest import spoiled
+from .conftest import files, spoiled
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
@@ -40,20 +39,6 @@ double(sys.argv[1], int(sys.argv[2]), Run.quiet(1))
 def run(running: ObjectStore) -> Iterator[Run]:
     with LocalEngine(workers=1) as engine:
         yield Run(engine, Console("quiet"))
-
-
-def files(url: str) -> dict[str, bytes]:
-    """Every file of a build but those with times and places."""
-    if "://" not in url:
-        found = {str(path.relative_to(url)): path.read_bytes() for path in Path(url).rglob("*") if path.is_file()}
-    else:
-        system = s3fs.S3FileSystem(skip_instance_cache=True)
-        prefix = url.removeprefix("s3://")
-        found = {path.removeprefix(prefix + "/"): system.cat_file(path) for path in system.find(prefix)}
-    return {name: data for name, data in found.items() if os.path.basename(name) not in TIMES}
-
-
-TIMES = {"run.json", "metrics.jsonl", "state.json", "versions.json", "config.json"}
 
 
 def test_a_stage_in_a_store_gives_the_bytes_of_one_on_disk(
@@ -100,6 +85,13 @@ def test_a_run_that_dies_before_an_object_is_written_is_resumed_to_the_same_byte
     double(place, 3, run)
     double(str(tmp_path), 3, run)
     assert files(place) == files(str(tmp_path))
+
+
+def test_a_run_that_is_done_costs_five_requests_per_set(store: ObjectStore, place: str, run: Run) -> None:
+    double(place, 12, run)
+    store.requests.clear()
+    double(place, 12, run)
+    assert len(store.requests) <= 2 * 5 + 2 * 1, store.requests
 
 
 def test_two_runs_cannot_write_one_set(store: ObjectStore, place: str, run: Run) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import sync_folder
+from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = war
     """
     from webtext.train.model.gpt2 import GPT2
 
-    place = Path(path)
+    place = local_model(path)
     if (place / "config.json").is_file():
         return GPT2.from_huggingface(place).eval()
     return find_checkpoint(place, warn).model().eval()

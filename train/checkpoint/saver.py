@@ -13,7 +13,7 @@ import copy
 import shutil
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
@@ -42,8 +42,16 @@ class CheckpointSaver:
     """Saves one run's checkpoints in the background. Every process has a saver; process 0 publishes."""
 
     def __init__(
-        self, model_dir: Path, world: World, *, keep: int | None, keep_best: bool, copies: bool = True
+        self,
+        model_dir: Path,
+        world: World,
+        *,
+        keep: int | None,
+        keep_best: bool,
+        copies: bool = True,
+        published: Callable[[], None] = lambda: None,
     ) -> None:
+        self.published = published
         self.model_dir, self.world, self.keep, self.keep_best = model_dir, world, keep, keep_best
         self._staging = Staging(world.device) if copies else None
         self._staged = threading.Event()
@@ -108,6 +116,7 @@ class CheckpointSaver:
         def publish(files: dict[str, str]) -> None:
             publish_checkpoint(saved.path, saved.step, config, files, saved.state)
             prune_checkpoints(self.model_dir, self.keep, keep_best=self.keep_best)
+            self.published()
 
         writer = PieceWriter(temporary, self.world.rank, self._stage, publish)
         nested: dict[str, dict[str, Tensor]] = {}  # each entry of the outermost dict costs DCP 0.1 ms

@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ def evaluate_model(
     InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
     model = load_model(model_path, run.console.warn)
-    facts = run_facts(Path(model_path))
+    facts = run_facts(model_path)
     held_out = _token_set(data, tokenizer)
     check_fits(model, facts, held_out.vocab_size, held_out.tokenizer_hash, model_path, data)
     windows = Windows(
@@ -102,7 +101,7 @@ def evaluate_run(
     from webtext.train.model.sample import sample_text
 
     folder = Folder(model_dir)
-    facts = run_facts(Path(model_dir))
+    facts = run_facts(model_dir)
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
     if folder.exists("evaluation.json") and Folder(export).exists("config.json"):
@@ -141,13 +140,15 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def run_facts(model_path: Path) -> dict[str, Any]:
+def run_facts(model_path: str) -> dict[str, Any]:
     """Return what a checkpoint records about its run; empty for an exported folder."""
     from webtext.train.checkpoint.checkpoint import find_checkpoint
+    from webtext.train.checkpoint.model_copy import local_model
 
-    if (model_path / "config.json").is_file():
+    place = local_model(model_path)
+    if (place / "config.json").is_file():
         return {}
-    state = find_checkpoint(model_path, _not_again).run_state()
+    state = find_checkpoint(place, _not_again).run_state()
     settings = state["recipe"]["settings"]
     return {
         "step": state["step"],

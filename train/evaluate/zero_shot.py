@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,7 +89,7 @@ def evaluate_task(
     else:
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
     model = load_model(model_path, run.console.warn)
-    facts = run_facts(Path(model_path))
+    facts = run_facts(model_path)
     check_fits(model, facts, tokenizer.vocab_size, tokenizer.hash, model_path, path)
     with join_world(settings.device) as world:
         check_same_checkpoint(facts, model_path, world)

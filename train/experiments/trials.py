@@ -126,7 +126,9 @@ def run_trials(
     with run.console.progress(total, label, "steps") as progress:
 
         def show_progress() -> None:
-            steps = sum(min(steps_made(Path(trial.folder)), trial.settings.last_step) for trial in trials)
+            steps = sum(
+                min(steps_made(Folder(trial.folder).local_path()), trial.settings.last_step) for trial in trials
+            )
             progress.advance(max(0, steps - progress.done))
 
         def is_fatal(error: WebtextError) -> bool:

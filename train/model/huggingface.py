@@ -71,7 +71,7 @@ def write_huggingface(
     eot_id = config.vocab_size - 1
     if tokenizer is not None:
         eot_id = tokenizer.eot_id
-        tokenizer.save(place.local_path(), model_max_length=config.context)
+        tokenizer.save(place.url, model_max_length=config.context)
     _write_json(place, "config.json", _their_config(config, eot_id, dtype))
 
 

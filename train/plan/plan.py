@@ -9,13 +9,13 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.train.checkpoint.checkpoint import find_checkpoint
+from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.mesh import MeshShape
 from webtext.train.metrics import METRICS, read_metrics
 from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
@@ -163,12 +163,13 @@ def _speed(config: GPT2Config, plan: PlanSettings, processes: int) -> float | No
     if plan.peak_tflops is not None and plan.mfu_ratio is not None:
         return plan.peak_tflops * 1e12 * plan.mfu_ratio * processes
     if plan.measured is not None:
-        return measured_speed(Path(plan.measured)) * processes
+        return measured_speed(plan.measured) * processes
     return None
 
 
-def measured_speed(model_dir: Path) -> float:
+def measured_speed(model: str) -> float:
     """Return the model FLOP/s per process of an earlier run: the median of its steps, for the shape it trained."""
+    model_dir = local_model(model)
     checkpoint = find_checkpoint(model_dir)
     try:
         rows = read_metrics(Folder(model_dir), "")

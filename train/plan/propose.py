@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from webtext.base.errors import ConfigError
@@ -150,7 +149,7 @@ def machine_of(plan: PlanSettings) -> Machine:
     if plan.peak_tflops is not None and plan.mfu_ratio is not None:
         flops = plan.peak_tflops * 1e12 * plan.mfu_ratio
     elif plan.measured is not None:
-        flops = measured_speed(Path(plan.measured))
+        flops = measured_speed(plan.measured)
     return Machine(
         flops=flops,
         inside=Link(bandwidth=plan.inside_gb_per_second * 1e9, latency=INSIDE_LATENCY),

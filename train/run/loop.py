@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from webtext.train.checkpoint.checkpoint import (
     open_checkpoint,
     visible_files,
 )
+from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.mesh import MeshShape
 from webtext.train.optimizer.schedule import total_tokens
@@ -85,9 +87,34 @@ def train_model(
     `tokenizer` is the file that packed the tokens; any other is rejected. It is needed if `settings` ask for sample
     texts. `held_out` is a token set whose validation split is measured instead of those of `tokens`.
 
+    A run of several processes needs an `out` on a disk.
+
     Resumes from the latest undamaged checkpoint. With the same machine and processes, the result is bit-equal to that
     of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this; the first one writes.
     """
+    if Folder(out).is_local:
+        return _train(tokens, out, settings, run, tokenizer, held_out)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(f"several processes cannot train in '{out}'", "choose an --out on a disk that they share")
+    with contextlib.nullcontext() if run.dry_run else Folder(out).held():
+        copy = ModelCopy(out)
+        try:
+            result = _train(tokens, str(copy.path), settings, run, tokenizer, held_out, copy.upload)
+        finally:
+            if not run.dry_run:
+                copy.upload()  # the last rows of metrics.jsonl
+    return replace(result, checkpoint=result.checkpoint.replace(str(copy.path), out))
+
+
+def _train(
+    tokens: str | Sequence[str],
+    out: str,
+    settings: TrainSettings,
+    run: Run,
+    tokenizer: str | None,
+    held_out: str | None,
+    published: Callable[[], None] = lambda: None,
+) -> TrainResult:
     try:
         from webtext.train.offload.device_memory import check_offload
         from webtext.train.resilience.distributed import join_world
@@ -130,7 +157,7 @@ def train_model(
             if world.is_main:
                 warn_if_too_large(config, settings, world, console)
             with memory_is_an_error(config, settings, world):
-                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts)
+                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts, published)
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)

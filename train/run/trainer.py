@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections import ChainMap, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,13 +71,14 @@ class Trainer:
         world: World,
         console: Console,
         tokenizer: Any = None,
+        published: Callable[[], None] = lambda: None,
     ) -> None:
         if settings.machine.threads is not None:
             torch.set_num_threads(settings.machine.threads)
         if world.device.type == "cpu":
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
-        self.world, self.console, self.tokenizer = world, console, tokenizer
+        self.world, self.console, self.tokenizer, self.published = world, console, tokenizer, published
         with torch.device("meta"):  # the engine allocates this process's part
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.machine.activation_checkpointing
@@ -135,7 +136,12 @@ class Trainer:
             keep, keep_best = settings.checkpoint.keep_checkpoints, settings.checkpoint.keep_best
             self._saver = stack.enter_context(
                 CheckpointSaver(
-                    self.model_dir, self.world, keep=keep, keep_best=keep_best, copies=settings.machine.offload is None
+                    self.model_dir,
+                    self.world,
+                    keep=keep,
+                    keep_best=keep_best,
+                    copies=settings.machine.offload is None,
+                    published=self.published,
                 )
             )
             progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
