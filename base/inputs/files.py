@@ -12,9 +12,9 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from webtext.base.decompress import SUFFIXES as COMPRESSED
 from webtext.base.decompress import StreamBroken, decompressed
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from webtext.base.parts.partset import PartSet
     from webtext.base.run import Run
     from webtext.base.workers.journal import Journal
+
+T = TypeVar("T")
 
 PARQUET, JSON_LINES, TEXT = "parquet", "json lines", "text"
 DOCUMENTS = ("corpus", "documents")  # kinds of part sets
@@ -124,6 +126,19 @@ def find_inputs(
         if not may_be_empty and file.folder.size(file.name) == 0:
             raise InputError(f"'{file.location}' is empty", "write or download it again, or leave it out")
     return sets, files
+
+
+def groups_of(items: Iterable[T], size: Callable[[T], int], n_bytes: int) -> list[list[T]]:
+    """Return consecutive items in groups of at most `n_bytes`; a larger item is a group of its own."""
+    groups: list[list[T]] = []
+    left = -1
+    for item in items:
+        if size(item) > left:
+            groups.append([])
+            left = n_bytes
+        groups[-1].append(item)
+        left -= size(item)
+    return groups
 
 
 def hash_files(files: Sequence[InputFile], run: Run) -> list[str]:

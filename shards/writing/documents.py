@@ -15,6 +15,7 @@ from webtext.base.inputs.files import (
     InputFile,
     Refused,
     find_inputs,
+    groups_of,
     hash_files,
     short_names,
 )
@@ -28,7 +29,7 @@ from webtext.shards.settings import FileSettings
 from webtext.shards.writing.token_part import BATCH_ROWS
 
 MAX_ID_CHARACTERS = 4096
-PART_BYTES = 32 << 20  # of files on disk; a larger file is a part of its own
+PART_BYTES = 32 << 20  # of files on disk: many small files don't make as many parts, a larger one is a part of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +65,11 @@ def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple
     named = zip(unique, short_names(list(unique)), hashes, strict=True)
     source_of = {place: Source(FILE, name, sha256) for place, name, sha256 in named}
     tasks = []
-    for index, group in enumerate(_groups(list(unique.values()))):
+    groups = groups_of(unique.values(), lambda file: file.folder.size(file.name), PART_BYTES)
+    for index, group in enumerate(groups):
         places = [file.location for file in group]
         sources = tuple(source_of[place] for place in places)
-        part = FilePart(group, sources, tuple(versions[place] for place in places), settings)
+        part = FilePart(tuple(group), sources, tuple(versions[place] for place in places), settings)
         tasks.append(PartTask(index=index, sources=sources, payload=part))
     return [], tasks
 
@@ -117,21 +119,6 @@ class FilePart:
             yield from records(file, ("id", "split", field), field, separator)
         except BrokenFile as error:
             yield Refused(error.reason, error.lines[0])
-
-
-def _groups(files: Sequence[InputFile]) -> Iterator[tuple[InputFile, ...]]:
-    """Yield the files in groups of at most PART_BYTES, so that many small files don't make as many parts."""
-    group: list[InputFile] = []
-    n_bytes = 0
-    for file in files:
-        size = file.folder.size(file.name)
-        if group and n_bytes + size > PART_BYTES:
-            yield tuple(group)
-            group, n_bytes = [], 0
-        group.append(file)
-        n_bytes += size
-    if group:
-        yield tuple(group)
 
 
 def _document(record: dict[str, Any] | Refused, source: Source, row: int, settings: FileSettings) -> Document:

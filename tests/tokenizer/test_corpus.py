@@ -27,7 +27,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.files import corpus
+from webtext.tokenizer.files import corpus, counting
 from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 from webtext.tokenizer.train.progress import TrainingProgress
 
@@ -345,7 +345,7 @@ def test_training_on_counts_of_many_machines_equals_training_on_all_texts(
     manifest = json.loads((tmp_path / "0.counts.manifest.json").read_text())
     assert manifest["counts"] == {"records_in": 4, "kept": 2, "dropped": {"held_out": 1, "empty": 1}, "failed": {}}
     assert manifest["kind"] == "piece counts"
-    monkeypatch.setattr(corpus, "sum_counts", None)  # finished work isn't repeated
+    monkeypatch.setattr(corpus, "count_inputs", None)  # finished work isn't repeated
     count_corpus([two[0]], files[1], CountSettings(), Run.quiet())
 
 

@@ -10,14 +10,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, AnyStr, Protocol, cast
+from typing import Any, AnyStr, cast
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.text import SURROGATE_PAIR, as_text, utf8
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 TRIES = 8
 """Ends of each kind that are tried; in English text the first is right except in one part out of thousands."""
@@ -26,21 +22,8 @@ _BYTES_PER_TOKEN = 6  # of the searched window, which doubles until it has more 
 _CHARACTER = re.compile(f"{SURROGATE_PAIR.pattern}|.", re.DOTALL)
 
 
-class Encoder(Protocol):
-    """The methods of a tokenizer that splitting needs."""
-
-    def count(self, text: bytes) -> int:
-        """Return the number of tokens of a text."""
-
-    def token_ends(self, text: bytes) -> NDArray[np.int64]:
-        """Return the end of each token, as byte offsets."""
-
-    def piece_ends(self, text: bytes) -> NDArray[np.int64]:
-        """Return the end of each piece, as byte offsets."""
-
-
-def split(encoder: Encoder, text: AnyStr, n: int) -> Iterator[AnyStr]:
-    """Yield consecutive parts of at most `n` tokens each; nothing for an empty text.
+def split(encoder: Any, text: AnyStr, n: int) -> Iterator[AnyStr]:
+    """Yield consecutive parts of at most `n` tokens each; nothing for an empty text. `encoder` is a Tokenizer.
 
     Raises ConfigError if a single character has more than `n` tokens.
     """
@@ -62,14 +45,14 @@ def _slices(text: str, parts: Iterable[bytes]) -> Iterator[str]:
         at += n_characters
 
 
-def _ends(encoder: Encoder, data: bytes, n: int) -> Iterator[int]:
+def _ends(encoder: Any, data: bytes, n: int) -> Iterator[int]:
     start = 0
     while start < len(data):
         start = _end(encoder, data, start, n)
         yield start
 
 
-def _end(encoder: Encoder, data: bytes, start: int, n: int) -> int:
+def _end(encoder: Any, data: bytes, start: int, n: int) -> int:
     """Return the end of the part that begins at `start`."""
     size = 64 + _BYTES_PER_TOKEN * n
     while len(ends := encoder.token_ends(window := data[start : start + size])) <= n:

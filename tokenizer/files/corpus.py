@@ -25,13 +25,13 @@ from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, hash_inputs, sum_counts
+from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, count_inputs, hash_inputs
 from webtext.tokenizer.files.inputs import Input, open_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
-from webtext.tokenizer.train.counts import PieceCounts, whole_weights
-from webtext.tokenizer.train.progress import REPORTED_BYTES, TrainingProgress
+from webtext.tokenizer.train.counts import PieceCounts
+from webtext.tokenizer.train.progress import TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -194,22 +194,7 @@ def _count(
     sources: Sequence[Input], parts: PartSet | None, counting: Counting, run: Run, progress: TrainingProgress
 ) -> tuple[PieceCounts, int]:
     """Return the counts of all inputs, and the scale by which weights were multiplied."""
-    counts = PieceCounts(*counting.rule, threads=run.engine.workers, max_memory=counting.max_memory)
-    weights, scale = whole_weights([source.weight for source in sources])
-    sizes, n_new = [source.size for source in sources], 0
-
-    def on_bytes(n_bytes: int) -> None:
-        nonlocal n_new
-        n_new += n_bytes
-        if n_new >= REPORTED_BYTES:
-            read = [
-                source.share * size for source, size in zip(sources, sizes, strict=True) if source.share is not None
-            ]
-            progress.counted(n_new, sum(read) / sum(sizes) if len(read) == len(sources) else None)
-            n_new = 0
-
-    sum_counts(sources, weights, parts, counts, counting.text_field, on_bytes)
-    progress.counted(n_new, 1.0)
+    counts, scale = count_inputs(sources, parts, counting, run, progress)
     if failed := sum((source.counts for source in sources), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
         run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")

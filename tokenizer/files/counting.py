@@ -12,15 +12,16 @@ import importlib.util
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from webtext.base.inputs.files import FILE, InputFile, hash_files
+from webtext.base.inputs.files import FILE, InputFile, groups_of, hash_files
 from webtext.base.storage import Folder
 from webtext.tokenizer.files.inputs import COUNTS, Input, count_input
 from webtext.tokenizer.patterns.named import checked_version
-from webtext.tokenizer.train.counts import PieceCounts
+from webtext.tokenizer.train.counts import PieceCounts, whole_weights
+from webtext.tokenizer.train.progress import REPORTED_BYTES, TrainingProgress
 
 if TYPE_CHECKING:
     from webtext.base.parts.partset import Part, PartSet, SetName
@@ -96,43 +97,44 @@ def count_in_parts(inputs: Sequence[Input], folder: Folder, counting: Counting, 
     return made["counts"]
 
 
-def sum_counts(
-    inputs: Sequence[Input],
-    weights: Sequence[int],
-    made: PartSet | None,
-    into: PieceCounts,
-    text_field: str,
-    on_bytes: Callable[[int], None],
-) -> None:
-    """Add the counts of inputs, times their weights: those in `made`, or else counted here."""
+def count_inputs(
+    inputs: Sequence[Input], made: PartSet | None, counting: Counting, run: Run, progress: TrainingProgress
+) -> tuple[PieceCounts, int]:
+    """Return the counts of inputs (those in `made`, or else counted here), and the scale by which weights are multiplied."""
+    counts = PieceCounts(*counting.rule, threads=run.engine.workers, max_memory=counting.max_memory)
+    weights, scale = whole_weights([source.weight for source in inputs])
     weight_of = dict(zip((source.weight for source in inputs), weights, strict=True))
+    sizes, n_new = [source.size for source in inputs], 0
+
+    def on_bytes(n_bytes: int) -> None:
+        nonlocal n_new
+        n_new += n_bytes
+        if n_new >= REPORTED_BYTES:
+            read = [source.share * size for source, size in zip(inputs, sizes, strict=True) if source.share is not None]
+            progress.counted(n_new, sum(read) / sum(sizes) if len(read) == len(inputs) else None)
+            n_new = 0
+
     for source in inputs:
         if source.kind == COUNTS and source.file:
-            _add_file(source.file.folder, source.file.name, into, weight_of[source.weight])
+            _add_file(source.file.folder, source.file.name, counts, weight_of[source.weight])
         elif made is None:
-            count_input(source, into, weight_of[source.weight], text_field, on_bytes)
-    for part, group in zip(made.parts if made else (), _groups(inputs), strict=False):
-        assert made is not None
-        source = group[0][0]
-        _add_file(made.folder, made.attachment(part, ".counts"), into, weight_of[source.weight])
-        n_bytes = sum(each.about.get("text_bytes", 0) for each in part.attachments)
-        source.counts, source.bytes, source.share = source.counts + part.counts, source.bytes + n_bytes, 1.0
-        on_bytes(n_bytes)
+            count_input(source, counts, weight_of[source.weight], counting.text_field, on_bytes)
+    if made is not None:
+        for part, group in zip(made.parts, _groups(inputs), strict=True):
+            source = group[0][0]
+            _add_file(made.folder, made.attachment(part, ".counts"), counts, weight_of[source.weight])
+            n_bytes = sum(each.about.get("text_bytes", 0) for each in part.attachments)
+            source.counts, source.bytes, source.share = source.counts + part.counts, source.bytes + n_bytes, 1.0
+            on_bytes(n_bytes)
+    progress.counted(n_new, 1.0)
+    return counts, scale
 
 
 def _groups(inputs: Sequence[Input]) -> list[list[_Unit]]:
     """Return parts and files, in order, in groups of one set or of files, and of one weight."""
-    groups: list[list[_Unit]] = []
     units = ((source, part) for source in inputs if source.kind != COUNTS for part in source.parts or (None,))
-    for _, alike in itertools.groupby(units, key=lambda unit: (id(unit[0].set), unit[0].weight)):
-        n_bytes = GROUP_BYTES + 1
-        for unit in alike:
-            if n_bytes + _size(unit) > GROUP_BYTES:
-                groups.append([])
-                n_bytes = 0
-            groups[-1].append(unit)
-            n_bytes += _size(unit)
-    return groups
+    alike = itertools.groupby(units, key=lambda unit: (id(unit[0].set), unit[0].weight))
+    return [group for _, each in alike for group in groups_of(each, _size, GROUP_BYTES)]
 
 
 def _size(unit: _Unit) -> int:

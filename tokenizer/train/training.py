@@ -72,7 +72,7 @@ def train_vocabulary(
     learn = functools.partial(counts.train, n_tokens, min_frequency, max_token_length, on_merges=on_merges)
     if base is None:
         merges = learn()
-        tokens = tokens_of(merges)
+        tokens = with_merged((bytes([byte]) for byte in BYTE_ORDER), merges)
         vocabulary = Vocabulary(
             tokens=tokens,
             merges=merges,
@@ -116,19 +116,13 @@ def rule_of_base(
 def _extended(base: Vocabulary, learn: Callable[..., list[tuple[int, int]]]) -> Vocabulary:
     tokens = [*base.tokens, *[b""] * (base.size - len(base.tokens))]
     merges = learn(base=(tokens, base.merges, base.whole_pieces))
-    for left, right in merges:
-        tokens.append(tokens[left] + tokens[right])
     kept = None if base.merges is None else [*base.merges, *merges]
-    return dataclasses.replace(base, tokens=tokens, merges=kept)
+    return dataclasses.replace(base, tokens=with_merged(tokens, merges), merges=kept)
 
 
-def tokens_of(merges: Iterable[tuple[int, int]]) -> list[bytes]:
-    """Return the bytes of all tokens: single bytes in GPT-2's order, then each merge's result, without duplicates."""
-    tokens = [bytes([byte]) for byte in BYTE_ORDER]
-    known = set(tokens)
+def with_merged(tokens: Iterable[bytes], merges: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Return tokens and then each merge's result."""
+    extended = list(tokens)
     for left, right in merges:
-        token = tokens[left] + tokens[right]
-        if token not in known:
-            known.add(token)
-            tokens.append(token)
-    return tokens
+        extended.append(extended[left] + extended[right])
+    return extended

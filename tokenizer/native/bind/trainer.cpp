@@ -2,6 +2,7 @@
 #include "train/trainer.hpp"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -55,28 +56,14 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
-// The memory of an object with the buffer protocol, locked for the lifetime of this object.
-class Buffer {
- public:
-  explicit Buffer(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE)) throw nb::python_error();
-  }
-  Buffer(const Buffer&) = delete;
-  ~Buffer() { PyBuffer_Release(&buffer_); }
-  std::string_view bytes() const {
-    return {static_cast<const char*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
-  }
+using Block = nb::ndarray<const Byte, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
- private:
-  Py_buffer buffer_;
-};
-
-std::size_t add_block(LockedCounts& counts, nb::handle block, bool is_last, std::int64_t weight, unsigned threads) {
-  const Buffer buffer(block);
+std::size_t add_block(LockedCounts& counts, const Block& block, bool is_last, std::int64_t weight, unsigned threads) {
+  const std::string_view bytes = view_of(block.data(), block.size());
   return counts.with([&](PieceCounts& all) {
-    if (!is_last) return all.add_start_of(buffer.bytes(), weight, threads, check_signals);
-    all.add_texts({buffer.bytes()}, weight, threads, check_signals);
-    return buffer.bytes().size();
+    if (!is_last) return all.add_start_of(bytes, weight, threads, check_signals);
+    all.add_texts({bytes}, weight, threads, check_signals);
+    return bytes.size();
   });
 }
 

@@ -292,7 +292,7 @@ class Bpe::Encoder {
       return copy(&new_tokens_[piece.first], piece.n_tokens, out);
     }
     const auto tokens = table_.in_arena(entry, bytes, n_bytes);
-    if (tokens.ids) return copy(tokens.ids, tokens.n, out);
+    if (!tokens.empty()) return copy(tokens.data(), tokens.size(), out);
     const auto& merged = bpe_.merge_bytes(worker_, view_of(bytes, n_bytes));  // another long piece with the same hash
     return copy(merged.data(), merged.size(), out);
   }

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/hashing.hpp"
@@ -83,12 +84,6 @@ struct KnownPiece {
   Id n;          // number of ids; 0: the entry is empty; or kInArena
 };
 
-// The tokens of a piece, or null.
-struct PieceTokens {
-  const std::uint32_t* ids = nullptr;
-  std::size_t n = 0;
-};
-
 template <class Id>
 class KnownPieces {
  public:
@@ -112,8 +107,8 @@ class KnownPieces {
     return nullptr;
   }
 
-  // The tokens of an entry in the arena, or null if a long piece has other bytes.
-  PieceTokens in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
+  // The tokens of an entry in the arena; none if a long piece has other bytes.
+  std::span<const std::uint32_t> in_arena(const Entry& entry, const Byte* bytes, std::size_t n_bytes) const {
     std::uint32_t where;
     std::memcpy(&where, entry.ids, sizeof where);
     const std::uint32_t *at = &arena_[where], *ids = at + 2;
