@@ -27,7 +27,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.files import corpus, counting
+from webtext.tokenizer.files import corpus
 from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 from webtext.tokenizer.train.progress import TrainingProgress
 
@@ -425,7 +425,7 @@ def test_the_percentage_rises_to_100_and_only_at_the_end(
         yield Recorded(total)
 
     monkeypatch.setattr(run.console, "progress", progress)
-    monkeypatch.setattr("webtext.tokenizer.files.corpus.REPORTED_BYTES", 10)
+    monkeypatch.setattr("webtext.tokenizer.files.counting.REPORTED_BYTES", 10)
     shares: list[float | None] = []
     counted = TrainingProgress.counted
 

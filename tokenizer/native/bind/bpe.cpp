@@ -9,7 +9,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -276,14 +275,9 @@ nb::object piece_ends(const nb::bytes& text, const std::string& pattern, const s
                       const std::optional<std::string>& simd) {
   const Scanner scanner(pattern, unicode_version, simd ? simd_of(*simd) : simd_level());
   Offsets ends;
-  std::uint32_t window[1024];
-  const auto *begin = reinterpret_cast<const Byte*>(text.c_str()), *end = begin + text.size();
-  for (const Byte* at = begin; at < end; at = begin + ends.back()) {
-    const std::size_t n_pieces = scanner.cut(at, end, window, std::size(window));
-    ends.resize(ends.size() + n_pieces);
-    std::transform(window, window + n_pieces, ends.end() - static_cast<std::ptrdiff_t>(n_pieces),
-                   [first = at - begin](std::uint32_t piece_end) { return first + piece_end; });
-  }
+  scanner.each_piece({text.c_str(), text.size()}, [&](std::string_view piece) {
+    ends.push_back(static_cast<std::int64_t>(piece.size()) + (ends.empty() ? 0 : ends.back()));
+  });
   return to_array(std::move(ends));
 }
 

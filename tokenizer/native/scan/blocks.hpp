@@ -43,7 +43,7 @@ std::uint32_t last_of(Bits bits) { return 63 - static_cast<std::uint32_t>(__buil
 Bits starts_of_runs(Bits bits) { return bits & ~(bits << 1); }
 
 // The ends of pieces in the block at `at` (< end), where a piece begins: bit i if a piece ends before byte i.
-// `Lanes(bytes)` are 64 bytes; equal(byte), between(first, n), letters() (ASCII) and high() (not ASCII) mark some.
+// `Lanes(bytes)` are 64 bytes; equal(byte), between(first, n) and high() (not ASCII) mark some.
 template <std::size_t pattern, class Lanes>
 Bits ends_in_block(const ClassTable& classes, const Byte* at, const Byte* end) {
   constexpr Rules rules = kRules[pattern];
@@ -56,8 +56,9 @@ Bits ends_in_block(const ClassTable& classes, const Byte* at, const Byte* end) {
   }
   const Lanes lanes(is_last ? padded : at);
   const Bits blank = lanes.equal(' '), line_end = rules.is_gpt2() ? 0 : lanes.equal('\n') | lanes.equal('\r');
-  Bits letter = lanes.letters(), number = lanes.between('0', 10), space = blank | lanes.between('\t', 5);
-  Bits upper = rules.is_cased ? lanes.between('A', 26) : 0, lower = letter & ~upper;
+  Bits upper = lanes.between('A', 26), letter = upper | lanes.between('a', 26), number = lanes.between('0', 10),
+       space = blank | lanes.between('\t', 5);
+  Bits lower = letter & ~upper;
   Bits both = 0, mark = 0;  // letters without case and marks, which count as both cases; marks of these
   Bits later = 0;           // bytes of characters after their first
   if (const Bits high = lanes.high()) {

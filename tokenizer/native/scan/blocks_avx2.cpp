@@ -15,20 +15,16 @@ class Avx2 : public EndsByEight {
     return marked([byte](__m256i bytes) { return _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(byte)); });
   }
   Bits between(char first, char n) const {
-    return marked([first, n](__m256i bytes) { return between(bytes, first, n); });
-  }
-  Bits letters() const {
-    return marked([](__m256i bytes) { return between(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), 'a', 26); });
+    return marked([first, n](__m256i bytes) {
+      const __m256i from_first = _mm256_sub_epi8(bytes, _mm256_set1_epi8(first));
+      return _mm256_cmpeq_epi8(_mm256_min_epu8(from_first, _mm256_set1_epi8(static_cast<char>(n - 1))), from_first);
+    });
   }
   Bits high() const {
     return marked([](__m256i bytes) { return bytes; });
   }
 
  private:
-  static __m256i between(__m256i bytes, char first, char n) {
-    const __m256i from_first = _mm256_sub_epi8(bytes, _mm256_set1_epi8(first));
-    return _mm256_cmpeq_epi8(_mm256_min_epu8(from_first, _mm256_set1_epi8(static_cast<char>(n - 1))), from_first);
-  }
   template <class Test>
   Bits marked(const Test& test) const {
     const auto mask = [](__m256i bytes) { return static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes)); };

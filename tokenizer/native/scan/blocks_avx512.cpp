@@ -10,8 +10,9 @@ class Avx512 {
   explicit Avx512(const Byte* at) : bytes_(_mm512_loadu_si512(at)) {}
 
   Bits equal(char byte) const { return _mm512_cmpeq_epi8_mask(bytes_, _mm512_set1_epi8(byte)); }
-  Bits between(char first, char n) const { return between(bytes_, first, n); }
-  Bits letters() const { return between(_mm512_or_si512(bytes_, _mm512_set1_epi8(0x20)), 'a', 26); }
+  Bits between(char first, char n) const {
+    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(bytes_, _mm512_set1_epi8(first)), _mm512_set1_epi8(n));
+  }
   Bits high() const { return _mm512_movepi8_mask(bytes_); }
 
   static std::size_t write_ends(Bits bits, std::uint32_t base, std::uint32_t* ends) {
@@ -35,10 +36,6 @@ class Avx512 {
   }
 
  private:
-  static Bits between(__m512i bytes, char first, char n) {
-    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(bytes, _mm512_set1_epi8(first)), _mm512_set1_epi8(n));
-  }
-
   __m512i bytes_;
 };
 

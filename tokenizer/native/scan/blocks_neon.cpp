@@ -15,19 +15,15 @@ class Neon : public EndsByEight {
     return marked([byte](uint8x16_t bytes) { return vceqq_u8(bytes, vdupq_n_u8(static_cast<Byte>(byte))); });
   }
   Bits between(char first, char n) const {
-    return marked([first, n](uint8x16_t bytes) { return between(bytes, first, n); });
-  }
-  Bits letters() const {
-    return marked([](uint8x16_t bytes) { return between(vorrq_u8(bytes, vdupq_n_u8(0x20)), 'a', 26); });
+    return marked([first, n](uint8x16_t bytes) {
+      return vcltq_u8(vsubq_u8(bytes, vdupq_n_u8(static_cast<Byte>(first))), vdupq_n_u8(static_cast<Byte>(n)));
+    });
   }
   Bits high() const {
     return marked([](uint8x16_t bytes) { return vcgeq_u8(bytes, vdupq_n_u8(0x80)); });
   }
 
  private:
-  static uint8x16_t between(uint8x16_t bytes, char first, char n) {
-    return vcltq_u8(vsubq_u8(bytes, vdupq_n_u8(static_cast<Byte>(first))), vdupq_n_u8(static_cast<Byte>(n)));
-  }
   // Byte 4 i + k of the block is lane i of vector k, so the four bits of a lane are neighbours in the mask: vsri puts
   // them above each other, once in each half of the lane, and vshrn takes a half from every lane.
   template <class Test>

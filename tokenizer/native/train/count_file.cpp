@@ -110,7 +110,7 @@ void CountWriter::add(std::string_view piece, std::int64_t count) {
   last_.assign(piece);
 }
 
-CountTotals CountWriter::finish() {
+void CountWriter::finish() {
   put_number(0);
   put_number(0);
   put_fixed(totals_.n_pieces);
@@ -118,7 +118,6 @@ CountTotals CountWriter::finish() {
   flush();
   put_fixed(checksum_);
   flush();
-  return totals_;
 }
 
 void NumberWriter::put_number(std::uint64_t number) {

@@ -78,7 +78,7 @@ class CountWriter : NumberWriter {
  public:
   CountWriter(std::shared_ptr<OpenFile> file, std::string_view pattern, std::string_view unicode_version);
   void add(std::string_view piece, std::int64_t count);  // in order
-  CountTotals finish();
+  void finish();
 
  private:
   std::string last_;

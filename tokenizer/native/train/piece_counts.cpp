@@ -91,7 +91,6 @@ std::size_t PieceCounts::add_start_of(std::string_view text, std::int64_t weight
 
 void PieceCounts::add_file(std::shared_ptr<OpenFile> file, std::int64_t weight) {
   runs_.push_back({std::move(file), weight});
-  n_run_pieces_ = 0;
   if (runs_.size() > kMostRuns) merge_runs();
 }
 
@@ -109,7 +108,7 @@ void PieceCounts::settle() {
     table.release();
   }
   tables_.resize(1);
-  if (runs_.size() > 1 || n_run_pieces_ == 0) merge_runs();
+  if (runs_.size() > 1 || runs_[0].weight != 1) merge_runs();
 }
 
 std::size_t PieceCounts::memory() const {
@@ -118,11 +117,15 @@ std::size_t PieceCounts::memory() const {
   return n_bytes;
 }
 
-std::size_t PieceCounts::size() const { return runs_.empty() ? tables_[0].size() : n_run_pieces_; }
+std::size_t PieceCounts::size() const {
+  std::size_t n_pieces = 0;
+  each([&](std::string_view, std::int64_t) { ++n_pieces; });
+  return n_pieces;
+}
 
-CountTotals PieceCounts::save(const std::shared_ptr<OpenFile>& file) {
+void PieceCounts::save(const std::shared_ptr<OpenFile>& file) {
   for (PieceTable& table : tables_) spill(table);
-  return merge_into(file);
+  merge_into(file);
 }
 
 void PieceCounts::shrink(std::size_t n_bytes) {
@@ -141,24 +144,22 @@ void PieceCounts::spill(PieceTable& table) {
   const auto file = OpenFile::temporary(folder_);
   CountWriter writer(file, pattern_, unicode_version_);
   table.drain_sorted([&](std::string_view piece, std::int64_t count) { writer.add(piece, count); });
-  const CountTotals totals = writer.finish();
+  writer.finish();
   const std::lock_guard lock(*runs_mutex_);
   runs_.push_back({file, 1});
-  n_run_pieces_ = runs_.size() == 1 ? totals.n_pieces : 0;
   if (runs_.size() > kMostRuns) merge_runs();
 }
 
 void PieceCounts::merge_runs() {
   const auto file = OpenFile::temporary(folder_);
-  const CountTotals totals = merge_into(file);
+  merge_into(file);
   runs_ = {{file, 1}};
-  n_run_pieces_ = totals.n_pieces;
 }
 
-CountTotals PieceCounts::merge_into(const std::shared_ptr<OpenFile>& file) const {
+void PieceCounts::merge_into(const std::shared_ptr<OpenFile>& file) const {
   CountWriter writer(file, pattern_, unicode_version_);
   merge_counts(runs_, [&](std::string_view piece, std::int64_t count) { writer.add(piece, count); });
-  return writer.finish();
+  writer.finish();
 }
 
 }  // namespace webtext

@@ -64,7 +64,7 @@ class PieceCounts {
   }
 
   // Writes the counts to a file (see count_file.hpp).
-  CountTotals save(const std::shared_ptr<OpenFile>& file);
+  void save(const std::shared_ptr<OpenFile>& file);
 
   // Settles the counts. If the tables take more than `n_bytes`, spills them to a file and frees their memory.
   void shrink(std::size_t n_bytes);
@@ -77,15 +77,14 @@ class PieceCounts {
   void spill(PieceTable& table);
   void merge_runs();
   std::size_t memory() const;
-  CountTotals merge_into(const std::shared_ptr<OpenFile>& file) const;
+  void merge_into(const std::shared_ptr<OpenFile>& file) const;
 
   std::string pattern_, unicode_version_;
   std::size_t max_memory_;
   std::string folder_;
   std::vector<PieceTable> tables_;  // one per thread
   std::vector<WeightedCounts> runs_;
-  std::size_t n_run_pieces_ = 0;  // pieces of the only run of settled counts, else 0
-  std::int64_t n_bytes_ = 0;      // of the texts, times their weights
+  std::int64_t n_bytes_ = 0;  // of the texts, times their weights
   std::unique_ptr<std::mutex> runs_mutex_ = std::make_unique<std::mutex>();
 };
 
