@@ -19,6 +19,7 @@ from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, TEXT, InputF
 from webtext.base.inputs.records import records
 from webtext.base.parts.counts import Counts
 from webtext.tokenizer import _bpe
+from webtext.tokenizer.encode.stream import EncodeStream
 from webtext.tokenizer.text import utf8
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ COUNTS = "counts"
 
 _ROWS_AT_ONCE = 256
 _BLOCK_BYTES = 1 << 20
-_NEAR_END = 1 << 14
 _LARGEST_BLOCK = 64 << 20
 
 
@@ -109,18 +109,15 @@ def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
     if source.file is None or source.kind != TEXT:
         yield from _kept(source, text_field, lambda n_bytes: None)
         return
+    stream = EncodeStream(bytes, _bpe.last_safe_cut)
     with source.file.open() as file:
-        rest = bytearray()
         while block := file.read(_BLOCK_BYTES):
-            rest += block
-            end = _bpe.last_safe_cut(rest, 0, max(len(rest) - _NEAR_END, 0), len(rest))
-            if not end and len(rest) > _LARGEST_BLOCK:
-                end = len(rest)
-            if end:
-                yield bytes(rest[:end])
-                del rest[:end]
-        if rest:
-            yield bytes(rest)
+            if text := stream.push(block):
+                yield text
+            if stream.n_waiting > _LARGEST_BLOCK:
+                yield stream.finish()
+    if rest := stream.finish():
+        yield rest
 
 
 def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:

@@ -93,7 +93,7 @@ class Bpe {
   std::vector<bool> is_text_;  // by id
   std::array<std::uint32_t, 256> byte_tokens_;
   MergeRules rules_;
-  std::tuple<ShortMerging<std::uint16_t>, ShortMerging<std::uint32_t>> short_;  // the first if is_narrow_
+  std::tuple<ShortRules<std::uint16_t>, ShortRules<std::uint32_t>> short_;  // the first if is_narrow_
   bool whole_pieces_ = false;
   bool by_rank_;
   std::vector<std::uint32_t> stuck_;                 // by rank: the tokens that smaller ids don't lead to

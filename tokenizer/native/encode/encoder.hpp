@@ -81,7 +81,7 @@ class Bpe::Encoder {
   static constexpr std::size_t kWindow = 1536;
 
   Encoder(const Bpe& bpe, Worker& worker)
-      : bpe_(bpe), worker_(worker), merging_(std::get<ShortMerging<Id>>(bpe.short_)), table_(worker.table<Id>()) {}
+      : bpe_(bpe), worker_(worker), rules_(std::get<ShortRules<Id>>(bpe.short_)), table_(worker.table<Id>()) {}
 
   Token* encode(const Byte* begin, const Byte* end, Token* out) {
     const Share share{begin, end, 0, true};
@@ -216,7 +216,7 @@ class Bpe::Encoder {
       new_[n_new_] = {keys_[index], part->begin + start, *end - start, 0, 0};
       found_[index] = &new_entries_[n_new_++];
     }
-    if (merging_.merge && !bpe_.whole_pieces_) merge_together();
+    if (rules_.merge && !bpe_.whole_pieces_) merge_together();
     for (std::size_t index = 0; index < n_new_; ++index) {
       New& piece = new_[index];
       if (!piece.n_tokens) merge_alone(piece);
@@ -254,7 +254,7 @@ class Bpe::Encoder {
       short_.push_back({new_[index].bytes, new_[index].key.padded(), new_[index].n_bytes, room, 0});
       room += new_[index].n_bytes + kShortSlack;
     }
-    merging_.merge(merging_.rules, short_.data(), short_.size());
+    rules_.merge(rules_, short_.data(), short_.size());
     std::size_t next = 0;
     for (std::size_t index = 0; index < n_new_; ++index) {
       if (!is_due(new_[index])) continue;
@@ -299,7 +299,7 @@ class Bpe::Encoder {
 
   const Bpe& bpe_;
   Worker& worker_;
-  const ShortMerging<Id>& merging_;
+  const ShortRules<Id>& rules_;
   Table& table_;
   std::vector<Part> parts_;   // of the window
   std::size_t n_pieces_ = 0;  // in them

@@ -162,12 +162,12 @@ const std::vector<std::uint32_t>& Bpe::merge_bytes(Worker& worker, std::string_v
 // Merges one piece of at most kShortPiece bytes; false if it is longer, or if there is no such function.
 bool Bpe::merge_short(std::string_view piece, std::vector<std::uint32_t>& into) const {
   if (piece.size() > kShortPiece) return false;
-  const auto merge = [&]<class Id>(const ShortMerging<Id>& merging) {
-    if (!merging.merge) return false;
+  const auto merge = [&]<class Id>(const ShortRules<Id>& rules) {
+    if (!rules.merge) return false;
     Id tokens[kShortPiece + kShortSlack];
     const PieceKey key = PieceKey::of(begin_of(piece), piece.size());
     ShortPiece<Id> merged{begin_of(piece), key.padded(), piece.size(), tokens, 0};
-    merging.merge(merging.rules, &merged, 1);
+    rules.merge(rules, &merged, 1);
     into.assign(tokens, tokens + merged.n_tokens);
     return true;
   };

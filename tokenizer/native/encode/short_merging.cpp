@@ -8,14 +8,9 @@
 namespace webtext {
 
 template <class Id>
-void ShortMerging<Id>::assign(const MergeRules& merge_rules, const std::array<std::uint32_t, 256>& byte_tokens) {
+void ShortRules<Id>::assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens) {
 #ifdef WEBTEXT_X86
-  if (simd_level() >= SimdLevel::kAvx2 && rules.assign(merge_rules, byte_tokens)) merge = &merge_short_avx2<Id>;
-#endif
-}
-
-template <class Id>
-bool ShortRules<Id>::assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens) {
+  if (simd_level() < SimdLevel::kAvx2) return;
   bool fits = rules.n_ranks() <= Slot::kMost;
   for (std::size_t byte = 0; byte < 256; ++byte) {
     fits = fits && byte_tokens[byte] <= Slot::kMost;
@@ -30,18 +25,19 @@ bool ShortRules<Id>::assign(const MergeRules& rules, const std::array<std::uint3
     if (ranked_pairs.size() == 1) first_token_ = static_cast<Id>(rule.token - rule.rank);
     is_dense_ = is_dense_ && static_cast<Id>(rule.rank + first_token_) == rule.token;
   });
-  if (!fits) return false;
+  if (!fits) return;
   while (std::size_t{4} << (64 - shift_) < 5 * ranked_pairs.size()) --shift_;  // at least a fifth stays free
   const std::uint32_t least = shift_ - 2;
   while (!displace(ranked_pairs)) {  // no seed fits some bucket: a table twice as large
-    if (--shift_ < least) return false;
+    if (--shift_ < least) return;
   }
   byte_ranks_.assign(1 << 16, kNever);
   for (std::uint32_t pair = 0; pair < 1 << 16; ++pair) {
     const std::uint32_t rank = rules.byte_rank(static_cast<Byte>(pair >> 8), static_cast<Byte>(pair));
     byte_ranks_[pair] = static_cast<Id>(rank);  // Rule::kNever becomes kNever
   }
-  return true;
+  merge = &merge_short_avx2<Id>;
+#endif
 }
 
 // Finds a seed for every bucket, fullest first, with which all its pairs get free slots.
@@ -84,7 +80,7 @@ bool ShortRules<Id>::displace(const std::vector<std::pair<std::uint64_t, std::ui
   return true;
 }
 
-template struct ShortMerging<std::uint16_t>;
-template struct ShortMerging<std::uint32_t>;
+template class ShortRules<std::uint16_t>;
+template class ShortRules<std::uint32_t>;
 
 }  // namespace webtext

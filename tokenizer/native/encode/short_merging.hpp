@@ -36,6 +36,19 @@ struct RuleSlot<std::uint32_t> {  // of 21 bits, in one word
   }
 };
 
+inline constexpr std::size_t kShortPiece = 64;  // bytes
+inline constexpr std::size_t kShortSlack = 4;   // tokens that may be written after the last: room for n_bytes + 4
+
+// A piece of 1 to kShortPiece bytes, and the output for its tokens.
+template <class Id>
+struct ShortPiece {
+  const Byte* bytes;
+  const Byte* padded;  // the same if up to 15 bytes, with 16 readable ones; any value for a longer piece
+  std::size_t n_bytes;
+  Id* tokens;
+  std::size_t n_tokens;
+};
+
 // The rules in a perfect hash table (hash and displace, Belazzougui et al. 2009). A look-up reads one slot, and the
 // table for GPT-2 takes half a megabyte, so it stays in the second-level cache: with rules in a table of 1 MB, look-ups
 // took 28 instead of 18 % of a first text's time. `Id` is uint16_t if tokens and ranks fit in it, else uint32_t.
@@ -45,8 +58,11 @@ class ShortRules {
   using Slot = RuleSlot<Id>;
   static constexpr Id kNever = static_cast<Id>(~Id{0});
 
-  // Returns false if the rules don't fit: a token or a rank has too many bits.
-  bool assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
+  // Sets `merge`, unless a token or a rank has too many bits or this machine has no such function.
+  void assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
+
+  // Writes the tokens of n pieces, and sets their n_tokens; or null.
+  void (*merge)(const ShortRules& rules, ShortPiece<Id>* pieces, std::size_t n) = nullptr;
 
   // A look-up is in two steps, so that the slot can be prefetched in between.
   const Slot* slot_of(std::uint64_t left, std::uint64_t right) const {
@@ -76,33 +92,7 @@ class ShortRules {
   Id first_token_ = 0;
 };
 
-inline constexpr std::size_t kShortPiece = 64;  // bytes
-inline constexpr std::size_t kShortSlack = 4;   // tokens that may be written after the last: room for n_bytes + 4
-
-// A piece of 1 to kShortPiece bytes, and the output for its tokens.
-template <class Id>
-struct ShortPiece {
-  const Byte* bytes;
-  const Byte* padded;  // the same if up to 15 bytes, with 16 readable ones; any value for a longer piece
-  std::size_t n_bytes;
-  Id* tokens;
-  std::size_t n_tokens;
-};
-
-// Writes the tokens of n pieces, and sets their n_tokens.
-template <class Id>
-using MergeShort = void (*)(const ShortRules<Id>& rules, ShortPiece<Id>* pieces, std::size_t n);
-
 template <class Id>
 void merge_short_avx2(const ShortRules<Id>& rules, ShortPiece<Id>* pieces, std::size_t n);
-
-// The rules of a vocabulary and the function for this machine; null if the rules don't fit or there is none.
-template <class Id>
-struct ShortMerging {
-  ShortRules<Id> rules;
-  MergeShort<Id> merge = nullptr;
-
-  void assign(const MergeRules& rules, const std::array<std::uint32_t, 256>& byte_tokens);
-};
 
 }  // namespace webtext

@@ -12,7 +12,7 @@
 
 #include <cstring>
 
-#include "scan/block_scanners.hpp"
+#include "scan/scanner.hpp"
 
 namespace webtext {
 namespace {

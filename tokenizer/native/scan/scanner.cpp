@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "scan/block_scanners.hpp"
 #include "scan/cl100k.hpp"
 #include "scan/gpt2.hpp"
 #include "scan/o200k.hpp"
