@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from webtext.base.config import recipe_settings, setting
-from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
+from webtext.base.errors import ConfigError, DryRun, did_you_mean
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe
 from webtext.tokenizer.arguments import split_path
@@ -30,15 +30,12 @@ from webtext.tokenizer.files.inputs import Input, open_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
-from webtext.tokenizer.train.counts import PieceCounts
 from webtext.tokenizer.train.progress import TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:
-    from webtext.base.parts.partset import PartSet
     from webtext.base.run import Run
-    from webtext.base.storage import Folder
 
 MANIFEST_FORMAT = 1
 _Rule = tuple[str, str]  # a pattern, and its Unicode version
@@ -120,9 +117,9 @@ def train_tokenizer(
         raise DryRun
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
     counting = Counting(rule, settings.text_field, settings.memory_mb << 20)
-    counted = count_in_parts(sources, output.parts, counting, run, "tokenizer train")
+    counted = count_in_parts(sources, f"{out.rstrip('/')}.parts", counting, run, "tokenizer train")
     with _progress(run, "tokenizer train", max(settings.vocab_size - n_known, 0)) as progress:
-        counts, scale = _count(sources, counted, counting, run, progress)
+        counts, scale = count_inputs(sources, counted, counting, run, progress)
         vocabulary = train_vocabulary(
             counts,
             vocab_size=settings.vocab_size,
@@ -163,9 +160,9 @@ def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: 
         run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
         raise DryRun
     counting = Counting(rule, settings.text_field, settings.memory_mb << 20)
-    counted = count_in_parts(sources, output.parts, counting, run, "tokenizer count")
+    counted = count_in_parts(sources, f"{out.rstrip('/')}.parts", counting, run, "tokenizer count")
     with _progress(run, "tokenizer count", 0) as progress:
-        counts, _ = _count(sources, counted, counting, run, progress)
+        counts, _ = count_inputs(sources, counted, counting, run, progress)
         progress.finish(0)
     output.unfinish()
     counts.save(output.folder.location(output.name))
@@ -188,21 +185,6 @@ def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = ()) ->
     sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)))]
     hash_inputs(sources, run)
     return sources
-
-
-def _count(
-    sources: Sequence[Input], parts: PartSet | None, counting: Counting, run: Run, progress: TrainingProgress
-) -> tuple[PieceCounts, int]:
-    """Return the counts of all inputs, and the scale by which weights were multiplied."""
-    counts, scale = count_inputs(sources, parts, counting, run, progress)
-    if failed := sum((source.counts for source in sources), Counts()).failed:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
-        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
-    if not len(counts):
-        raise InputError(
-            f"no text to train on in '{sources[0].url if sources else ''}'", "name a corpus with train documents"
-        )
-    return counts, scale
 
 
 @contextlib.contextmanager
@@ -229,11 +211,6 @@ class _Output:
                 f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json"
             )
         self._kind, self._manifest, self._sources, self._recipe = kind, manifest, sources, recipe
-
-    @property
-    def parts(self) -> Folder:
-        """The folder for the counts of groups of inputs."""
-        return self.folder.child(f"{self.name}.parts")
 
     def parents(self) -> list[dict[str, str]]:
         return [source.parent() for source in self._sources]

@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from webtext.base.errors import InputError
 from webtext.base.inputs.files import FILE, InputFile, groups_of, hash_files
+from webtext.base.parts.counts import Counts
 from webtext.base.storage import Folder
 from webtext.tokenizer.files.inputs import COUNTS, Input, count_input
 from webtext.tokenizer.patterns.named import checked_version
@@ -64,8 +66,8 @@ def hash_inputs(inputs: Sequence[Input], run: Run) -> None:
         source.sha256 = sha256
 
 
-def count_in_parts(inputs: Sequence[Input], folder: Folder, counting: Counting, run: Run, label: str) -> PartSet | None:
-    """Count inputs by part tasks and return the set in `folder`; None if they are to be counted in this process."""
+def count_in_parts(inputs: Sequence[Input], url: str, counting: Counting, run: Run, label: str) -> PartSet | None:
+    """Count inputs by part tasks and return the set at `url`; None if they are to be counted in this process."""
     groups = _groups(inputs)
     sizes = [sum(map(_size, group)) for group in groups]
     is_small = run.share.of == 1 and (len(groups) < 2 or sum(sizes) <= GROUP_BYTES)
@@ -92,7 +94,7 @@ def count_in_parts(inputs: Sequence[Input], folder: Folder, counting: Counting, 
     version = {"unicode": checked_version(*counting.rule)}
     settings = {"pattern": counting.rule[0], "text_field": counting.text_field}
     recipe = Recipe(stage="tokenizer.count", code_version=CODE_VERSION, settings=settings, versions=version)
-    outputs, parents = {"counts": (folder.url, "exchange")}, [source.set for source in inputs if source.set]
+    outputs, parents = {"counts": (url, "exchange")}, [source.set for source in inputs if source.set]
     made = run_parts(_count_group, tasks, recipe=recipe, outputs=outputs, parents=parents, run=run, label=label)
     return made["counts"]
 
@@ -100,7 +102,10 @@ def count_in_parts(inputs: Sequence[Input], folder: Folder, counting: Counting, 
 def count_inputs(
     inputs: Sequence[Input], made: PartSet | None, counting: Counting, run: Run, progress: TrainingProgress
 ) -> tuple[PieceCounts, int]:
-    """Return the counts of inputs (those in `made`, or else counted here), and the scale by which weights are multiplied."""
+    """Return the counts of inputs (those in `made`, or else counted here), and the scale by which weights are multiplied.
+
+    Raises InputError if there is no text.
+    """
     counts = PieceCounts(*counting.rule, threads=run.engine.workers, max_memory=counting.max_memory)
     weights, scale = whole_weights([source.weight for source in inputs])
     weight_of = dict(zip((source.weight for source in inputs), weights, strict=True))
@@ -127,6 +132,12 @@ def count_inputs(
             source.counts, source.bytes, source.share = source.counts + part.counts, source.bytes + n_bytes, 1.0
             on_bytes(n_bytes)
     progress.counted(n_new, 1.0)
+    if failed := sum((source.counts for source in inputs), Counts()).failed:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
+        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
+    if not len(counts):
+        place = inputs[0].url if inputs else ""
+        raise InputError(f"no text to train on in '{place}'", "name a corpus with train documents")
     return counts, scale
 
 
