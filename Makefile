@@ -44,7 +44,7 @@ test-mesh: venv
 sanitize: venv
 	.ci/sanitize address -m pytest tests/tokenizer tests/clean tests/crawl/test_sift.py tests/fuzz \
 	  -k 'not memory_is_bounded and not loads_nothing_heavy'
-	.ci/sanitize thread -m pytest tests/tokenizer tests/clean --ignore tests/tokenizer/test_arrow.py \
+	.ci/sanitize thread -m pytest $$(grep -rlE --exclude=test_arrow.py 'def test_\w*thread' tests/tokenizer tests/clean) \
 	  -k 'thread and not memory_is_bounded and not another_thread_writes'
 
 fuzz: venv
