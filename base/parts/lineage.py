@@ -69,7 +69,7 @@ def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
             continue
         url = place if is_url or not opened.folder.is_local else _join(opened.folder, str(place))
         try:
-            yield PartSet.open(url)
+            yield PartSet.open(url, checks_sizes=False)
         except (InputError, ValueError):  # ValueError: a NUL in the path
             continue
 

@@ -191,8 +191,8 @@ def doubtful(parts: Iterable[Part], there: Mapping[str, tuple[int, str]], run: M
 def read_run(folder: Folder) -> dict[str, Any]:
     """Return what `run.json` says, at least VERSIONS: nothing if it is damaged, as nothing in it can change a record."""
     try:
-        about = folder.read_object(RUN) if folder.exists(RUN) else {}
-    except InputError:
+        about = folder.read_object(RUN)
+    except (InputError, NotADirectoryError):
         about = {}
     return about | {VERSIONS: versions if isinstance(versions := about.get(VERSIONS), dict) else {}}
 
