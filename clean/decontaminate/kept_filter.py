@@ -50,7 +50,7 @@ PIECES_BYTES, MAX_GROUPS = 8 << 30, 64
 JOIN_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FilterHeader:
     """The header of a filter file."""
 
@@ -109,26 +109,12 @@ def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], r
     if n_failed:
         run.console.warn(f"{n_failed:,} documents failed; their n-grams are not in the filter")
     bits, probes = sizes(n_ngrams, MAX_FALSE_POSITIVE)
-    header = FilterHeader(
-        words=words,
-        ngrams=n_ngrams,
-        bits=bits,
-        probes=probes,
-        unicode=_ngrams.UNICODE_VERSION,
-        documents=documents.hash,
-        failed=n_failed,
-        sha256="",
-    )
+    header = FilterHeader(words, n_ngrams, bits, probes, _ngrams.UNICODE_VERSION, documents.hash, n_failed, sha256="")
     pieces = _pieces(opened, len(documents.parts), header)
-    made = run_parts(
-        _fill_piece,
-        [PartTask(index=i, sources=(), payload=piece, depends=documents.hash) for i, piece in enumerate(pieces)],
-        recipe=Recipe(stage="clean.filter-pieces", code_version=1, settings={"words": words, "pieces": len(pieces)}),
-        outputs={"pieces": (folder.location(f"_{name}"), "exchange")},
-        parents=[documents],
-        run=run,
-        label="clean.decontaminate: fill",
-    )["pieces"]
+    tasks = [PartTask(index=i, sources=(), payload=piece, depends=documents.hash) for i, piece in enumerate(pieces)]
+    settings, outputs = {"words": words, "pieces": len(pieces)}, {"pieces": (folder.location(f"_{name}"), "exchange")}
+    recipe = Recipe(stage="clean.filter-pieces", code_version=1, settings=settings)
+    made = run_parts(_fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run)["pieces"]
     task = SetName.of(made), tuple(piece.first for piece in pieces), header, location
     (header,) = run.map(_join_pieces, [task], "clean.decontaminate: join", unit="filter")
     if run.share.of == 1:  # other shares may be reading them
@@ -144,9 +130,7 @@ def open_filter(path: str | os.PathLike[str]) -> tuple[FilterHeader, npt.NDArray
     with folder.open(name) as file:
         header = _read_header(file.read(HEADER_BYTES))
         if header is None or folder.size(name) != HEADER_BYTES + header.bits // 8:
-            raise InputError(
-                f"'{path}' is not an n-gram filter of version 2, or is truncated", "rerun --keep-filter FILE"
-            )
+            raise InputError(f"'{path}' is not an n-gram filter of version 2, or is truncated", "make it again")
         file.seek(HEADER_BYTES)
         if file_sha256(file) != header.sha256:
             raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")

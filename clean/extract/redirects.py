@@ -57,10 +57,8 @@ def find_redirects(sets: Sequence[PartSet], out: str, run: Run) -> SetName | Non
         outputs = {name: (work.location(name), "exchange")}
         return run_parts(function, tasks, recipe=recipe, outputs=outputs, parents=sets, run=run)[name]
 
-    tasks = [
-        PartTask(index=i, sources=(pages.source(part),), payload=(SetName.of(pages), part))
-        for i, (pages, part) in enumerate(parts)
-    ]
+    payloads = [((pages.source(part),), (SetName.of(pages), part)) for pages, part in parts]
+    tasks = [PartTask(index=i, sources=sources, payload=payload) for i, (sources, payload) in enumerate(payloads)]
     redirects = stage(_select, tasks, "redirects", {})
     found = abouts(redirects)
     for old in dict.fromkeys(pages.folder.url for (pages, _), about in zip(parts, found, strict=True) if about["old"]):
@@ -121,10 +119,8 @@ def _resolve(context: PartContext, task: PartTask) -> None:
         for batch in read_range(opened, 0, _REDIRECT):
             ends = [_end(url, forward, resolved) for url in batch["end"].to_pylist()]
             found.update(ends)
-            keys = np.array(ends, np.uint64)
-            ranges.add(
-                range_of_hash(keys, n_ranges), pa.Table.from_batches([batch]).set_column(1, "end", pa.array(keys))
-            )
+            keys, table = np.array(ends, np.uint64), pa.Table.from_batches([batch])
+            ranges.add(range_of_hash(keys, n_ranges), table.set_column(1, "end", pa.array(keys)))
     context.main.attach(f"part-{task.index:05d}{ENDS}").write_bytes(np.array(sorted(found), "<u8").tobytes())
 
 

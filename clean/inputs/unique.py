@@ -49,7 +49,7 @@ class UniqueTask(Generic[T]):
     @property
     def taken(self) -> Sequence[str]:
         """The ids taken by earlier parts, read from the folder."""
-        return _repeated(self.stored)[str(self.index)] if self.stored is not None else ()
+        return self.stored.read_object(REPEATED)["repeated"][str(self.index)] if self.stored else ()
 
 
 def run_unique(
@@ -126,14 +126,10 @@ def _without(task: PartTask, taken: tuple[str, ...], folder: Folder) -> PartTask
 def _read(folder: Folder, key: str) -> dict[int, Sequence[str]]:
     """Return the repeated ids that an earlier run of the same tasks stored, if any."""
     try:
-        return {int(index): ids for index, ids in _repeated(folder, key).items()} if folder.exists(REPEATED) else {}
+        stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED)) if folder.exists(REPEATED) else {}
+        return {int(index): ids for index, ids in stored["repeated"].items()} if stored.get("key") == key else {}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}  # damaged: computed again
-
-
-def _repeated(folder: Folder, key: str = "") -> dict[str, list[str]]:
-    stored: dict[str, Any] = json.loads(folder.read_bytes(REPEATED))
-    return stored["repeated"] if key in ("", stored["key"]) else {}
 
 
 def _spread_ids(context: PartContext, task: PartTask) -> None:
