@@ -38,7 +38,7 @@ from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
 from webtext.clean.dedup.documents import VERSIONS
 from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.index import keep_index, open_indexes
-from webtext.clean.dedup.losses import warn_of_losses, write_domains
+from webtext.clean.dedup.losses import COMPARED, warn_of_losses, write_domains
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import KIND, sign_documents
 from webtext.clean.extract.body import ExtractSettings
@@ -360,7 +360,7 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with comparing(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as comparer:
 
-        def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch, pa.Table]:
+        def divide(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, pa.RecordBatch, pa.RecordBatch]:
             """Return the documents kept, the rows of `dropped`, rows that failed earlier, and what dedup compared."""
             failed = pc.is_in(batch["reason"], pa.array(UNMEASURED))
             passes = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
@@ -369,7 +369,9 @@ def _write_part(context: PartContext, task: PartTask) -> None:
             if comparer is not None:
                 kept, shared = comparer.judge(kept)
                 lost.append(shared)
-            return kept, pa.concat_tables(lost), batch.filter(failed), _compared(batch.filter(pc.invert(failed)))
+            some = batch.filter(pc.and_not(pc.is_in(batch["stage"], pa.array([None, "dedup"])), failed))
+            by_dedup = pa.record_batch([some["domain"], pc.is_valid(some["stage"])], schema=COMPARED)
+            return kept, pa.concat_tables(lost), batch.filter(failed), by_dedup
 
         compared = []
         for _, divided in context.apply_to_batches(divide, _beside(documents.batches(work.part), decided)):
@@ -386,12 +388,6 @@ def _write_part(context: PartContext, task: PartTask) -> None:
                 corpus.fail(each["id"], each["reason"], f"in the stage '{each['stage']}'")
     if work.duplicates is not None:
         write_domains(dropped, compared)
-
-
-def _compared(batch: pa.RecordBatch) -> pa.Table:
-    """Return the domains of the documents that dedup compared, and whether it dropped them."""
-    some = batch.filter(pc.is_in(batch["stage"], pa.array([None, "dedup"])))
-    return pa.table({"domain": some["domain"], "dropped": pc.is_valid(some["stage"])})
 
 
 def _beside(batches: Iterator[pa.RecordBatch], decided: pa.Table) -> Iterator[pa.RecordBatch]:

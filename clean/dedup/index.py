@@ -23,7 +23,6 @@ from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import (
     CODE_VERSION,
     KIND,
-    check_signatures,
     signature_recipe,
     signatures_name,
     signed_rows,
@@ -45,31 +44,24 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
 
     Raises InputError if an index is damaged, has other signatures, or its corpus is missing.
     """
-    found = {index.signatures.hash: index for index in (open_index(url, *named) for url in settings.index)}
-    wanted = signature_recipe(STAGE, settings).settings
-    for index in found.values():
-        made = index.signatures.recipe["settings"]
-        differs = [
-            f"{name} {made.get(name)!r}, not {value!r}" for name, value in wanted.items() if made.get(name) != value
-        ]
+    found = {}
+    for url in settings.index:
+        signatures = open_signatures(url)
+        made, wanted = signatures.recipe["settings"], signature_recipe(STAGE, settings).settings
+        differs = [f"{name} {made[name]!r}, not {wanted[name]!r}" for name in wanted if made[name] != wanted[name]]
         if differs:
             raise InputError(
-                f"the index '{index.signatures.folder.url}' has {'; '.join(differs)}",
+                f"the index '{url}' has {'; '.join(differs)}",
                 "use the settings that it was made with, or make it again with --keep-index",
             )
+        corpus = corpus_of(signatures, *named)
+        if corpus is None:
+            raise InputError(
+                f"the corpus of the index '{url}' was moved or has changed; dedup has to read its texts",
+                "put the corpus back, or remove the index and make it again with --keep-index",
+            )
+        found[signatures.hash] = Index(signatures, corpus)
     return [found[key] for key in sorted(found)]
-
-
-def open_index(url: str, *named: Folder) -> Index:
-    """Open the index at `url` and its corpus; raises InputError if either is missing, damaged or was replaced."""
-    signatures = open_signatures(url)
-    corpus = corpus_of(signatures, *named)
-    if corpus is None:
-        raise InputError(
-            f"the corpus of the index '{url}' was moved or has changed; dedup has to read its texts",
-            "put the corpus back, or remove the index and make it again with --keep-index",
-        )
-    return Index(signatures, corpus)
 
 
 def open_signatures(url: str) -> PartSet:
@@ -78,25 +70,17 @@ def open_signatures(url: str) -> PartSet:
     made = signatures.recipe["code_version"], signatures.recipe["versions"].get("unicode", "unknown")
     if made != (CODE_VERSION, _minhash.UNICODE_VERSION):
         raise InputError(
-            f"the index '{url}' has signatures of version {made[0]} and Unicode {made[1]}; this webtext can compare those "
+            f"the index '{url}' has signatures of version {made[0]} and Unicode {made[1]}; this webtext compares those "
             f"of version {CODE_VERSION} and Unicode {_minhash.UNICODE_VERSION}",
             "make it again with --keep-index",
         )
-    for part in range(len(signatures.parts)):
-        check_signatures(signatures, part)
     return signatures
 
 
 def corpus_of(index: PartSet, *named: Folder) -> PartSet | None:
     """Return the corpus of an index, None if it is missing or was replaced; see `parents_of` about `named`."""
-    made_of = {parent["hash"] for parent in index.manifest["parents"]}
-    corpus = next((parent for parent in parents_of(index, *named) if parent.hash in made_of), None)
-    if corpus is not None and [part.records for part in index.parts] != [part.records for part in corpus.parts]:
-        raise InputError(
-            f"the index '{index.folder.url}' does not have a signature for each document of its corpus",
-            "remove it and make it again with --keep-index",
-        )
-    return corpus
+    made_of = [parent["hash"] for parent in index.manifest["parents"]]
+    return next((parent for parent in parents_of(index, *named) if parent.hash in made_of), None)
 
 
 def keep_index(corpus: PartSet, signatures: PartSet, url: str, settings: DedupSettings, run: Run) -> PartSet:

@@ -32,16 +32,15 @@ LOSSES = "losses.json"
 RANGES = 64  # a constant, so that a part doesn't depend on how many others there are
 DOCUMENTS_PER_TASK = 1 << 20
 NAMED = 5
+COMPARED = pa.schema([("domain", pa.string()), ("dropped", pa.bool_())])
 SCHEMA = pa.schema([("domain", pa.string()), ("compared", pa.int64()), ("dropped", pa.int64())])
 Loss = dict[str, Any]
 """One row of losses.json: `of` (domain or source), `name`, documents `compared` and `dropped`."""
 
 
-def write_domains(part: PartWriter, compared: Sequence[pa.Table]) -> None:
-    """Attach to a part how many of its compared documents dedup dropped, by domain; `compared`: domain, dropped."""
-    rows = pa.concat_tables(
-        [pa.table({"domain": pa.nulls(0, pa.string()), "dropped": pa.nulls(0, pa.bool_())}), *compared]
-    )
+def write_domains(part: PartWriter, compared: Sequence[pa.RecordBatch]) -> None:
+    """Attach to a part how many of its compared documents dedup dropped, by domain; `compared` have COMPARED."""
+    rows = pa.Table.from_batches(compared, COMPARED)
     by_domain = rows.filter(pc.is_valid(rows["domain"])).group_by("domain", use_threads=False)
     counted = by_domain.aggregate([("dropped", "count"), ("dropped", "sum")]).rename_columns(SCHEMA.names)
     ranges = [zlib.crc32(domain.encode()) % RANGES for domain in counted["domain"].to_pylist()]

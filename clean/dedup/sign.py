@@ -89,8 +89,13 @@ def signed_rows(
     signatures: PartSet, part: int, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[pa.RecordBatch, Values]]:
     """Yield the rows of a part and their signatures [n, permutations], at most 1,024 rows at a time, verified."""
-    count = permutations_of(signatures)
-    check_signatures(signatures, part)
+    about, count = signatures.parts[part], permutations_of(signatures)
+    n_bytes = [file.bytes for file in about.attachments if file.name.endswith(".signatures")]
+    if n_bytes != [about.records * count * VALUE_BYTES]:
+        raise InputError(
+            f"'{signatures.folder.location(about.name)}' does not have a signature for each document",
+            "remove the set and make it again",
+        )
     with signatures.folder.open(signatures.attachment(part, ".signatures")) as file:
         for rows in signatures.batches(part, columns):
             data = file.read(rows.num_rows * count * VALUE_BYTES)
@@ -110,17 +115,6 @@ def low_bytes(signatures: PartSet, part: int) -> npt.NDArray[np.uint8]:
 def permutations_of(signatures: PartSet) -> int:
     """Return the number of values in a signature of the set."""
     return int(signatures.recipe["settings"]["permutations"])
-
-
-def check_signatures(signatures: PartSet, part: int) -> None:
-    """Raise InputError unless the part has as many signatures as rows."""
-    about, width = signatures.parts[part], permutations_of(signatures) * VALUE_BYTES
-    n_bytes = [file.bytes for file in about.attachments if file.name.endswith(".signatures")]
-    if n_bytes != [about.records * width]:
-        raise InputError(
-            f"'{signatures.folder.location(about.name)}' does not have a signature for each document",
-            "remove the set and make it again",
-        )
 
 
 def _sign_part(context: PartContext, task: PartTask) -> None:

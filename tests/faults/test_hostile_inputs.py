@@ -20,7 +20,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
-from webtext.clean.dedup.index import open_index
+from webtext.clean.dedup.index import corpus_of
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents
 
@@ -190,6 +190,8 @@ def test_an_index_of_a_remote_corpus_is_opened_beside_documents_of_the_same_stor
     for name in ("manifest.json", "part-00000.parquet", "_parts/00000.json"):
         Folder("memory://bucket/corpus").write_bytes(name, (tmp_path / "local" / name).read_bytes())
     (tmp_path / "index/run.json").write_text(json.dumps({"parents": ["memory://bucket/corpus"]}))
-    assert open_index(index.folder.url, Folder("memory://bucket/documents")).corpus.hash == local.hash
-    with pytest.raises(InputError, match="was moved or has changed"):
-        open_index(index.folder.url, Folder(tmp_path))
+    index = PartSet.open(index.folder.url)
+    found = corpus_of(index, Folder("memory://bucket/documents"))
+    assert found is not None
+    assert found.hash == local.hash
+    assert corpus_of(index, Folder(tmp_path)) is None
