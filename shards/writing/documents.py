@@ -59,18 +59,15 @@ def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple
             PartTask(index=part.index, sources=(corpus.source(part),), payload=CorpusPart(name, place))
             for place, part in enumerate(corpus.parts)
         ]
-    unique = {file.location: file for file in files}
-    versions = {place: file.folder.version(file.name) for place, file in unique.items()}
-    hashes = hash_files(list(unique.values()), run)
-    named = zip(unique, short_names(list(unique)), hashes, strict=True)
-    source_of = {place: Source(FILE, name, sha256) for place, name, sha256 in named}
-    tasks = []
-    groups = groups_of(unique.values(), lambda file: file.folder.size(file.name), PART_BYTES)
-    for index, group in enumerate(groups):
-        places = [file.location for file in group]
-        sources = tuple(source_of[place] for place in places)
-        part = FilePart(tuple(group), sources, tuple(versions[place] for place in places), settings)
-        tasks.append(PartTask(index=index, sources=sources, payload=part))
+    files = list({file.location: file for file in files}.values())
+    versions = [file.folder.version(file.name) for file in files]
+    named = zip(short_names([file.location for file in files]), hash_files(files, run), strict=True)
+    found = zip(files, (Source(FILE, name, sha256) for name, sha256 in named), versions, strict=True)
+    groups = groups_of(found, lambda each: each[0].folder.size(each[0].name), PART_BYTES)
+    tasks = [
+        PartTask(index=index, sources=tuple(source for _, source, _ in group), payload=FilePart(tuple(group), settings))
+        for index, group in enumerate(groups)
+    ]
     return [], tasks
 
 
@@ -98,16 +95,14 @@ class CorpusPart:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Consecutive files, their names and SHA-256, their versions before these were computed, and how they are read."""
+    """Consecutive files, each with its name and SHA-256, and its version before that was computed; how they are read."""
 
-    files: tuple[InputFile, ...]
-    sources: tuple[Source, ...]
-    versions: tuple[str, ...]
+    files: tuple[tuple[InputFile, Source, str], ...]
     settings: FileSettings
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in order. Raises InputError if a file has changed since it was found."""
-        for file, source, version in zip(self.files, self.sources, self.versions, strict=True):
+        for file, source, version in self.files:
             for row, record in enumerate(self._records(file)):
                 yield _document(record, source, row, self.settings)
             if file.folder.version(file.name) != version and file.sha256() != source.record_digest:

@@ -34,8 +34,6 @@ CODE_VERSION = 1
 GROUP_BYTES = 64 << 20
 """Bytes of parts or files, as they are stored. A larger one is a group of its own."""
 
-_Unit = tuple[Input, "Part | None"]  # a part of a set, or a file
-
 
 @dataclass(frozen=True, slots=True)
 class Counting:
@@ -59,17 +57,17 @@ class _Group:
 
 def hash_inputs(inputs: Sequence[Input], run: Run) -> None:
     """Set the SHA-256 of files; workers compute it if there is much to read."""
-    files = [(source, source.file) for source in inputs if source.file]
-    is_much = sum(source.size for source, _ in files) > GROUP_BYTES
-    hashes = hash_files([file for _, file in files], run) if is_much else [file.sha256() for _, file in files]
-    for (source, _), sha256 in zip(files, hashes, strict=True):
-        source.sha256 = sha256
+    files = [source.file for source in inputs if source.file]
+    is_much = sum(source.size for source in inputs if source.file) > GROUP_BYTES
+    hashes = iter(hash_files(files, run) if is_much else [file.sha256() for file in files])
+    for source in inputs:
+        source.sha256 = next(hashes) if source.file else ""
 
 
 def count_in_parts(inputs: Sequence[Input], url: str, counting: Counting, run: Run, label: str) -> PartSet | None:
     """Count inputs by part tasks and return the set at `url`; None if they are to be counted in this process."""
     groups = _groups(inputs)
-    sizes = [sum(map(_size, group)) for group in groups]
+    sizes = [sum(unit.size for unit in group) for group in groups]
     is_small = run.share.of == 1 and (len(groups) < 2 or sum(sizes) <= GROUP_BYTES)
     if is_small or not groups or importlib.util.find_spec("pyarrow") is None:
         return None
@@ -80,17 +78,13 @@ def count_in_parts(inputs: Sequence[Input], url: str, counting: Counting, run: R
     workers, tasks = run.engine.workers, []
     counting_here = Counting(counting.rule, counting.text_field, max(counting.max_memory // workers, 1 << 20))
     for index, group in enumerate(groups):
-        source = group[0][0]
-        payload = _Group(
-            SetName.of(source.set) if source.set else None,
-            tuple(part for _, part in group if part),
-            tuple(each.file for each, _ in group if each.file),
-            counting_here,
-            threads=max(1, round(workers * sizes[index] / max(sum(sizes), 1))),  # more for a file that outlasts others
-        )
-        files = [Source(FILE, each.file.name, each.sha256) for each, _ in group if each.file]
-        parts = [source.set.source(part) for part in payload.parts] if source.set else []
-        tasks.append(PartTask(index=index, sources=(*parts, *files), payload=payload))
+        opened, parts = group[0].set, tuple(part for unit in group for part in unit.parts)
+        files = [(unit.file, unit.sha256) for unit in group if unit.file]
+        threads = max(1, round(workers * sizes[index] / max(sum(sizes), 1)))  # more for a file that outlasts others
+        name = SetName.of(opened) if opened else None
+        payload = _Group(name, parts, tuple(file for file, _ in files), counting_here, threads)
+        sources = [opened.source(part) for part in parts] if opened else [Source(FILE, f.name, sha) for f, sha in files]
+        tasks.append(PartTask(index=index, sources=tuple(sources), payload=payload))
     version = {"unicode": checked_version(*counting.rule)}
     settings = {"pattern": counting.rule[0], "text_field": counting.text_field}
     recipe = Recipe(stage="tokenizer.count", code_version=CODE_VERSION, settings=settings, versions=version)
@@ -126,11 +120,10 @@ def count_inputs(
             count_input(source, counts, weight_of[source.weight], counting.text_field, on_bytes)
     if made is not None:
         for part, group in zip(made.parts, _groups(inputs), strict=True):
-            source = group[0][0]
-            _add_file(made.folder, made.attachment(part, ".counts"), counts, weight_of[source.weight])
-            n_bytes = sum(each.about.get("text_bytes", 0) for each in part.attachments)
-            source.counts, source.bytes, source.share = source.counts + part.counts, source.bytes + n_bytes, 1.0
-            on_bytes(n_bytes)
+            _add_file(made.folder, made.attachment(part, ".counts"), counts, weight_of[group[0].weight])
+            n_new += sum(each.about.get("text_bytes", 0) for each in part.attachments)
+        inputs[0].counts += made.counts  # of all inputs: only their sums are used
+        inputs[0].bytes += n_new
     progress.counted(n_new, 1.0)
     if failed := sum((source.counts for source in inputs), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
@@ -141,16 +134,11 @@ def count_inputs(
     return counts, scale
 
 
-def _groups(inputs: Sequence[Input]) -> list[list[_Unit]]:
+def _groups(inputs: Sequence[Input]) -> list[list[Input]]:
     """Return parts and files, in order, in groups of one set or of files, and of one weight."""
-    units = ((source, part) for source in inputs if source.kind != COUNTS for part in source.parts or (None,))
-    alike = itertools.groupby(units, key=lambda unit: (id(unit[0].set), unit[0].weight))
-    return [group for _, each in alike for group in groups_of(each, _size, GROUP_BYTES)]
-
-
-def _size(unit: _Unit) -> int:
-    source, part = unit
-    return part.bytes if part else source.size
+    units = (unit for source in inputs if source.kind != COUNTS for unit in source.units())
+    alike = itertools.groupby(units, key=lambda unit: (id(unit.set), unit.weight))
+    return [group for _, each in alike for group in groups_of(each, lambda unit: unit.size, GROUP_BYTES)]
 
 
 def _count_group(context: PartContext, task: PartTask) -> None:

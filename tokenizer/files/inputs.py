@@ -10,7 +10,7 @@ Records without text are counted by reason and never end a run; a damaged file d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,10 @@ class Input:
         if self.file is not None:
             return self.file.folder.size(self.file.name)
         return sum(part.bytes for part in self.parts)
+
+    def units(self) -> list[Input]:
+        """Return an input for each part of a set, or this one if it is a file."""
+        return [replace(self, parts=(part,)) for part in self.parts] if self.set else [self]
 
     def parent(self) -> dict[str, str]:
         """Return the input's entry in a manifest's `parents`."""
