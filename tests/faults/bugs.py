@@ -151,15 +151,15 @@ BUGS = (
     Bug(
         "parts are trusted by their sizes",
         "base/parts/partset.py",
-        "                return file_sha256(file) == sha256",
-        "                return True",
+        " and file_sha256(file) == sha256",
+        "",
         "stage",
         "flipped bytes",
     ),
     Bug(
         "parts of other settings are trusted",
         STAGE_RUN,
-        "if keys.get(index) == part.key}",
+        " if self.keys.get(index) == part.key}",
         "}",
         "stage again",
         "power cuts",

@@ -68,6 +68,7 @@ class File:
     name: str = ""
     writes: list[tuple[int, int, bytes | None]] = field(default_factory=list)
     syncs: list[tuple[int, bytes]] = field(default_factory=list)
+    mapped: bool = False  # whether it may be written through a mapping, which isn't seen until it is synced
 
 
 @dataclass(slots=True, eq=False)
@@ -149,6 +150,7 @@ class Disk:
         self._inodes: dict[int, File | Folder] = {}
         self.root = self._scan(folder)
         self.changes: list[Change] = []
+        self.unseen: list[str] = []  # files that were synced with bytes that no recorded write gave them
         self.exposed: list[int] = []  # moments of writes to a file that has its final name
         self.early_renames: list[str] = []  # of files that weren't synced since they were written
 
@@ -185,15 +187,22 @@ class Disk:
         elif kind == Kind.SYNC_FOLDER:
             self._folder(change.inode).syncs.append(moment)
         elif kind == Kind.SYNC:
-            file = self._file(change.inode)
-            file.syncs.append((moment, change.data))
-            if change.first:
-                self._notice_rename(moment, change.first, file)
-        elif kind != Kind.MAP:
+            self._sync(moment, change)
+        elif kind == Kind.MAP:
+            self._file(change.inode).mapped = True
+        else:
             file, written = self._file(change.inode), change.data if kind == Kind.WRITE else None
             file.writes.append((moment, change.offset, written))
             if not file.name.startswith("."):
                 self.exposed.append(moment)
+
+    def _sync(self, moment: int, change: Change) -> None:
+        file = self._file(change.inode)
+        if not file.mapped and _bytes(file, moment, everything) != change.data:
+            self.unseen.append(file.name)
+        file.syncs.append((moment, change.data))
+        if change.first:
+            self._notice_rename(moment, change.first, file)
 
     def _put(self, moment: int, path: str, entry: File | Folder | None) -> None:
         folder, name = self._place(path)

@@ -62,7 +62,7 @@ class Drills:
         self.disk, ended = stage.record(self.place, story.words)
         assert ended.well, ended.said
         seen, real = files_of(self.disk.state(self.disk.last_moment(), everything)), files_of(read_tree(self.place))
-        unseen = sorted(name for name in {*seen, *real} if seen.get(name) != real.get(name))
+        unseen = self.disk.unseen + sorted(name for name in {*seen, *real} if seen.get(name) != real.get(name))
         assert not unseen, f"the shim didn't see how these files were written: {unseen}"
         self.expected = sound.expected if sound else contents(self.place)
         self.n_changes = ended.n_changes
@@ -80,7 +80,10 @@ class Drills:
                     self.resume(tree, f"power cut after {moment} of {self.n_changes} changes, {name}")
 
     def decay(self, seeds: Iterable[int]) -> None:
-        """Resume after a power cut of which one file has one other byte."""
+        """Resume after a power cut of which one file has one other byte.
+
+        JSON has no checksum of its own: a digit may change unnoticed there, so only a traceback counts.
+        """
         for seed in seeds:
             chance = random.Random(seed)
             moment = chance.randint(1, self.disk.last_moment())
@@ -88,7 +91,8 @@ class Drills:
             made = [name for name, data in files_of(tree).items() if data and name not in files_of(self._initial())]
             if made:
                 name = chance.choice(made)
-                self.resume(_flipped(tree, name, chance), f"a flipped byte in {name} after {moment} changes")
+                about = f"a flipped byte in {name} after {moment} changes"
+                self.resume(_flipped(tree, name, chance), about, may_differ=name.endswith(".json"))
 
     def _initial(self) -> Tree:
         return self.disk.state(0, only_synced)
@@ -164,19 +168,22 @@ class Drills:
         else:
             self._resumed("after the other run")
 
-    def resume(self, tree: Tree, about: str) -> None:
+    def resume(self, tree: Tree, about: str, *, may_differ: bool = False) -> None:
         """Run the commands again from this state of the disk."""
         shutil.rmtree(self.place)
         write_tree(tree, self.place)
-        self._resumed(about)
+        self._resumed(about, may_differ=may_differ)
 
-    def _resumed(self, about: str) -> None:
+    def _resumed(self, about: str, *, may_differ: bool = False) -> None:
         ended = self.stage.run(self.place, self.story.words)
-        if ended.well:
+        if ended.well and not may_differ:
             self._judge(about)
         elif ended.clearly:
             self.summary.faults += 1
-            self.summary.refused[_error(ended.said)] += 1
+            if ended.well:
+                self.summary.equal += 1
+            else:
+                self.summary.refused[_error(ended.said)] += 1
         else:
             self._wrong(f"{about}: resumed, {ended.signal or ended.codes}: {ended.said[-1500:]}")
 

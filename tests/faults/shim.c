@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 enum { CREATE = 1, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYNC, SYNC_FOLDER, MAP }; /* disk.py: Kind */
-enum { FAIL = 1, KILL, TEAR, TEAR_AND_FAIL, SHORTEN, DIE };                                            /* drills.py: Fault */
+enum { FAIL = 1, KILL, TEAR, TEAR_AND_FAIL, SHORTEN, DIE };                                       /* drills.py: Fault */
 
 struct control { /* disk.py: CONTROL */
   int32_t recording, fault, error, unused;
@@ -253,6 +253,30 @@ ssize_t writev(int file, const struct iovec* parts, int n) {
     if ((size_t)done < parts[i].iov_len) break;
   }
   return all;
+}
+
+ssize_t pwritev(int file, const struct iovec* parts, int n, off_t offset) {
+  REAL(pwritev);
+  if (!watched(file, NULL)) return real(file, parts, n, offset);
+  ssize_t all = 0;
+  for (int i = 0; i < n; i++) {
+    ssize_t done = pwrite(file, parts[i].iov_base, parts[i].iov_len, offset + all);
+    if (done < 0) return all ? all : -1;
+    all += done;
+    if ((size_t)done < parts[i].iov_len) break;
+  }
+  return all;
+}
+ssize_t pwritev64(int file, const struct iovec* parts, int n, off64_t offset) {
+  return pwritev(file, parts, n, offset);
+}
+ssize_t pwritev2(int file, const struct iovec* parts, int n, off_t offset, int flags) {
+  REAL(pwritev2);
+  if (!watched(file, NULL)) return real(file, parts, n, offset, flags);
+  return offset < 0 ? writev(file, parts, n) : pwritev(file, parts, n, offset);
+}
+ssize_t pwritev64v2(int file, const struct iovec* parts, int n, off64_t offset, int flags) {
+  return pwritev2(file, parts, n, offset, flags);
 }
 
 /* Copies inside the kernel, as ordinary writes of what they copy. */
