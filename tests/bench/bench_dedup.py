@@ -2,7 +2,7 @@
 
     python tests/bench/bench_dedup.py [DATA]
     python tests/bench/bench_dedup.py --million [--documents 1000000] [--template 100000]
-    python tests/bench/bench_dedup.py --sets [--documents 1000000] [--words 60]
+    python tests/bench/bench_dedup.py --sets [--documents 1000000] [--words 60] [--rounds]
 
 The first form reads DATA/neardup/near_dups.jsonl.xz (DATA defaults to WEBTEXT_TEST_DATA), which has planted copies.
 Times are CPU seconds of one core, median of 5 runs. The peers get shingles of lower-cased words, made in Python, as
@@ -42,6 +42,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean import _minhash
+from webtext.clean.dedup import components
 from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.reference import permutations
 from webtext.clean.dedup.settings import DedupSettings
@@ -61,7 +62,12 @@ def main() -> None:
     parser.add_argument("--template", type=int, default=0, help="number of them made from one template")
     parser.add_argument("--sets", action="store_true", help="only the cost of each part set, on generated documents")
     parser.add_argument("--words", type=int, default=60, help="words of each generated document (--sets)")
+    parser.add_argument(
+        "--rounds", action="store_true", help="join components in rounds, as for many documents (--sets)"
+    )
     arguments = parser.parse_args()
+    if arguments.rounds:
+        components.JOINED_EDGES = 0
     if arguments.sets:
         measure_sets(arguments.documents, arguments.words)
         return
