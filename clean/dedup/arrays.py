@@ -40,14 +40,19 @@ def repeated(keys: Iterable[Numbers]) -> tuple[Numbers, npt.NDArray[np.int64]]:
     return ordered[starts[sizes > 1]], sizes[sizes > 1]
 
 
-def places_in(ordered: Numbers, keys: Numbers) -> npt.NDArray[np.int64]:
-    """Return the place of each key in `ordered`, or -1; fast if most keys aren't in it."""
-    places, low_bits = np.full(len(keys), -1), np.uint64((1 << (8 * len(ordered)).bit_length()) - 1)
-    among = np.zeros(int(low_bits) + 1, np.bool_)
-    among[ordered & low_bits] = True
-    likely = np.flatnonzero(among[keys & low_bits])
-    found = np.searchsorted(ordered, keys[likely])
-    found[found == len(ordered)] = 0
-    is_in = ordered[found] == keys[likely]
-    places[likely[is_in]] = found[is_in]
-    return places
+class Places:
+    """Finds the places of keys in an array of ascending keys, fast if most of them aren't in it."""
+
+    def __init__(self, ordered: Numbers) -> None:
+        self._ordered, self._low_bits = ordered, np.uint64((1 << (8 * len(ordered)).bit_length()) - 1)
+        self._among = np.zeros(int(self._low_bits) + 1, np.bool_)
+        self._among[ordered & self._low_bits] = True
+
+    def of(self, keys: Numbers) -> npt.NDArray[np.int64]:
+        """Return the place of each key, or -1."""
+        places, likely = np.full(len(keys), -1), np.flatnonzero(self._among[keys & self._low_bits])
+        found = np.searchsorted(self._ordered, keys[likely])
+        found[found == len(self._ordered)] = 0
+        is_in = self._ordered[found] == keys[likely]
+        places[likely[is_in]] = found[is_in]
+        return places

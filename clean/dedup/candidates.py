@@ -21,7 +21,7 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, fixed, hashed, places_in, repeated, runs
+from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, Places, fixed, hashed, repeated, runs
 from webtext.clean.dedup.components import EDGES, EDGES_PER_RANGE, stars
 from webtext.clean.dedup.copies import COPIES, passed_rows
 from webtext.clean.dedup.documents import Work, rows_of, sources_of
@@ -124,9 +124,9 @@ def _edges_in_range(context: PartContext, task: PartTask) -> None:
     dtype = np.dtype(
         [("bucket", "<i8"), ("document", "<u8"), ("sketch", "<u8", schema.field("sketch").type.byte_width // 8)]
     )
-    pieces, largest = [np.empty(0, dtype)], 0
+    places, pieces, largest = Places(keys), [np.empty(0, dtype)], 0
     for rows in read_range(bands, number, schema):
-        bucket = places_in(keys, np.asarray(rows["key"]))
+        bucket = places.of(np.asarray(rows["key"]))
         some = np.flatnonzero(bucket >= 0)
         piece = np.empty(len(some), dtype)
         piece["bucket"], piece["document"] = bucket[some], np.asarray(rows["document"])[some]

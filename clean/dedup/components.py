@@ -22,7 +22,7 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import Numbers, hashed, places_in, runs
+from webtext.clean.dedup.arrays import Numbers, Places, hashed, runs
 from webtext.clean.dedup.documents import COPY, Work, sources_of
 
 JOINED_EDGES = 1 << 23
@@ -154,5 +154,5 @@ def _with_several_texts(root: Numbers, document: Numbers) -> Numbers:
 
 def _add_members(exchange: RangeWriter, root: Numbers, document: Numbers, several: Numbers) -> None:
     """Add documents of components by source; `several` are the roots (sorted) of components of several texts."""
-    rows = pa.table([document & ~COPY, root, places_in(several, root) >= 0], schema=MEMBERS)
+    rows = pa.table([document & ~COPY, root, Places(several).of(root) >= 0], schema=MEMBERS)
     exchange.add(sources_of(document), rows)

@@ -17,7 +17,7 @@ from webtext.base.parts.identifiers import ID_HEX_DIGITS
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import write_array
-from webtext.clean.dedup.arrays import Mask, Numbers, hashed, places_in, repeated, runs
+from webtext.clean.dedup.arrays import Mask, Numbers, Places, hashed, repeated, runs
 from webtext.clean.dedup.documents import FACTS, Work, facts_of, in_priority, sources_of
 from webtext.clean.text.arrays import texts_of
 
@@ -75,7 +75,8 @@ def _copies_in_range(context: PartContext, task: PartTask) -> None:
     number, (name, n_sources) = task.payload
     texts = name.open()
     several, _ = repeated(np.asarray(rows["key"]) for rows in read_range(texts, number, TEXTS))
-    some = (rows.filter(places_in(several, np.asarray(rows["key"])) >= 0) for rows in read_range(texts, number, TEXTS))
+    places = Places(several)
+    some = (rows.filter(places.of(np.asarray(rows["key"])) >= 0) for rows in read_range(texts, number, TEXTS))
     ordered = in_priority(pa.Table.from_batches(some, TEXTS), "digest")
     starts, sizes = runs(np.asarray(ordered["digest"]))
     document = np.asarray(ordered["document"])

@@ -27,7 +27,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.dedup import candidates, components, copies, settle
-from webtext.clean.dedup.arrays import places_in, repeated
+from webtext.clean.dedup.arrays import Places, repeated
 from webtext.clean.dedup.components import EDGES, MEMBERS, find_components
 from webtext.clean.dedup.documents import COPY, Source, Work
 from webtext.clean.dedup.find import find_duplicates
@@ -221,8 +221,8 @@ def test_repeated_keys_are_counted_and_found():
     keys = [np.array([5, 9, 5], np.uint64), np.array([7, 9, 9, 1], np.uint64)]
     several, sizes = repeated(keys)
     assert (several.tolist(), sizes.tolist()) == ([5, 9], [2, 3])
-    assert places_in(several, np.array([9, 1, 5, 10], np.uint64)).tolist() == [1, -1, 0, -1]
-    assert places_in(several[:0], np.array([9], np.uint64)).tolist() == [-1]
+    assert Places(several).of(np.array([9, 1, 5, 10], np.uint64)).tolist() == [1, -1, 0, -1]
+    assert Places(several[:0]).of(np.array([9], np.uint64)).tolist() == [-1]
 
 
 @settings(max_examples=50)
