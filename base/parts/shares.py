@@ -1,7 +1,7 @@
 """Shares of a stage: several runs of one command with --share K/N, on one machine or many, make a set together.
 
 Each makes its own parts under the lease of its share, then waits while others are at work. When none is, one of them
-locks the folder and seals the set, and all go on to the verb's next stage. If parts are missing, they end instead: the
+locks the folder and seals the set, and all begin the verb's next stage. If parts are missing, they end instead: the
 share that died, or never began, is named.
 """
 

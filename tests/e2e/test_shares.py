@@ -56,7 +56,7 @@ def test_shares_one_after_another_complete_it_when_they_are_rerun(build: Path, m
 
 
 def test_shares_at_once_complete_all_stages_together(build: Path) -> None:
-    """Both go on when the set of a stage is sealed; the last stages of all are those of dedup and the corpus."""
+    """Both continue when the set of a stage is sealed; the last stages of all are those of dedup and the corpus."""
     shared = [["clean", "run", str(build / "pages"), *of_share(build, k, 2)] for k in (1, 2)]
     processes = [subprocess.Popen([sys.executable, "-c", SHARE, "30", *command]) for command in shared]
     assert [process.wait(300) for process in processes] == [0, 0]
