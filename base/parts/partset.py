@@ -189,7 +189,7 @@ def doubtful(parts: Iterable[Part], there: Mapping[str, tuple[int, str]], run: M
 
 
 def read_run(folder: Folder) -> dict[str, Any]:
-    """Return what `run.json` says, at least VERSIONS: nothing if it is damaged, as nothing in it can change a record."""
+    """Return what `run.json` says, at least VERSIONS; nothing if it is damaged, because it can't change a record."""
     try:
         about = folder.read_object(RUN)
     except (InputError, NotADirectoryError):

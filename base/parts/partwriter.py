@@ -276,7 +276,7 @@ class SetWriter:
         """
         if looks:
             self.look()
-        known = {f"{ENTRIES}/{entry_name(index)}": part for index, part in self.sealed.items()}
+        known = {_entry(part): part for part in self.sealed.values()}
         listed = sorted(name for name in self.there if name.startswith(ENTRIES))
         versions = self.run[VERSIONS]
         same = {name for name in known if not listed or versions.get(name) == self.there.get(name, (0, None))[1]}
@@ -290,9 +290,7 @@ class SetWriter:
 
     def record(self, parts: Iterable[Part]) -> None:
         """Write to `run.json` that the files of these parts had the stated bytes when `look` was last called."""
-        names = {
-            name for part in parts for name in (f"{ENTRIES}/{entry_name(part.index)}", *(n for n, *_ in part.files))
-        }
+        names = {name for part in parts for name in (_entry(part), *(name for name, *_ in part.files))}
         versions = {name: version for name, (_, version) in self.there.items() if name in names and version}
         if not versions.items() <= self.run[VERSIONS].items():
             self.run[VERSIONS] |= versions
@@ -375,6 +373,10 @@ def _same_place(one: Folder, other: Folder) -> bool:
 def _size_and_sha256(path: Path) -> tuple[int, str]:
     with open(path, "rb") as file:
         return os.fstat(file.fileno()).st_size, file_sha256(file)
+
+
+def _entry(part: Part) -> str:
+    return f"{ENTRIES}/{entry_name(part.index)}"
 
 
 def _read_entry(folder: Folder, name: str) -> Part | None:

@@ -14,6 +14,7 @@ from object_store import ObjectStore
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
+from webtext.base.parts import shares
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -24,7 +25,7 @@ from .conftest import files, spoiled
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 
-from doubling import double  # noqa: E402
+from doubling import double, double_share  # noqa: E402
 
 CHILD = f"""
 import sys
@@ -46,6 +47,38 @@ def test_a_stage_in_a_store_gives_the_bytes_of_one_on_disk(
 ) -> None:
     double(str(tmp_path), 3, run)
     double(place, 3, run)
+    assert files(place) == files(str(tmp_path))
+
+
+def test_a_rerun_that_finds_all_done_sends_three_requests_per_set(store: ObjectStore, place: str, run: Run) -> None:
+    double(place, 5, run)
+    store.requests.clear()
+    double(place, 5, run)
+    assert store.counts == {"LIST": 2, "GET": 4}
+    assert {key.rpartition("/")[2] for operation, key in store.requests if operation == "GET"} == {
+        "manifest.json",
+        "run.json",
+    }
+
+
+def test_shares_make_a_set_in_a_store(
+    store: ObjectStore, place: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shares, "GRACE_SECONDS", 0.0)
+    for number in (1, 2, 3):
+        double_share(place, 4, number, 3)
+    double(str(tmp_path), 4, run)
+    assert files(place) == files(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_shares_at_once_make_a_set_in_a_store(store: ObjectStore, place: str, tmp_path: Path, run: Run) -> None:
+    code = f"import sys\nsys.path.append({str(HERE)!r})\nfrom doubling import double_share\n"
+    code += "double_share(sys.argv[1], *map(int, sys.argv[2:]))"
+    children = [subprocess.Popen([sys.executable, "-c", code, place, "4", str(number), "2"]) for number in (1, 2)]
+    assert [child.wait() for child in children] == [0, 0]
+    double(str(tmp_path), 4, run)
     assert files(place) == files(str(tmp_path))
 
 
