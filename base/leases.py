@@ -80,10 +80,15 @@ def _locked_file(folder: Path, name: str) -> Iterator[None]:
     path, holder = folder / LEASES / name, ""
     for _ in range(5):  # it may be removed, or locked by `locked` for an instant
         path.parent.mkdir(exist_ok=True)
-        with contextlib.suppress(FileNotFoundError), open(path, "ab") as file:
-            if not _flock(file.fileno(), fcntl.LOCK_EX):
-                holder = _locker(file.fileno())
-            elif os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+        with contextlib.ExitStack() as opened:
+            mine = False
+            with contextlib.suppress(FileNotFoundError):
+                file = opened.enter_context(open(path, "ab"))
+                if mine := _flock(file.fileno(), fcntl.LOCK_EX):
+                    mine = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+                else:
+                    holder = _locker(file.fileno())
+            if mine:
                 try:
                     yield
                 finally:

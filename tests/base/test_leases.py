@@ -199,3 +199,10 @@ def test_the_share_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     with Folder(tmp_path).held("1-of-2"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_file_in_the_body_of_a_share_is_its_own_error(tmp_path: Path) -> None:
+    """It isn't taken for the lock's file, which another share may remove."""
+    with pytest.raises(FileNotFoundError, match="no-such"), Folder(tmp_path).held("1-of-2"):
+        (tmp_path / "no-such").read_bytes()
+    assert Folder(tmp_path).held_shares() == []
