@@ -35,6 +35,13 @@ class Run:
     dry_run: bool = False
     share: Share = Share(1, 1)
 
+    @property
+    def threads(self) -> int:
+        """How many threads this process may use for its own work: the engine's workers may be on other machines."""
+        from webtext.base.workers.engine import available_cores
+
+        return min(self.engine.workers, available_cores())
+
     def would_write(self, location: str) -> None:
         """In a dry run, print the location and raise DryRun; called before a verb writes its only output."""
         if self.dry_run:

@@ -120,7 +120,7 @@ def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool
         run.would_write(out)
     with _opened(file) as source:
         batches = encode_file(
-            tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.engine.workers
+            tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.threads
         )
         if out is None:
             _print_ids(run, batches, lines)

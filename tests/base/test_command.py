@@ -189,6 +189,11 @@ def test_the_local_engine_does_not_import_ray() -> None:
     assert answer.stdout == "False\n"
 
 
+def test_this_process_uses_no_more_threads_than_it_has_cores() -> None:
+    assert Run.quiet(10_000).threads == len(os.sched_getaffinity(0))
+    assert Run.quiet(1).threads == 1
+
+
 def test_a_verb_of_several_sections_gets_each(call: Call, seen: dict[str, Any]) -> None:
     assert call("clean", "--set", "clean.dedup.rows=7", "--min-karma", "9").exit_code == 0
     assert seen["settings"]["clean.rules"].min_karma == 9

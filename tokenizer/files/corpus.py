@@ -198,7 +198,7 @@ def _progress(run: Run, label: str, n_merges: int) -> Iterator[TrainingProgress]
             note = f"{n_merges:,} merges" if n_merges else f"{megabytes:,.0f} MB, {megabytes / seconds:,.0f} MB/s"
             shown.advance(int(100 * (fraction or 0)) - shown.done, note)
 
-        yield TrainingProgress(show, run.engine.workers, n_merges)
+        yield TrainingProgress(show, run.threads, n_merges)
 
 
 class _Output:

@@ -100,7 +100,7 @@ def count_inputs(
 
     Raises InputError if there is no text.
     """
-    counts = PieceCounts(*counting.rule, threads=run.engine.workers, max_memory=counting.max_memory)
+    counts = PieceCounts(*counting.rule, threads=run.threads, max_memory=counting.max_memory)
     weights, scale = whole_weights([source.weight for source in inputs])
     weight_of = dict(zip((source.weight for source in inputs), weights, strict=True))
     sizes, n_new = [source.size for source in inputs], 0

@@ -49,7 +49,7 @@ def score_inputs(
                 progress.advance()
                 yield language, text
 
-        scores = dict(zip(tokenizers, score(list(tokenizers.values()), counted(), run.engine.workers), strict=True))
+        scores = dict(zip(tokenizers, score(list(tokenizers.values()), counted(), run.threads), strict=True))
     first = next(iter(scores.values()))
     if not first.all.n_bytes:
         raise InputError(f"no text to measure in '{inputs[0]}'", "name a text file or a part set with some text")
