@@ -119,9 +119,7 @@ def encode(run: Run, file: str, path: str, allowed: tuple[str, ...], lines: bool
     if out is not None:
         run.would_write(out)
     with _opened(file) as source:
-        batches = encode_file(
-            tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.threads
-        )
+        batches = encode_file(tokenizer, source, file, lines=lines, allowed=_allowed(allowed), threads=run.threads)
         if out is None:
             _print_ids(run, batches, lines)
             return

@@ -187,6 +187,7 @@ class _Map:
     def run(self) -> list[TaskFailure]:
         try:
             for file in self.seen:
+                file.parent.mkdir(parents=True, exist_ok=True)
                 file.touch()
             while self.waiting or self.running:
                 self._send_waiting()

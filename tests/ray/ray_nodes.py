@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ray.cluster_utils import Cluster
+# Before Ray is imported: its programs shall not use the token of a cluster that this user has, and its workers not wait
+# for all other processes of a busy machine, as they do by default. A driver in a process of its own gets both from here.
+os.environ.setdefault("RAY_AUTH_TOKEN", os.urandom(32).hex())
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_worker_niceness": "0"}
+
+from ray.cluster_utils import Cluster  # noqa: E402
 
 PATIENCE = 120.0  # a guard against hanging; nothing is measured by it
 
@@ -49,6 +56,19 @@ class Nodes:
 
     def shutdown(self) -> None:
         self._cluster.shutdown()
+
+
+@contextmanager
+def cluster() -> Iterator[Nodes]:
+    """Start a cluster of one node. A folder of its own keeps it apart from a cluster in use; names of sockets are short."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
+        os.environ["RAY_TMPDIR"] = folder
+        nodes = Nodes()
+        try:
+            yield nodes
+        finally:
+            nodes.shutdown()
+            del os.environ["RAY_TMPDIR"]
 
 
 def raylet(node: Any) -> int:

@@ -1,0 +1,256 @@
+"""Weak scaling: n workers, or n Ray nodes of one core each, make n times as many parts as one.
+
+    python tests/bench/bench_scaling.py [DATA] [--runs 3] [--only extraction signatures packing]
+
+DATA (default: WEBTEXT_TEST_DATA) has extract/, neardup/ and gpt2/. Efficiency is the time of n independent runs of one
+worker each, side by side, divided by the time of one run over all their parts. Both share the same cores, so it shows
+what the engine and the driver cost, not how many cores there are. Runs of one n alternate; figures are medians of
+seconds by the clock, after one that starts and imports everything. A run counts only if it gives the parts
+that the independent runs give.
+
+"Alone" are the seconds in which the driver maps no tasks, but lists, compares and seals; with one worker their share is
+the serial fraction. The last lines estimate how much of a run on 100 one-core nodes the driver would be alone, if its
+seconds grow with the parts as they do up to the largest n. Ray's nodes are processes on this machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+TESTS = Path(__file__).parent.parent
+sys.path += [str(TESTS / folder) for folder in ("bench", "clean", "ray")]
+
+from real_data import real_data  # noqa: E402
+
+STAGES = ("extraction", "signatures", "packing")
+SIZES = (1, 2, 4)
+MAX_LOCAL = 2
+PARTS = 4  # of one worker
+PAGES_PER_PART = 40
+
+
+class Timed(NamedTuple):
+    """One run: seconds by the clock, those in which the driver was alone, and digests of its parts."""
+
+    seconds: float
+    alone: float
+    digests: list[str]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", help="folder of real data; default: WEBTEXT_TEST_DATA")
+    parser.add_argument("--runs", type=int, default=3, help="runs of each kind, in turn")
+    parser.add_argument("--only", nargs="+", choices=STAGES, default=STAGES)
+    parser.add_argument("--driver", nargs=3, metavar=("WORKERS", "ADDRESS", "DATA"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.driver:
+        drive(int(arguments.driver[0]), arguments.driver[1], arguments.driver[2])
+        return
+    data = real_data(arguments.data)
+    from ray_nodes import cluster
+
+    with tempfile.TemporaryDirectory() as name, cluster() as nodes, ExitStack() as started:
+        folder = Path(name)
+        inputs = {stage: make_inputs(stage, data, folder) for stage in arguments.only}
+        alone = [started.enter_context(driver(1, "", data)) for _ in range(max(SIZES))]
+        found: dict[tuple[str, str], dict[int, Timed]] = defaultdict(dict)
+        print(f"{'stage':12} {'n':>2} {'independent':>12}  {'engine':8} {'seconds':>8} {'efficiency':>11} {'alone':>7}")
+        for n in SIZES:
+            nodes.grow_to(n)
+            with ExitStack() as now:
+                engines = {"ray": now.enter_context(driver(1, nodes.address, data))}
+                if n <= MAX_LOCAL:
+                    engines["local"] = now.enter_context(driver(n, "", data))
+                for stage in arguments.only:
+                    before, after = measure(stage, n, inputs[stage], folder, alone[:n], engines, arguments.runs)
+                    for engine, timed in after.items():
+                        found[stage, engine][n] = timed
+                        print(f"{stage:12} {n:>2} {before:>12.2f}  {engine:8} {timed.seconds:>8.2f}"
+                              f" {before / timed.seconds:>11.2f} {timed.alone:>7.3f}", flush=True)  # fmt: skip
+    for (stage, engine), timed in sorted(found.items()):
+        one, largest = timed[1], max(timed)
+        each = max(0.0, timed[largest].alone - one.alone) / (largest - 1)
+        of_100 = one.alone + 99 * each
+        print(f"{stage}, {engine}: serial fraction {one.alone / one.seconds:.1%}; on 100 one-core nodes the driver is alone"
+              f" for {of_100:.2f} of {of_100 + one.seconds - one.alone:.1f} s")  # fmt: skip
+
+
+def measure(
+    stage: str,
+    n: int,
+    inputs: Callable[[int, int], str],
+    folder: Path,
+    alone: Sequence[Driver],
+    engines: dict[str, Driver],
+    runs: int,
+) -> tuple[float, dict[str, Timed]]:
+    """Return the seconds of independent runs, and what each engine took."""
+    independent: list[float] = []
+    timed: dict[str, list[Timed]] = {name: [] for name in engines}
+    for run in range(runs + 1):  # the first one imports what the workers need, and isn't counted
+        for i, each in enumerate(alone):
+            each.begin(stage, inputs(i, 1), folder / f"{stage}-{n}-{run}-{i}")
+        answers = [each.end() for each in alone]
+        independent.append(max(answer.seconds for answer in answers))
+        digests = [digest for answer in answers for digest in answer.digests]
+        for name, each in engines.items():
+            each.begin(stage, inputs(0, n), folder / f"{stage}-{n}-{run}-{name}")
+            timed[name].append(each.end())
+            assert timed[name][-1].digests == digests, f"{stage}: {name} with {n} gives other parts"
+    return statistics.median(independent[1:]), {
+        name: Timed(*(statistics.median(each[at] for each in runs_[1:]) for at in range(2)), [])
+        for name, runs_ in timed.items()
+    }
+
+
+class Driver:
+    """Another process, which drives an engine that is already warm."""
+
+    def __init__(self, workers: int, address: str, data: Path) -> None:
+        command = [sys.executable, __file__, "--driver", str(workers), address, str(data)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._line() == "ready"
+
+    def begin(self, stage: str, inputs: str, out: Path) -> None:
+        assert self.process.stdin is not None
+        print(json.dumps([stage, inputs, str(out)]), file=self.process.stdin, flush=True)
+
+    def end(self) -> Timed:
+        return Timed(*json.loads(self._line()))
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+
+@contextmanager
+def driver(workers: int, address: str, data: Path) -> Iterator[Driver]:
+    made = Driver(workers, address, data)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.process.communicate()
+
+
+def drive(workers: int, address: str, data: str) -> None:
+    """Run the stages that standard input names."""
+    from webtext.base.console import Console
+    from webtext.base.run import Run
+    from webtext.base.workers.engine import LocalEngine
+
+    if address:
+        from webtext.base.workers.ray_engine import RayEngine
+
+        engine: Any = RayEngine(address, quiet=True)
+    else:
+        engine = LocalEngine(workers, quiet=True)
+    mapped = [0.0]
+    map_ = engine.map
+
+    def timed_map(*arguments: Any, **options: Any) -> Any:
+        begun = time.monotonic()
+        try:
+            return map_(*arguments, **options)
+        finally:
+            mapped[0] += time.monotonic() - begun
+
+    engine.map = timed_map
+    with engine:
+        print("ready", flush=True)
+        for line in sys.stdin:
+            stage, inputs, out = json.loads(line)
+            mapped[0], begun = 0.0, time.monotonic()
+            digests = run_stage(stage, inputs.split(), out, data, Run(engine, Console("quiet")))
+            seconds = time.monotonic() - begun
+            print(json.dumps([seconds, seconds - mapped[0], digests]), flush=True)
+
+
+def run_stage(stage: str, inputs: list[str], out: str, data: str, run: Any) -> list[str]:
+    """Return a digest of each part that the stage makes."""
+    from webtext.base.parts.partset import PartSet
+    from webtext.clean.dedup.settings import DedupSettings
+    from webtext.clean.dedup.sign import sign_documents
+    from webtext.clean.extract.body import ExtractSettings
+    from webtext.clean.extract.pages import extract_documents
+    from webtext.shards.writing.pack import PackSettings, pack_shards
+
+    if stage == "extraction":
+        made = extract_documents(inputs, out, ExtractSettings(), run)
+    elif stage == "signatures":
+        made = sign_documents(PartSet.open(inputs[0], "documents"), out, DedupSettings(), run)
+    else:
+        made = pack_shards(inputs[0], str(Path(data) / "gpt2"), out, PackSettings(), run)
+    if stage == "packing":  # its records name their shards, and so their parts
+        return [file.sha256 for part in made.parts for file in part.attachments]
+    return [part.record_digest for part in made.parts]
+
+
+def make_inputs(stage: str, data: Path, folder: Path) -> Callable[[int, int], str]:
+    """Write what a stage reads; the answer gives the input of n workers, from the i-th worker on."""
+    return make_pages(data, folder) if stage == "extraction" else make_documents(data, folder)
+
+
+def make_pages(data: Path, folder: Path) -> Callable[[int, int], str]:
+    """WARC files of real pages, at addresses of their own for each worker."""
+    from bench_extract import read_pages
+    from warc_files import write_warc
+
+    bodies = [page.body for page in read_pages(data / "extract")][: PARTS * PAGES_PER_PART]
+    (folder / "warc").mkdir()
+    for i in range(max(SIZES) * PARTS):
+        chosen = bodies[i % PARTS :: PARTS]
+        write_warc(warc(folder, i), [(f"http://{i}.example/{number}", body) for number, body in enumerate(chosen)])
+    return lambda i, n: " ".join(str(warc(folder, at)) for at in range(i * PARTS, (i + n) * PARTS))
+
+
+def warc(folder: Path, i: int) -> Path:
+    return folder / "warc" / f"{i:03d}.warc.gz"
+
+
+def make_documents(data: Path, folder: Path) -> Callable[[int, int], str]:
+    """Sets of documents, whose parts are all the same."""
+    from webtext.base.parts.identifiers import text_digest
+    from webtext.base.parts.partset import PartSet
+    from webtext.base.parts.partwriter import PartWriter, SetWriter
+    from webtext.base.parts.recipe import Recipe
+
+    def write(n_parts: int, add: Callable[[PartWriter], None], name: str) -> None:
+        writer = SetWriter(str(folder / name), "documents", Recipe(stage="bench", code_version=1, settings={}))
+        parts = []
+        for index in range(n_parts):
+            with writer.part(index, key=str(index)) as part:
+                add(part)
+                part.counts.keep(len(rows))
+                parts.append(part.publish())
+        writer.seal(parts)
+
+    with lzma.open(data / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
+        texts = [json.loads(line)["text"] for line in file]
+    rows = [
+        {"id": str(i), "link_ids": [], "posts": [], "text": text, "text_digest": text_digest(text), "split": "train"}
+        for i, text in enumerate(texts)
+    ]
+    if not (folder / "documents").exists():
+        write(1, lambda part: part.write(rows), "documents")
+        table = PartSet.open(str(folder / "documents"), "documents").table(0)
+        for n in SIZES:
+            write(PARTS * n, lambda part: part.write_table(table), f"documents-{n}")
+    return lambda _, n: str(folder / f"documents-{n}")
+
+
+if __name__ == "__main__":
+    main()
