@@ -240,7 +240,10 @@ class _Map:
             case "set aside":
                 self._set_aside(part, *value)
             case "not seen":
-                self._not_seen(part, Path(value), node)
+                raise MachineError(
+                    f"the node {node} does not see the folder '{os.path.dirname(value)}' of this machine",
+                    "choose an --out on storage that all nodes share, or at an s3:// URL",
+                )
             case "differs":
                 raise MachineError(
                     f"the node {node} has other software than this machine: {value}",
@@ -267,15 +270,6 @@ class _Map:
             self.failures.append(TaskFailure(part.index, f"given up: {part.n_set_aside} records set aside"))
         else:
             self._send_again(part)
-
-    def _not_seen(self, part: _Part, file: Path, node: str) -> None:
-        if file.exists():
-            raise MachineError(
-                f"the node {node} does not see the folder '{file.parent}' of this machine",
-                "choose an --out on storage that all nodes share, or at an s3:// URL",
-            )
-        file.touch()  # another share of this set removed it, with what looked left behind
-        self._send_again(part)
 
     def _send_again(self, part: _Part, pause: float = 0.0) -> None:
         part.not_before = time.monotonic() + pause
