@@ -206,14 +206,6 @@ BUGS = (
         "killed run",
     ),
     Bug(
-        "damaged records are kept",
-        OPEN,
-        "not _is_whole(warc.read(entry.end - end), entry.end - end)",
-        "len(warc.read(entry.end - end)) < entry.end - end",
-        "crawl",
-        "power cuts",
-    ),
-    Bug(
         "rows of the open part are forgotten and fetched again",
         "crawl/pages/pages_set.py",
         "            for entry in self._recovered.entries:\n",
@@ -254,14 +246,6 @@ BUGS = (
         "        pass\n",
         "counts again",
         "promises",
-    ),
-    Bug(
-        "a file isn't compared with its manifest",
-        "tokenizer/files/corpus.py",
-        '"file": self._file()}\n            return',
-        "}\n            return",
-        "counts",
-        "flipped bytes",
     ),
     # training
     Bug(

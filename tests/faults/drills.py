@@ -29,7 +29,7 @@ from promises import broken_promises  # noqa: E402
 from stage import Fault, Stage, copied  # noqa: E402
 from stories import STORIES, Story, contents  # noqa: E402
 
-ERRORS = (errno.ENOSPC, errno.EIO)
+VERIFIED = ("t.json", "tokenizer.json")  # JSON files with a checksum elsewhere
 
 
 @dataclass
@@ -79,6 +79,14 @@ class Drills:
                     seen.add(state)
                     self.resume(tree, f"power cut after {moment} of {self.n_changes} changes, {name}")
 
+    def lost_writes(self, n: int, seed: int) -> None:
+        """Lose one write to a file that has its final name, and keep all else, also a little of what was written later."""
+        exposed = self.disk.exposed
+        for i in spread(n, len(exposed), seed):
+            lost, moment = exposed[i - 1], exposed[min(i + 8, len(exposed) - 1)]
+            kept: Policy = lambda what, _, number, lost=lost: float(what != "data" or number != lost)  # noqa: E731
+            self.power_cuts([moment], {f"but for change {lost}": kept})
+
     def decay(self, seeds: Iterable[int]) -> None:
         """Resume after a power cut of which one file has one other byte.
 
@@ -92,7 +100,9 @@ class Drills:
             if made:
                 name = chance.choice(made)
                 about = f"a flipped byte in {name} after {moment} changes"
-                self.resume(_flipped(tree, name, chance), about, may_differ=name.endswith(".json"))
+                self.resume(
+                    _flipped(tree, name, chance), about, may_differ=name.endswith(".json") and name not in VERIFIED
+                )
 
     def _initial(self) -> Tree:
         return self.disk.state(0, only_synced)
@@ -262,6 +272,7 @@ def named(n_cuts: int, n_faults: int, n_decays: int, seed: int) -> dict[str, Cal
         "durable": Drills.durable,
         "promises": lambda drills: drills.promises(drills.disk.moments(), {**FIXED, "everything": everything}),
         "power cuts": lambda drills: drills.power_cuts(drills.moments(n_cuts, seed), {**FIXED, **samples}),
+        "lost writes": lambda drills: drills.lost_writes(n_cuts, seed),
         "failing calls": some(n_faults, seed, (Fault.FAIL, full), (Fault.FAIL, broken), (Fault.TEAR_AND_FAIL, full)),
         "short writes": lambda drills: drills.faults(
             drills.writes_to_each_file(n_faults // 3, seed), [(Fault.SHORTEN, 0)]
