@@ -200,13 +200,16 @@ class Folder:
                 path.unlink(missing_ok=True)
 
     def scratch_path(self, name: str) -> Path:
-        """Return a temporary path for a future file `name`, on this folder's disk, so that publishing renames it."""
+        """Return a temporary path for a future file `name`, on this folder's disk, so that publishing renames it.
+
+        Each call returns another one: on storage that machines share, process ids say little.
+        """
         with no_space_is_an_error(self.location(name)):
             if not self.is_local:
                 return Path(temporary_folder()) / f"webtext-{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
             target = self._path / name
             make_folder(target.parent)
-            return target.with_name(f".{target.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+            return target.with_name(f".{target.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
     def publish(self, path: Path, name: str) -> None:
         """Move the finished local file `path` to `name`; it appears complete and synced."""

@@ -127,6 +127,15 @@ def test_nothing_appears_when_writing_fails(folder: Folder) -> None:
     assert not path.exists()
 
 
+def test_writers_of_one_name_never_share_a_temporary_file(folder: Folder) -> None:
+    with folder.scratch("a.bin") as first, folder.scratch("a.bin") as second:
+        first.write_bytes(b"equal")
+        second.write_bytes(b"equal")
+    assert first != second
+    assert folder.read_bytes("a.bin") == b"equal"
+    assert folder.names() == ["a.bin"]
+
+
 @pytest.mark.parametrize(
     ("path", "folder", "name"),
     [("a/b.txt", "a", "b.txt"), ("b.txt", ".", "b.txt"), ("/b.txt", "/", "b.txt"), ("/a/b/", "/a", "b")],
