@@ -145,8 +145,8 @@ class WordTokenizer:
     def decode_stream(self) -> DecodeStream:
         return DecodeStream(self.decode_bytes)
 
-    def save(self, path: Path, model_max_length: int) -> None:
-        (path / "tokenizer.json").write_text("{}")
+    def save(self, path: str, model_max_length: int) -> None:
+        Path(path, "tokenizer.json").write_text("{}")
 
 
 class Uniform:
