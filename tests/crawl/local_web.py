@@ -108,10 +108,18 @@ class LocalWeb(InBackground):
         await super()._cancel_all()
 
     async def _listen(self) -> None:
-        for host in self._hosts:
-            server = await asyncio.start_server(self._serve, host, self.port)
-            self._servers.append(server)
-            self.port = server.sockets[0].getsockname()[1]
+        """Listen on one port of all hosts: another one if a program uses the first host's choice on the next."""
+        for _ in range(20):
+            self.port = 0
+            try:
+                for host in self._hosts:
+                    self._servers.append(await asyncio.start_server(self._serve, host, self.port))
+                    self.port = self._servers[0].sockets[0].getsockname()[1]
+                return
+            except OSError:
+                while self._servers:
+                    self._servers.pop().close()
+        raise OSError(f"no port is free on all of {', '.join(self._hosts)}")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
