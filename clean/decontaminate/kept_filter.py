@@ -111,7 +111,9 @@ def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], r
     bits, probes = sizes(n_ngrams, MAX_FALSE_POSITIVE)
     header = FilterHeader(words, n_ngrams, bits, probes, _ngrams.UNICODE_VERSION, documents.hash, n_failed, sha256="")
     pieces = _pieces(opened, len(documents.parts), header)
-    tasks = [PartTask(index=i, sources=(), payload=piece, depends=documents.hash) for i, piece in enumerate(pieces)]
+    tasks = [
+        PartTask(index=i, sources=(), payload=piece, depends=f"{documents.hash} {i}") for i, piece in enumerate(pieces)
+    ]
     settings, outputs = {"words": words, "pieces": len(pieces)}, {"pieces": (folder.location(f"_{name}"), "exchange")}
     recipe = Recipe(stage="clean.filter-pieces", code_version=1, settings=settings)
     made = run_parts(_fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run)["pieces"]

@@ -102,7 +102,9 @@ def repeated_ids(documents: PartSet, run: Run) -> dict[int, tuple[str, ...]]:
     parts = range(len(documents.parts))
     spreading = [PartTask(index=i, sources=(documents.source(i),), payload=(opened, i, n_ranges)) for i in parts]
     ids = stage(_spread_ids, spreading, "ids")
-    ranges = [PartTask(index=n, sources=(), payload=SetName.of(ids), depends=ids.hash) for n in range(n_ranges)]
+    ranges = [
+        PartTask(index=n, sources=(), payload=SetName.of(ids), depends=f"{ids.hash} {n}") for n in range(n_ranges)
+    ]
     repeats = stage(_find_repeats, ranges, "repeats")
     rows = (row for batch in read_range(repeats, 0, _IDS) for row in batch.to_pylist())
     found: dict[int, list[str]] = {}

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from set_contents import write_jsonl
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.stage import run_parts
 from webtext.base.run import Run
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate import kept_filter, reference
@@ -138,6 +139,25 @@ def test_a_filter_joined_from_pieces_made_elsewhere_is_the_one_that_is_filled_at
     assert found == header
     assert np.array_equal(joined, bits)
     assert sorted(each.name for each in tmp_path.glob("*corpus.bloom*")) == ["corpus.bloom"]
+
+
+def test_each_piece_has_a_key_of_its_own_for_the_records_that_kill_its_workers(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records are quarantined by key and position, and positions are those of one piece."""
+    monkeypatch.setattr(kept_filter, "PIECE_BYTES", 1000)
+    found: list[str] = []
+    monkeypatch.setattr(
+        kept_filter,
+        "run_parts",
+        lambda function, tasks, **rest: (
+            found.extend(each.depends for each in tasks),
+            run_parts(function, tasks, **rest),
+        )[1],
+    )
+    documents, _ = planted(tmp_path)
+    write_filter(read_documents(documents, str(tmp_path / "imported"), run), 8, tmp_path / "corpus.bloom", run)
+    assert len(set(found)) == len(found) > 1
 
 
 def test_a_truncated_altered_or_foreign_file_is_rejected_as_a_filter(tmp_path: Path, run: Run) -> None:
