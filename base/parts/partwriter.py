@@ -76,6 +76,7 @@ class PartWriter:
         self._pending: list[pa.Table] = []
         self._n_pending = 0  # number of rows in _rows and _pending
         self._pending_bytes = 0
+        self.versions: dict[str, str] = {}  # of the published files, as they were hashed; none in a store
         self._attached: dict[str, Path] = {}
         self._about: dict[str, Mapping[str, Any]] = {}
         self._path = folder.scratch_path(part_name(index))
@@ -161,6 +162,8 @@ class PartWriter:
             counts=self.counts if self.counts.records_in else Counts(self.records, self.records),
             attachments=tuple(sorted(attachments, key=lambda attachment: attachment.name)),
         )
+        if self.folder.is_local:  # renaming keeps the version
+            self.versions = {name: _version(path) for name, path in [*self._attached.items(), (part.name, self._path)]}
         self.folder.child(ENTRIES).remove(entry_name(self.index))  # an older entry must not vouch for the new files
         if self._failures is None:
             self.folder.remove(self._failures_name)
@@ -288,10 +291,14 @@ class SetWriter:
             if all(self.there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
         }
 
-    def record(self, parts: Iterable[Part]) -> None:
-        """Write to `run.json` that the files of these parts had the stated bytes when `look` was last called."""
+    def record(self, parts: Iterable[Part], known: Mapping[str, str] | None = None) -> None:
+        """Write to `run.json` that the files of these parts had the stated bytes in the versions `known`.
+
+        Without a known version it is the one of the last `look`.
+        """
         names = {name for part in parts for name in (_entry(part), *(name for name, *_ in part.files))}
         versions = {name: version for name, (_, version) in self.there.items() if name in names and version}
+        versions |= {name: version for name, version in (known or {}).items() if name in versions}
         if not versions.items() <= self.run[VERSIONS].items():
             self.run[VERSIONS] |= versions
             now = read_run(self.folder)  # other shares have added theirs
@@ -373,6 +380,10 @@ def _same_place(one: Folder, other: Folder) -> bool:
 def _size_and_sha256(path: Path) -> tuple[int, str]:
     with open(path, "rb") as file:
         return os.fstat(file.fileno()).st_size, file_sha256(file)
+
+
+def _version(path: Path) -> str:
+    return str(path.stat().st_mtime_ns)
 
 
 def _entry(part: Part) -> str:

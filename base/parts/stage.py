@@ -274,11 +274,13 @@ class _Stage:
         jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
         quarantine = _Quarantine(self.main.folder, self.run.share)
         made: dict[str, list[Part]] = {name: [] for name in self.writers}
+        versions: dict[str, dict[str, str]] = {name: {} for name in self.writers}
         with self.run.console.progress(len(jobs), self.label, "parts") as progress:
 
-            def note(_: int, entries: Mapping[str, Part]) -> None:
-                for name, part in entries.items():
+            def note(_: int, published: Mapping[str, tuple[Part, Mapping[str, str]]]) -> None:
+                for name, (part, of_files) in published.items():
                     made[name].append(part)
+                    versions[name] |= of_files
                     self.done[name][part.index] = part
                 progress.advance(note=f"{counted(made[outputs[0][0]][-1].records, 'record')} in the last part")
 
@@ -293,7 +295,7 @@ class _Stage:
         with shares.turn(self.main.folder, self.run.share):
             for name, writer in self.writers.items():
                 writer.look()
-                writer.record(made[name])
+                writer.record(made[name], versions[name])
         if failures:
             first = failures[0]
             raise RunFailed(
@@ -348,8 +350,11 @@ class _Stage:
         return sets
 
 
-def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, Part]:
-    """Make one part in every output, publish them, the main output last, and return their entries; in the worker."""
+def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, tuple[Part, Mapping[str, str]]]:
+    """Make one part in every output and publish them, the main output last; in the worker.
+
+    Returns their entries, and the versions of their files.
+    """
     keep_pandas_out()
     writers = {
         name: PartWriter(Folder(url), kind, job.task.index, key=job.key, sources=job.task.sources)
@@ -361,7 +366,7 @@ def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, Part]:
             return {}
         generation = max((source.generation for source in job.task.sources), default=1)
         # The main part comes last: if a kill comes in between, it is missing and is made again.
-        return {name: writers[name].publish(generation) for name in reversed(writers)}
+        return {name: (writers[name].publish(generation), writers[name].versions) for name in reversed(writers)}
     except OSError as error:
         raise disk_error(error, next(iter(writers.values())).folder.url) or error from None
     finally:

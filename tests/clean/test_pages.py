@@ -29,7 +29,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import PAGE
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Limits, LocalEngine
+from webtext.base.workers.engine import Limits, LocalEngine, ignore
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract import redirects
 from webtext.clean.extract.body import Body, ExtractSettings
@@ -228,7 +228,7 @@ class ClockOfHanging:
         """Note the causes for which the engine sets records aside."""
         map_ = engine.map
 
-        def heard(*arguments: Any, on_set_aside: Callable[[int, int, str], None], **more: Any) -> Any:
+        def heard(*arguments: Any, on_set_aside: Callable[[int, int, str], None] = ignore, **more: Any) -> Any:
             def note(index: int, position: int, cause: str) -> None:
                 self._causes.append(cause)
                 on_set_aside(index, position, cause)

@@ -169,7 +169,13 @@ class Damaging:
         return failures
 
 
-@pytest.mark.parametrize("damage", damages(with_a_flipped_bit, swapped_with_another_part, left_by_other_settings))
+@pytest.mark.parametrize(
+    "damage",
+    [
+        with_random_bytes,
+        *damages(with_random_bytes, with_a_flipped_bit, swapped_with_another_part, left_by_other_settings),
+    ],
+)
 def test_shingle_sets_that_change_while_dedup_runs_are_an_error_and_the_next_run_makes_them_again(
     damage: Damage, documents: PartSet, run: Run, tmp_path: Path
 ) -> None:
