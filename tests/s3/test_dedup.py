@@ -26,11 +26,11 @@ def test_duplicates_are_found_in_a_store_as_on_disk(running: ObjectStore, place:
     with LocalEngine(workers=2) as engine:
         run = Run(engine, Console("quiet"))
         on_disk, in_store = (write_set(f"{where}/documents", rows, 3) for where in (tmp_path, place))
-        expected = find_duplicates(on_disk, DedupSettings(), Folder(tmp_path / "work"), run)
-        found = find_duplicates(in_store, DedupSettings(), Folder(f"{place}/work"), run)
-        again = find_duplicates(in_store, DedupSettings(), Folder(f"{place}/work"), run)
+        expected = find_duplicates(on_disk, DedupSettings(), Folder(tmp_path / "dedup"), run)
+        found = find_duplicates(in_store, DedupSettings(), Folder(f"{place}/dedup"), run)
+        again = find_duplicates(in_store, DedupSettings(), Folder(f"{place}/dedup"), run)
     assert len(by_id(on_disk, expected)) > 10
     assert by_id(in_store, found) == by_id(on_disk, expected)
     assert found.clusters == expected.clusters
     assert again == found
-    assert Folder(f"{place}/work/bands").names() == []
+    assert Folder(f"{place}/dedup/bands").names() == []
