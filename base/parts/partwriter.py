@@ -2,7 +2,7 @@
 
 Files are published in the order attachments, Parquet, entry. Files without an entry don't count. An entry counts only
 while the files that it names have the bytes that it states. Those whose version is still the one in `run.json` have;
-`SetWriter.doubtful` names the parts with others, and the run verifies them before it counts on them.
+`partset.doubtful` names the parts with others, and the run verifies them before it counts on them.
 """
 
 from __future__ import annotations

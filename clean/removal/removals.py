@@ -43,10 +43,8 @@ LINK_NOT_COLLECTED = "link_not_collected"
 
 COLUMNS = ("id", "link_ids", "url")
 BATCH_ROWS = 65_536
-DOCUMENTS_A_GROUP, MIN_GROUPS = (
-    4_000_000,
-    8,
-)  # a task for each group of parts reads the removed and collected links once
+DOCUMENTS_A_GROUP = 4_000_000  # a task for each group of parts reads the removed and collected links once
+MIN_GROUPS = 8
 UNMATCHED_SHOWN = 10
 
 Mask = npt.NDArray[np.bool_]
