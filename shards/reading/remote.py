@@ -120,7 +120,8 @@ class _Blocks:
                     self._file = os.dup(file.fileno())
                 disk = os.fstatvfs(self._file)
                 self._limit = min(CACHE_BYTES, disk.f_bavail * disk.f_frsize // 2)
-            if (shard, block) not in self._places and self._end + len(data) <= self._limit:
-                os.pwrite(self._file, data, self._end)
+            if (shard, block) in self._places or self._end + len(data) > self._limit:
+                return
+            if os.pwrite(self._file, data, self._end) == len(data):  # a full disk takes a part of it
                 self._places[shard, block] = self._end, len(data)
                 self._end += len(data)

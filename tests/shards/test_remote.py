@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,6 +130,17 @@ def test_a_cache_that_is_full_keeps_what_it_has(
         assert np.array_equal(ours, theirs)
     far.streams[0]._resident.close()
     assert 82_000 + 3 * 38_000 < sum(stop - start for _, start, stop in server.asked) < 82_000 + 3 * 50_000 + 30_000
+
+
+def test_a_block_that_the_disk_took_only_in_part_is_asked_for_again(
+    folder: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk writes what fits and raises nothing."""
+    write = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: write(file, data[: len(data) // 2], at))
+    near, far = TokenShards(folder), TokenShards(server.url)
+    for _ in range(2):
+        assert np.array_equal(far.read(1000, 5000), near.read(1000, 5000))
 
 
 def test_windows_inside_documents_and_single_documents_read_no_whole_shard(folder: Path, server: RangeServer) -> None:
