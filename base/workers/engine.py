@@ -31,7 +31,7 @@ from webtext.base.errors import ConfigError, MachineError
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
 from webtext.base.workers.process import Death, WorkerProcess
-from webtext.base.workers.worker import Done, Order, Preparation, Raised
+from webtext.base.workers.worker import Done, Order, Raised
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -91,35 +91,23 @@ class LocalEngine:
         on_done: Callable[[int, R], None],
         set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = ignore,
-        on_begun: Callable[[], None] = ignore,
         writes: Sequence[Folder] = (),
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task and return the tasks that failed, in order.
 
         `function` must be importable by name. `on_done(index, result)` is called in this process as tasks finish, in
         any order. `set_aside` maps a task index to the records known to kill workers and their causes;
-        `on_set_aside(index, position, cause)` is called for each new one before its part is retried. `on_begun()` is
-        called once, when a worker is first seen on a record and has therefore finished its imports. A bad input or
+        `on_set_aside(index, position, cause)` is called for each new one before its part is retried. A bad input or
         setting (exit codes 2 and 3) and a machine that lacks something (a full disk) stop the map and are raised here.
         `writes` are the folders that the tasks write; an engine of several machines checks that all of them see them.
         """
         check_importable(function)
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
-        return _Map(self, function, tasks, parts, on_done, on_set_aside, on_begun).run()
+        return _Map(self, function, tasks, parts, on_done, on_set_aside).run()
 
     def limited(self, limits: Limits) -> LocalEngine:
         """Return another engine of this kind with these limits; close it after use."""
         return type(self)(self.workers, limits, quiet=self._quiet)
-
-    def prepare(self, n: int, module: str, files: Sequence[int] = ()) -> None:
-        """Make sure that n workers are idle. New workers import the module in the background; this call doesn't wait.
-
-        New workers inherit the file descriptors `files`. The next map uses them last, after the older ones.
-        """
-        for _ in range(n - len(self._idle)):
-            worker = WorkerProcess(self.limits.memory_bytes, quiet=self._quiet, files=files)
-            worker.send(Preparation(list(sys.path), module))
-            self._idle.insert(0, worker)
 
     def close(self) -> None:
         for worker in self._idle:
@@ -189,14 +177,12 @@ class _Map:
         parts: list[_Part],
         on_done: Callable[[int, Any], None],
         on_set_aside: Callable[[int, int, str], None],
-        on_begun: Callable[[], None],
     ) -> None:
         self.engine = engine
         self.function, self.tasks = function, tasks
         self.limits = engine.limits
         self.on_done = on_done
         self.on_set_aside = on_set_aside
-        self.on_begun: Callable[[], None] | None = on_begun
         self.waiting = deque(_Attempt(part) for part in parts)
         self.running: dict[WorkerProcess, _Attempt] = {}
         self.failures: list[TaskFailure] = []
@@ -266,9 +252,6 @@ class _Map:
             self._died(worker, Death(worker.journal.position, worker.memory_cause))
             return
         steps, position = worker.journal.steps, worker.journal.position
-        if position is not None and self.on_begun is not None:
-            on_begun, self.on_begun = self.on_begun, None
-            on_begun()
         if steps != attempt.watched_steps:
             attempt.watched_steps, attempt.stalled_seconds = steps, 0.0
             return

@@ -10,13 +10,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import IO
 
 from webtext.base.workers.journal import JournalPage
-from webtext.base.workers.worker import START, Order, Preparation
+from webtext.base.workers.worker import START, Order
 
 MEMORY_BACKSTOP_BYTES = 2 << 30
 """Added to twice the memory limit for the kernel's own limit: libraries reserve writable memory they never touch."""
@@ -48,8 +48,7 @@ class Death:
 class WorkerProcess:
     """A running worker process and the engine's end of its socket."""
 
-    def __init__(self, memory_bytes: int, *, quiet: bool, files: Sequence[int] = ()) -> None:
-        """Start the process. It inherits the file descriptors `files` under the same numbers."""
+    def __init__(self, memory_bytes: int, *, quiet: bool) -> None:
         self.started = False  # set when its first message arrives
         self.n_tasks = 0
         self.memory_cause = f"memory above {memory_bytes / 2**20:,.0f} MiB"
@@ -63,7 +62,7 @@ class WorkerProcess:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", START, *map(str, arguments)],
                     env=os.environ | WORKER_ENVIRONMENT,
-                    pass_fds=(*passed, *files),
+                    pass_fds=passed,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL if quiet else 2,  # what libraries print isn't data, so it goes to stderr
                     stderr=subprocess.DEVNULL if quiet else None,
@@ -78,8 +77,8 @@ class WorkerProcess:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def send(self, order: Order | Preparation) -> None:
-        """Send a task or a preparation. If the worker has died, that is noticed when its answer is read."""
+    def send(self, order: Order) -> None:
+        """Send a task. If the worker has died, that is noticed when its answer is read."""
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.connection.send_bytes(pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL))
 

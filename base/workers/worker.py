@@ -3,18 +3,16 @@
 It is a plain `python -c` child instead of a multiprocessing one, so the user's main module isn't imported again: no
 `if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.
 
-    engine -> worker    Preparation a module to import before the next task; no answer
-                        Order       one task
-    worker -> engine    None        started and ready
-                        Done        the function's result
-                        Raised      the function's error
+    engine -> worker    Order   one task
+    worker -> engine    None    started and ready
+                        Done    the function's result
+                        Raised  the function's error
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import os
 import pickle
 import resource
@@ -43,14 +41,6 @@ class Order:
     call: bytes
     set_aside: Mapping[int, str]
     only: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Preparation:
-    """A module that a later task will import."""
-
-    path: list[str]
-    module: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +74,7 @@ def main() -> None:
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(socket) as connection:
         connection.send(None)
         while True:
-            order: Order | Preparation = pickle.loads(connection.recv_bytes())
-            if isinstance(order, Preparation):
-                sys.path[:] = order.path
-                with contextlib.suppress(Exception):  # the task itself will report what is wrong
-                    importlib.import_module(order.module)
-                continue
+            order: Order = pickle.loads(connection.recv_bytes())
             page.reset()
             answer = _answer(order, page)
             page.reset()

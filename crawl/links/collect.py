@@ -75,7 +75,7 @@ def collect_links(
         dumps = [Dump.of(file) for file in files]  # hashed while they are read
     with work.held():
         jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
-        dumps, spills = spill_dumps(jobs, n_parts, run)
+        dumps, spills = spill_dumps(jobs, run)
         tasks = _with_spills(_tasks(dumps, n_parts), spills, work, settings)
         sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,15 +25,12 @@ from webtext.crawl.links.inputs import InputFile, link_source
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
-from webtext.crawl.streams.decoders import Ring, decompressed_ahead
+from webtext.crawl.streams.decoders import decompressed_ahead
 from webtext.crawl.streams.lines import Share, batches_of, read_batches
 
 if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
     from webtext.crawl.links.karma import Judge
-
-READING, MERGING = __name__, "webtext.crawl.links.merging"
-"""Modules that workers import for reading dumps, and later for merging spills."""
 
 HASH_BYTES = 8 << 20
 """Large, since the hashing thread waits milliseconds for Python code between two reads."""
@@ -92,7 +88,6 @@ class SpillJob:
     rule: Mapping[str, Any]
     share: Share = Share()
     ahead: bool = False  # whether another process decompresses it
-    decoder: Ring | None = None  # of a decoder that was started before the worker that reads it
 
     @classmethod
     def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
@@ -156,8 +151,6 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
             writer.add(bucket_of(link_id(vote.url)), vote)
             if hashing is None:  # the imports are done, and this process is waiting for the decoder
                 hashing = beside.submit(_hashed, job.dump)
-                if job.ahead:
-                    beside.submit(importlib.import_module, MERGING)  # needed by the next task
         funnel.fail_set_aside(journal)
         writer.close()
         n_bytes = out.tell()
@@ -192,7 +185,7 @@ def _hashed(dump: Dump) -> Dump:
 def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
     """Open the file, or the chunks that another process decompresses from it."""
     if job.ahead:
-        with decompressed_ahead(job.local_path, job.decoder) as chunks:
+        with decompressed_ahead(job.local_path) as chunks:
             yield chunks
     else:
         with job.dump.file.open() as file:

@@ -7,33 +7,21 @@ only if its record exists. The record is published last, and identifies the dump
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 
 from webtext.base.decompress import BZIP2, XZ, ZSTANDARD
 from webtext.base.errors import InputError
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Engine, Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Limits, LocalEngine
+from webtext.base.workers.engine import Limits
 from webtext.base.workers.journal import KILLED_WORKER
 from webtext.crawl.links.inputs import URLS, InputFile
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
-from webtext.crawl.links.reading import (
-    MERGING,
-    READING,
-    Dump,
-    Spill,
-    SpillJob,
-    digest_file,
-    finished_spill,
-    source_of,
-    spill_dump,
-)
+from webtext.crawl.links.reading import Dump, Spill, SpillJob, digest_file, finished_spill, source_of, spill_dump
 from webtext.crawl.links.submission import SiftingSource
-from webtext.crawl.streams.decoders import started_decoder
 
 MIN_SHARED_BYTES = 4 << 20
 MAX_SHARES = 8
@@ -49,25 +37,19 @@ def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
     return _sorted(run.map(digest_file, files, "identifying dumps", unit="file", names=names))
 
 
-def spill_dumps(jobs: Sequence[SpillJob], n_parts: int, run: Run) -> tuple[list[Dump], list[Spill]]:
+def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Spill]]:
     """Make the missing spills. Return all dumps, hashed and in order, and the records of their spills.
 
     If there are fewer files than workers, several work on each file: one process decompresses for one that judges, or,
-    if judging takes longer, workers read shares. A LocalEngine's workers start beside their decoders, and once all
-    tasks have begun, idle ones import what they need to merge `n_parts`. Raises InputError if a file was changed in the
-    meantime.
+    if judging takes longer, workers read shares. Raises InputError if a file was changed in the meantime.
     """
     missing = [job for job in jobs if _finished(job) is None]
     if len(missing) < len(jobs):
         run.console.say(f"links: resuming, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are already read")
     tasks = [task for job in missing for task in _tasks(job, run.engine.workers // len(missing))]
-    n_idle = min(n_parts, run.engine.workers) - len(tasks)
-    with _engine_for(tasks, run) as engine, _started(tasks, engine) as started:
-        names = [task.dump.name for task in tasks]
-        local = run.engine if isinstance(run.engine, LocalEngine) else None
-        get_ready = {"on_begun": partial(local.prepare, n_idle, MERGING)} if local else {}
-        reading = replace(run, engine=engine)
-        read = reading.map(spill_dump, started, "reading dumps", unit="file", names=names, **get_ready)
+    names = [task.dump.name for task in tasks]
+    with _engine_for(tasks, run) as engine:
+        read = replace(run, engine=engine).map(spill_dump, tasks, "reading dumps", unit="file", names=names)
     hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
     dumps, spills = _sorted(hashed.values()), []
     job_of = {job.dump.file: job for job in jobs}
@@ -96,23 +78,6 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
             "expected Reddit's dumps (RS_*, RC_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
             "name another file, or set --source to its format",
         )
-
-
-@contextmanager
-def _started(tasks: Sequence[SpillJob], engine: Engine) -> Iterator[list[SpillJob]]:
-    """Yield the tasks while a decoder and a worker start for each of the first ones, in the order of the tasks."""
-    if not isinstance(engine, LocalEngine):
-        yield list(tasks)  # each worker starts its own decoder
-        return
-    begun = []
-    with ExitStack() as decoders:
-        for n, task in enumerate(tasks[: engine.workers], 1):
-            ring = decoders.enter_context(started_decoder(task.local_path)) if task.ahead else None
-            engine.prepare(n, READING, files=ring.files if ring else ())
-            if ring:
-                ring.close()
-            begun.append(replace(task, decoder=ring))
-        yield [*begun, *tasks[engine.workers :]]
 
 
 def _sorted(dumps: Iterable[Dump]) -> list[Dump]:

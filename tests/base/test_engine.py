@@ -322,58 +322,6 @@ def test_workers_are_kept_between_maps_and_recycled_after_their_share(heard: Hea
     assert pids[0] == pids[1] == pids[2] != pids[3]
 
 
-def test_a_prepared_worker_has_imported_what_its_task_needs_and_is_taken_last(tmp_path: Path, heard: Heard) -> None:
-    (tmp_path / "prepared_module.py").write_text("import os\nPID = os.getpid()\n")
-    sys.path.append(str(tmp_path))
-    try:
-        with LocalEngine(1, SMALL) as engine:
-            engine.prepare(0, "prepared_module")
-            assert not heard.map(engine, work.process_id, [None])
-            engine.prepare(2, "no_such_module")
-            engine.prepare(3, "prepared_module")
-            engine.prepare(3, "prepared_module")  # does nothing: three workers are idle already
-            (first, *others) = [worker.id for worker in engine._idle][::-1]
-            assert heard.results == {0: first}
-            assert len(others) == 2
-            for worker in others:  # kill the worker that was used, so that the next one is used
-                engine._idle.pop().kill()
-                answers = Heard()
-                assert not answers.map(engine, work.imported, ["prepared_module"])
-                assert answers.results[0] == (worker, worker == others[1])
-    finally:
-        sys.path.remove(str(tmp_path))
-
-
-def test_a_prepared_worker_inherits_files_and_nobody_else_has_them(heard: Heard) -> None:
-    read, write = os.pipe()
-    with LocalEngine(1, SMALL) as engine, open(read, "rb") as file:
-        engine.prepare(1, "json", files=[write])
-        os.close(write)
-        engine.prepare(2, "json")
-        assert not heard.map(engine, work.write_to, [write])
-        engine._idle.pop().kill()
-        assert file.read() == b"inherited"  # up to its end, so the other worker doesn't have it open
-    assert heard.results == {0: len(b"inherited")}
-
-
-def test_on_begun_is_called_once_when_a_worker_is_on_a_record(tmp_path: Path, heard: Heard) -> None:
-    """The record waits for what `on_begun` writes."""
-    pipe, file = tmp_path / "pipe", tmp_path / "file"
-    os.mkfifo(pipe)
-    file.write_bytes(b"there")
-    told = []
-
-    def on_begun() -> None:
-        told.append(dict(heard.results))
-        pipe.write_bytes(b"then")
-
-    with LocalEngine(1, SMALL) as engine:
-        assert not heard.map(engine, work.read_in_a_record, [str(pipe), str(file)], on_begun=on_begun)
-        heard.map(engine, work.process_id, [], on_begun=on_begun)
-    assert heard.results == {0: b"then", 1: b"there"}
-    assert told == [{}]
-
-
 def test_a_worker_that_keeps_much_memory_is_recycled(heard: Heard) -> None:
     with LocalEngine(1, SMALL) as engine:
         heard.map(engine, work.hold_memory, [200 << 20, 1 << 20, 1 << 20])

@@ -168,24 +168,6 @@ def surroundings(journal: Journal, task: object) -> dict[str, object]:
     }
 
 
-def imported(_: Journal, module: str) -> tuple[int, bool]:
-    """Return the process id, and whether the module is imported."""
-    return os.getpid(), module in sys.modules
-
-
 def process_id(_: Journal, __: None) -> int:
     """Return the process id."""
     return os.getpid()
-
-
-def read_in_a_record(journal: Journal, path: str) -> bytes:
-    """Return a file's content, read during a record; reading a pipe waits until somebody writes to it."""
-    for _, name in journal.watch([(0, path)]):
-        with open(name, "rb") as file:
-            return file.read()
-    return b""
-
-
-def write_to(_: Journal, file: int) -> int:
-    """Write to an inherited file; return the number of bytes written."""
-    return os.write(file, b"inherited")

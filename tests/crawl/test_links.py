@@ -268,25 +268,10 @@ def test_workers_that_read_one_file_together_change_no_byte(
     assert len(broken_dumps(one)) == (share_kept < 1)
 
 
-def test_a_decoder_starts_before_the_worker_that_reads_from_it(
-    collect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The planted decoder reads another file, whose lines the worker gets; an earlier worker starts its own decoder."""
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
-    for name, url in {"RS_a.xz": "http://a.com/", "RS_b.xz": "http://b.com/"}.items():
-        (tmp_path / name).write_bytes(lzma.compress(json.dumps(post("a", url)).encode()))
-    real = votes.started_decoder
-    monkeypatch.setattr(votes, "started_decoder", lambda _: real(tmp_path / "RS_b.xz"))
-    new = Run.quiet(workers=2)
-    for out, url in {"one": "http://b.com/", "two": "http://a.com/"}.items():
-        assert list(by_url(collect(tmp_path / "RS_a.xz", out=out, by=new))) == [url]
-    new.engine.close()  # type: ignore[attr-defined]
-
-
 def test_dumps_read_on_another_machine_give_the_same_links(
     collect: Any, dumps: list[str], whole: PartSet, elsewhere: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One dump at a time, so that a worker decompresses it with a decoder of its own; all dumps, with other limits."""
+    """One dump at a time, which a worker decompresses by a decoder; all dumps, with other limits."""
     monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
     for name in dumps:
         assert collect(name, out="there", by=elsewhere).hash == collect(name, out="here").hash

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-import pickle
 import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl.streams.decoders import Ring, decompressed_ahead, started_decoder
+from webtext.crawl.streams.decoders import decompressed_ahead
 from webtext.crawl.streams.ring import FIRST_SIGNAL, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
 LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than fits in a ring
@@ -151,46 +149,6 @@ def test_a_killed_decoder_is_an_error_not_the_end_of_the_file(dump: Path) -> Non
             seen.extend(map(bytes, chunks))
     assert seen
     assert LINES.startswith(b"".join(seen))
-    assert set(children()) == before
-
-
-def test_a_decoder_started_here_is_read_by_a_child_that_inherits_its_ring(dump: Path) -> None:
-    """The file is gone when the child starts, so it cannot use a decoder of its own, as it does without the ring."""
-    code = (
-        "import sys, pathlib, pickle, hashlib\n"
-        "from webtext.crawl.streams.decoders import decompressed_ahead\n"
-        "ring, digest = pickle.load(sys.stdin.buffer), hashlib.sha256()\n"
-        "with decompressed_ahead(pathlib.Path(sys.argv[1]), ring) as chunks:\n"
-        "    for chunk in chunks:\n"
-        "        digest.update(chunk)\n"
-        "print(digest.hexdigest(), ring.is_here)\n"
-    )
-
-    def read(ring: Ring, files: Sequence[int]) -> str:
-        command = [sys.executable, "-P", "-c", code, str(dump)]
-        done = subprocess.run(command, input=pickle.dumps(ring), stdout=subprocess.PIPE, pass_fds=files, check=True)
-        return done.stdout.decode()
-
-    expected = f"{hashlib.sha256(LINES).hexdigest()} False\n"
-    with started_decoder(dump) as ring:
-        assert read(ring, []) == expected  # by a decoder of its own
-        select.select([ring.filled], [], [])  # the one that was started has opened the file
-        dump.unlink()
-        assert read(ring, ring.files) == expected
-        assert ring.is_here
-        ring.close()
-        assert not ring.is_here
-
-
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="that a process has ended is waited for by pidfd")
-def test_a_decoder_without_a_reader_exits(dump: Path) -> None:
-    before = set(children())
-    with started_decoder(dump) as ring:
-        (decoder,) = set(children()) - before
-        watched = os.pidfd_open(decoder)
-        ring.close()
-        select.select([watched], [], [])
-        os.close(watched)
     assert set(children()) == before
 
 
