@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from webtext.base import leases
 from webtext.base.errors import InputError, NetworkError
-from webtext.base.leases import Found, lease, leased
 from webtext.base.storage import Folder
+from webtext.base.stores import leases
+from webtext.base.stores.leases import Found, lease, leased
 
 URL = "s3://bucket/set"
 

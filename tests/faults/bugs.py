@@ -101,7 +101,7 @@ BUGS = (
     ),
     Bug(
         "a lock is ignored",
-        "base/leases.py",
+        "base/stores/leases.py",
         "if not _flock(handle, fcntl.LOCK_SH if name else fcntl.LOCK_EX):",
         "if False:",
         "stage",

@@ -12,7 +12,7 @@ import pytest
 import s3fs
 from object_store import BUCKET, ObjectStore, Spoil, object_store
 
-from webtext.base import storage
+from webtext.base.stores import object_store as calls
 
 TIMES = {"run.json", "metrics.jsonl", "state.json", "versions.json", "config.json"}
 
@@ -25,7 +25,7 @@ def running() -> Iterator[ObjectStore]:
 
 @pytest.fixture
 def store(running: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    monkeypatch.setattr(storage, "PAUSES_SECONDS", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(calls, "PAUSES_SECONDS", (0.01, 0.02, 0.04))
     running.clear()
     return running
 

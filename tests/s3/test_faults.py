@@ -10,7 +10,8 @@ import pytest
 from object_store import BUCKET, ObjectStore
 
 from webtext.base.errors import InputError, NetworkError
-from webtext.base.storage import READ_BYTES, Folder
+from webtext.base.storage import Folder
+from webtext.base.stores.object_store import READ_BYTES
 
 from .conftest import spoiled
 

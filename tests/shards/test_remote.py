@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from webtext.base import storage
 from webtext.base.errors import InputError, NetworkError, ShardCorrupt
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.stores import object_store
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.reading import remote
 from webtext.shards.shardfile import ShardWriter
@@ -163,7 +163,7 @@ def test_a_block_altered_in_transit_is_rejected(server: RangeServer) -> None:
 def test_a_failing_server_is_asked_again_and_is_an_error_if_it_keeps_failing(
     folder: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storage, "PAUSES_SECONDS", (0.001,) * 3)
+    monkeypatch.setattr(object_store, "PAUSES_SECONDS", (0.001,) * 3)
     shards = TokenShards(server.url)
     server.refusals = 2
     assert np.array_equal(next(Sampler(shards, **OPTIONS)), next(Sampler(TokenShards(folder), **OPTIONS)))

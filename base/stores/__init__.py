@@ -1,0 +1,1 @@
+"""Object stores, and leases on the folders that runs write."""
