@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.base.errors import ConfigError, DryRun
+from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.table3 import TASKS
@@ -274,21 +274,22 @@ def eval_(
         name = "--task" if task else "--overlap" if overlap else "--stop-words"
         raise ConfigError(f"'{data}' is a token set, but {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
+    from webtext.train.evaluate.measured import load_measured
     from webtext.train.run.memory import batch_memory_is_an_error
 
+    measured = load_measured(model, tokenizer, run.console.warn)
     with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
         if is_set:
             from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text
 
-            answer = evaluate_model(model, data, settings, run, tokenizer=_tokenizer(tokenizer))
+            answer = evaluate_model(measured, data, settings, run)
             text = perplexity_text(answer)
         else:
             from webtext.train.evaluate.report import task_text
             from webtext.train.evaluate.zero_shot import evaluate_task
 
-            how: dict[str, Any] = {"tokenizer": _tokenizer(tokenizer) or _tokenizer_of(model), "detokenize": detokenize}
-            how |= {"overlap": overlap, "stop_words": stop_words}
-            answer = evaluate_task(model, task or "text", data, settings, run, **how)
+            how: dict[str, Any] = {"detokenize": detokenize, "overlap": overlap, "stop_words": stop_words}
+            answer = evaluate_task(measured, task or "text", data, settings, run, **how)
             text = task_text(answer)
     if not _is_main_process():
         return
@@ -325,18 +326,17 @@ def sample(
     if "" in stops:
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
     _plan(run, f"would generate {settings.max_tokens:,} tokens from '{model}'")
-    from webtext.train import load_model
+    from webtext.train.evaluate.measured import load_measured
     from webtext.train.model.sample import sample_texts, stream_text
     from webtext.train.resilience.distributed import join_world
     from webtext.train.run.memory import batch_memory_is_an_error
 
-    network = load_model(model, run.console.warn)
-    tok = _tokenizer(tokenizer) or _tokenizer_of(model)
-    _check_tokenizer(network, model, tok, tokenizer)
+    measured = load_measured(model, tokenizer, run.console.warn)
+    tok = measured.text_tokenizer()
     begins = [prompt for prompt in prompts for _ in range(settings.samples)]
     too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", settings.samples, "--samples")
     with join_world(settings.device) as world, too_many:
-        network = network.to(world.device)
+        network = measured.model.to(world.device)
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))
             texts, shown = [run.console.stream(pieces)], ""
@@ -370,12 +370,14 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     _plan(run, f"would write '{model}' to '{target}'")
     import torch
 
-    from webtext.train import load_model
+    from webtext.train import GPT2
+    from webtext.train.evaluate.measured import load_measured
 
-    network, tok = load_model(model, run.console.warn), _tokenizer(tokenizer)
-    if tok is not None:
-        _check_tokenizer(network, model, tok, tokenizer)
-    network.to_huggingface(target, tok, dtype=getattr(torch, dtype))
+    measured = load_measured(model, tokenizer, run.console.warn)
+    if not isinstance(measured.model, GPT2):
+        raise InputError(f"'{model}' is not a GPT-2", "only a GPT-2 is exported")
+    written = None if tokenizer is None else measured.tokenizer
+    measured.model.to_huggingface(target, written, dtype=getattr(torch, dtype))
     run.console.result({"out": target}, f"wrote '{target}'")
 
 
@@ -383,28 +385,6 @@ def _plan(run: Run, text: str) -> None:
     if run.dry_run:
         run.console.say(text)
         raise DryRun
-
-
-def _tokenizer(path: str | None) -> Any:
-    if path is None:
-        return None
-    from webtext.tokenizer import Tokenizer
-
-    return Tokenizer.load(path)
-
-
-def _tokenizer_of(model: str) -> Any:
-    if not Folder(model).exists("tokenizer.json"):
-        raise ConfigError(f"'{model}' contains no tokenizer.json", "add --tokenizer FILE")
-    return _tokenizer(Folder(model).location("tokenizer.json"))
-
-
-def _check_tokenizer(network: Any, model: str, tokenizer: Any, path: str | None) -> None:
-    """Reject a tokenizer with another vocabulary than the model's, or, for a run's model, another than the run's."""
-    from webtext.train.evaluate.perplexity import check_fits, run_facts
-
-    place = path or f"{model}/tokenizer.json"
-    check_fits(network, run_facts(model), tokenizer.vocab_size, tokenizer.hash, model, place)
 
 
 def _is_main_process() -> bool:

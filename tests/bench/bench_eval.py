@@ -33,6 +33,7 @@ from webtext.app.main import run as command  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.tokenizer import Tokenizer  # noqa: E402
 from webtext.train.evaluate.detokenize import PTB, WIKITEXT  # noqa: E402
+from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.table3 import UNFILTERED  # noqa: E402
 from webtext.train.evaluate.zero_shot import evaluate_task  # noqa: E402
 from webtext.train.settings import EvalSettings  # noqa: E402
@@ -72,7 +73,7 @@ def compare(name: str, folder: Path, task: str, path: Path, stride: int | None) 
     settings = EvalSettings(stride=stride, batch_size=BATCH_SIZE)
     started = time.process_time()
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
-    answer = evaluate_task(str(folder), task, str(path), settings, Run.quiet(), tokenizer=tokenizer)
+    answer = evaluate_task(load_measured(str(folder), tokenizer), task, str(path), settings, Run.quiet())
     ours: Values = {(row["measure"], row["unit"]): row["value"] for row in answer["results"]}
     our_seconds = time.process_time() - started
     started = time.process_time()

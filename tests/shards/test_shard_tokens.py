@@ -86,6 +86,7 @@ def test_training_and_evaluation_over_a_url_fetch_no_whole_shard_and_measure_the
     pytest.importorskip("torch")
     from webtext.base.run import Run
     from webtext.train import TrainSettings, train_model
+    from webtext.train.evaluate.measured import load_measured
     from webtext.train.evaluate.perplexity import evaluate_model
     from webtext.train.settings import EvalSettings
 
@@ -107,7 +108,7 @@ def test_training_and_evaluation_over_a_url_fetch_no_whole_shard_and_measure_the
         for name, tokens in (("near", folder), ("far", server.url)):
             losses.append(train_model(tokens, str(tmp_path / name), settings, Run.quiet(1)).validation_loss)
             model = str(tmp_path / name)
-            answers.append(evaluate_model(model, tokens, EvalSettings(windows=40), Run.quiet(1)))
+            answers.append(evaluate_model(load_measured(model), tokens, EvalSettings(windows=40), Run.quiet(1)))
         of_validation = [stop - start for name, start, stop in server.asked if name.startswith("validation")]
         assert max(of_validation) <= 4096 + 2 * CHECKED
     assert losses[0] == losses[1]

@@ -19,6 +19,7 @@ from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards, document_numbers
 from webtext.train import GPT2, GPT2Config, load_model
+from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.model.cross_entropy import linear_cross_entropy
 from webtext.train.model.loss import MaskedLikelihood, TrainingLoss, WindowRules, counted_targets, documents_of
@@ -240,12 +241,15 @@ def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) ->
     result = train(tokens, tmp_path / "model", settings)
     assert result.validation_loss is not None
     answer = evaluate_model(
-        str(tmp_path / "model"), tokens, EvalSettings(baselines=False, untrained=False), Run.quiet()
+        load_measured(str(tmp_path / "model")),
+        tokens,
+        EvalSettings(baselines=False, untrained=False),
+        Run.quiet(),
     )
     assert answer["document_masks"] is True
     assert answer["perplexity"] == pytest.approx(np.exp(result.validation_loss), rel=1e-5)
     load_model(tmp_path / "model").to_huggingface(tmp_path / "export")
-    plain = evaluate_model(str(tmp_path / "export"), tokens, EvalSettings(baselines=False), Run.quiet())
+    plain = evaluate_model(load_measured(str(tmp_path / "export")), tokens, EvalSettings(baselines=False), Run.quiet())
     assert "document_masks" not in plain
     assert plain["perplexity"] != pytest.approx(answer["perplexity"], rel=1e-5)
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.train.model import cross_entropy
-from webtext.train.model.gpt2 import GPT2, empty_caches
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.precision import cast_parameters
 from webtext.train.shape import GPT2Config
 
@@ -140,7 +140,7 @@ def test_several_tokens_after_cached_ones_see_what_they_would_in_the_full_text()
     model = GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=12, vocab_size=61)).double().eval()
     before_1t, after_bt = torch.randint(61, (1, 5)), torch.randint(61, (3, 7))
     whole_btc = model.hidden(torch.cat([before_1t.expand(3, -1), after_bt], 1))
-    caches = empty_caches(model.config, 3, model.final_norm.weight)
+    caches = model.empty_cache(3)
     with torch.no_grad():
         assert torch.allclose(model.hidden(before_1t, caches), whole_btc[:1, :5], rtol=0, atol=1e-12)
         for part in (slice(0, 4), slice(4, 5), slice(5, 7)):

@@ -24,6 +24,7 @@ from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
 from webtext.train.evaluate import baseline
 from webtext.train.evaluate.baseline import count_baselines
+from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import (
     EvalSettings,
     SampleSettings,
@@ -190,7 +191,7 @@ def test_the_loss_is_that_of_the_logits_window_by_window(stride: int | None) -> 
 def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a_word_depends_on_the_last_alone(
     tokens: str, model: str
 ) -> None:
-    answer = evaluate_model(model, tokens, EvalSettings(), Run.quiet(), tokenizer=WordTokenizer())
+    answer = evaluate_model(load_measured(model, WordTokenizer()), tokens, EvalSettings(), Run.quiet())
     assert answer["perplexity"] < answer["unigram_perplexity"] < answer["perplexity_before"]
     assert answer["bigram_perplexity"] < answer["unigram_perplexity"]
     first = json.loads((Path(model) / "metrics.jsonl").read_text().splitlines()[0])
@@ -199,7 +200,9 @@ def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a
     assert answer["bytes"] == 2 * 6 * 80 * 3
     bits = math.log2(answer["perplexity"]) * answer["tokens"] / answer["bytes"]
     assert answer["bits_per_byte"] == pytest.approx(bits)
-    closer = evaluate_model(model, tokens, EvalSettings(stride=8, untrained=False, baselines=False), Run.quiet())
+    closer = evaluate_model(
+        load_measured(model), tokens, EvalSettings(stride=8, untrained=False, baselines=False), Run.quiet()
+    )
     assert closer["perplexity"] == pytest.approx(answer["perplexity"], rel=0.01)
     assert closer["perplexity"] != answer["perplexity"]
     assert not {"bits_per_byte", "perplexity_before", "bigram_perplexity"} & closer.keys()
@@ -213,16 +216,15 @@ def test_tokens_of_another_tokenizer_or_vocabulary_are_refused(
 ) -> None:
     other = make_token_set("other", tokenizer_hash="b" * 64)
     with pytest.raises(InputError, match="was trained with another tokenizer"):
-        evaluate_model(model, other, EvalSettings(), Run.quiet())
+        evaluate_model(load_measured(model), other, EvalSettings(), Run.quiet())
     GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=8, context=16, vocab_size=50)).to_huggingface(tmp_path / "small")
     with pytest.raises(InputError, match="has a vocabulary of 50, .* one of 61"):
-        evaluate_model(str(tmp_path / "small"), other, EvalSettings(), Run.quiet())
+        evaluate_model(load_measured(str(tmp_path / "small")), other, EvalSettings(), Run.quiet())
 
 
 def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "webtext.tokenizer.Tokenizer", type("T", (), {"load": lambda _: WordTokenizer()}), raising=False
-    )
+    loading = type("T", (), {"load": lambda _: WordTokenizer()})
+    monkeypatch.setattr("webtext.train.evaluate.measured.Tokenizer", loading)
     export = tmp_path / "export"
     answer = evaluate_run(model, tokens, "tokenizer.json", str(export), Run.quiet(), EvalSettings(), SampleSettings())
     written = json.loads((Path(model) / "evaluation.json").read_text())
@@ -243,4 +245,4 @@ def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkey
 @pytest.mark.parametrize("path", ["export", "nothing"])
 def test_a_folder_without_a_model_is_named(path: str, tmp_path: Path, tokens: str) -> None:
     with pytest.raises(InputError, match="contains no model"):
-        evaluate_model(str(tmp_path / path), tokens, EvalSettings(), Run.quiet())
+        evaluate_model(load_measured(str(tmp_path / path)), tokens, EvalSettings(), Run.quiet())

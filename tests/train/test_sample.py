@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
-from webtext.train.model.gpt2 import GPT2, empty_caches
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.sample import (
     _draw,
     _nucleus,
@@ -64,7 +64,7 @@ def test_only_the_likeliest_k_are_drawn(model: GPT2) -> None:
 def test_the_stop_token_ends_the_text_and_is_not_part_of_it(model: GPT2) -> None:
     tokens = list(sample_tokens(model, [1, 2], SETTINGS))
     stop = tokens[10]
-    assert list(sample_tokens(model, [1, 2], SETTINGS, stop_id=stop)) == tokens[: tokens.index(stop)]
+    assert list(sample_tokens(model, [1, 2], SETTINGS, stop_ids={stop})) == tokens[: tokens.index(stop)]
 
 
 def read_anew(model: GPT2, prompt: list[int], settings: SampleSettings) -> list[int]:
@@ -96,7 +96,7 @@ def test_the_cache_changes_no_token(shape: tuple[int, int, int], prompt: list[in
 def test_caches_give_the_logits_of_the_full_text(model: GPT2) -> None:
     tokens_bt = torch.randint(40, (3, 8))
     whole_btv = model(tokens_bt)
-    caches = empty_caches(model.config, 3, model.final_norm.weight)
+    caches = model.empty_cache(3)
     with torch.no_grad():
         assert torch.allclose(model.next_logits(tokens_bt[:, :5], caches), whole_btv[:, 4], atol=1e-5)
         for t in range(5, 8):
@@ -114,7 +114,7 @@ def test_each_text_of_a_batch_is_the_text_that_its_seed_gives_alone(model: GPT2)
     assert [[token for token in row if token is not None] for row in zip(*steps, strict=True)] == alone
     assert alone[1] != alone[3], "another seed"
     stop = alone[0][10]
-    steps = list(sample_batch(model, prompts, settings, stop_id=stop))
+    steps = list(sample_batch(model, prompts, settings, stop_ids={stop}))
     together = [[token for token in row if token is not None] for row in zip(*steps, strict=True)]
     assert together == [tokens[: tokens.index(stop)] if stop in tokens else tokens for tokens in alone]
 
@@ -168,7 +168,7 @@ class Letters:
 
 
 def test_a_text_is_the_prompt_and_its_continuation_also_when_streamed(model: GPT2) -> None:
-    continuation = Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_id=39)))
+    continuation = Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_ids={39})))
     assert sample_text(model, Letters(), "bc", SETTINGS) == "bc" + continuation
     pieces = list(stream_text(model, Letters(), "bc", SETTINGS))
     assert [piece for piece in pieces if piece] == [continuation[i : i + 2] for i in range(0, len(continuation), 2)]

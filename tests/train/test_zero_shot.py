@@ -21,6 +21,7 @@ from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config, load_model
 from webtext.train.evaluate.cloze import Cloze, read_cbt, read_stop_words, score_clozes
+from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.report import task_text
 from webtext.train.evaluate.table3 import FILTERED, SIZES, TABLE_3, TASKS, UNFILTERED
@@ -64,8 +65,8 @@ def measure(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> Me
 
     def measure(task: str, text: str, settings: EvalSettings | None = None, **how: Any) -> dict[str, Any]:
         (tmp_path / "file").write_text(text)
-        how = {"tokenizer": tokenizer, **how}
-        return evaluate_task(theirs[0], task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet(), **how)
+        measured = load_measured(theirs[0], tokenizer)
+        return evaluate_task(measured, task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet(), **how)
 
     return measure
 
@@ -376,7 +377,9 @@ def test_a_file_that_is_not_such_a_set_is_refused(task: str, text: str, message:
 
 def test_a_model_trained_here_has_transformers_perplexity(tokens: str, trained_model: str, tmp_path: Path) -> None:
     """Held-out perplexity of a token set's validation split: two shards, each opened by an end-of-text."""
-    answer = evaluate_model(trained_model, tokens, EvalSettings(untrained=False, baselines=False), Run.quiet())
+    answer = evaluate_model(
+        load_measured(trained_model), tokens, EvalSettings(untrained=False, baselines=False), Run.quiet()
+    )
     load_model(trained_model).to_huggingface(tmp_path)
     network = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     shards = TokenShards(tokens, split="validation")
@@ -420,6 +423,6 @@ def test_the_verb_measures_files_and_names_options_that_exclude_each_other(
 
 
 def test_a_tokenizer_without_an_end_of_text_is_refused(theirs: tuple[str, Any], tmp_path: Path) -> None:
-    bare = Tokenizer.train(["a b"], vocab_size=256, special_tokens=[])
+    bare = Tokenizer.train([WIKITEXT, *LAMBADA, CBT] * 3, vocab_size=320, special_tokens=[])
     with pytest.raises(ConfigError, match="has no '<|endoftext|>'".replace("|", "[|]")):
-        evaluate_task(theirs[0], "text", "file", EvalSettings(), Run.quiet(), tokenizer=bare)
+        evaluate_task(load_measured(theirs[0], bare), "text", "file", EvalSettings(), Run.quiet())

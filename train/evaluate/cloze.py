@@ -27,8 +27,7 @@ from webtext.base.errors import InputError
 from webtext.base.progress import Progress
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
-from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
-from webtext.train.model.gpt2 import GPT2, empty_caches
+from webtext.train.model.language_model import LanguageModel
 from webtext.train.resilience.distributed import World
 
 BLANK = "XXXXX"
@@ -112,7 +111,7 @@ def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice
 
 @torch.no_grad()
 def score_clozes(
-    model: GPT2,
+    model: LanguageModel,
     clozes: Sequence[Cloze],
     tokenizer: Any,
     *,
@@ -130,12 +129,11 @@ def score_clozes(
     groups = [list(group) for _, group in itertools.groupby(range(len(clozes)), key=lambda i: clozes[i].before)]
     mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
     for numbers in _batches(mine, batch_size):
-        rows = [_tokens(clozes[number], tokenizer, model.config.context) for number in numbers]
+        rows = [_tokens(clozes[number], tokenizer, model.context) for number in numbers]
         targets = [tokens[-n:] for tokens, n in rows]
         targets_n = torch.tensor(list(itertools.chain(*targets)), device=world.device)
         barred_n = [_barred(target, i, completions) for target in targets for i in range(len(target))]
-        hidden_nc = _hidden_of_targets(model, rows, int(tokenizer.eot_id), world.device)
-        judged = _judge(model, hidden_nc, targets_n, barred_n)
+        judged = _judge(_target_logits(model, rows, int(tokenizer.eot_id)), targets_n, barred_n)
         sizes = [n for _, n in rows]
         parts = zip(*(torch.split(judged_n, sizes) for judged_n in judged), strict=True)
         for number, (loss_t, right_t, filtered_t) in zip(numbers, parts, strict=True):
@@ -161,40 +159,47 @@ def _barred(target: list[int], i: int, completions: dict[tuple[int, ...], list[i
     return [token for token in completions.get(tuple(target[:i]), []) if token != target[i] or i == len(target) - 1]
 
 
-def _judge(
-    model: GPT2, hidden_nc: Tensor, targets_n: Tensor, barred_n: Sequence[Sequence[int]]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _judge(logits_nv: Tensor, targets_n: Tensor, barred_n: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
     """Return on the CPU: -log p of each target in nats, whether it is the likeliest, and the likeliest not barred."""
-    losses, right, filtered = [], [], []
-    for rows in chunk_rows(len(targets_n), model.token_embedding.weight):
-        logits_nv = model.logits(hidden_nc[rows]).to(sum_dtype(hidden_nc))
-        losses.append(functional.cross_entropy(logits_nv, targets_n[rows], reduction="none"))
-        right.append(logits_nv.argmax(-1) == targets_n[rows])
-        for logits_v, tokens in zip(logits_nv, barred_n[rows], strict=True):
-            logits_v[tokens] = -torch.inf
-        filtered.append(logits_nv.argmax(-1) == targets_n[rows])
-    return torch.cat(losses).cpu(), torch.cat(right).cpu(), torch.cat(filtered).cpu()
+    loss_n = functional.cross_entropy(logits_nv, targets_n, reduction="none")
+    right_n = logits_nv.argmax(-1) == targets_n
+    for logits_v, tokens in zip(logits_nv, barred_n, strict=True):
+        logits_v[tokens] = -torch.inf
+    return loss_n.cpu(), right_n.cpu(), (logits_nv.argmax(-1) == targets_n).cpu()
 
 
-def _hidden_of_targets(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int, device: torch.device) -> Tensor:
-    """Return the hidden states that predict the targets, row after row, [n, c].
+def _target_logits(model: LanguageModel, rows: Sequence[tuple[list[int], int]], filler: int) -> Tensor:
+    """Return the logits that predict the targets, row after row, [n, v].
 
     A row has its tokens, and how many of the last are the target. Rows are padded on the right, which a causal model
     does not see at the scored positions. If rows differ only in their targets, the text before is read once, and each
     row continues from its keys and values.
     """
     befores = {tuple(tokens[:-n]) for tokens, n in rows}
-    if len(rows) > 1 and len(befores) == 1:
-        caches = empty_caches(model.config, len(rows), model.final_norm.weight)
-        before_btc = model.hidden(torch.tensor([befores.pop()], device=device), caches)  # fills the caches of all rows
-        hidden_btc = before_btc[:, -1:].expand(len(rows), -1, -1)
-        after = [tokens[-n:-1] for tokens, n in rows]
-        if any(after):
-            hidden_btc = torch.cat([hidden_btc, model.hidden(_filled(after, filler).to(device), caches)], 1)
-        return torch.cat([hidden_tc[:n] for hidden_tc, (_, n) in zip(hidden_btc, rows, strict=True)])
-    hidden_btc = model.hidden(_filled([tokens[:-1] for tokens, _ in rows], filler).to(device))
-    ends = [(len(tokens) - 1, n) for tokens, n in rows]
-    return torch.cat([hidden_tc[end - n : end] for hidden_tc, (end, n) in zip(hidden_btc, ends, strict=True)])
+    if len(rows) == 1 or len(befores) > 1:
+        places = [(i, len(tokens) - 1 - k) for i, (tokens, n) in enumerate(rows) for k in range(n, 0, -1)]
+        return _logits_at(model, [tokens[:-1] for tokens, _ in rows], places, filler)
+    cache = model.empty_cache(len(rows))
+    first_1v = model.next_logits(torch.tensor([befores.pop()], device=model.device), cache)[:1]
+    after = [tokens[-n:-1] for tokens, n in rows]
+    parts = [first_1v] * len(rows)
+    if any(after):
+        places = [(i, k) for i, tokens in enumerate(after) for k in range(len(tokens))]
+        rest_nv = _logits_at(model, after, places, filler, cache)
+        rests = torch.split(rest_nv, [len(tokens) for tokens in after])
+        parts = [part for pair in zip(parts, rests, strict=True) for part in pair]
+    return torch.cat(parts)
+
+
+def _logits_at(
+    model: LanguageModel,
+    rows: Sequence[Sequence[int]],
+    places: Sequence[tuple[int, int]],
+    filler: int,
+    cache: Any = None,
+) -> Tensor:
+    rows_n, positions_n = torch.tensor(places).T
+    return model.next_logits(_filled(rows, filler).to(model.device), cache, (rows_n, positions_n))
 
 
 def _filled(rows: Sequence[Sequence[int]], filler: int) -> Tensor:

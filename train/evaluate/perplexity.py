@@ -1,31 +1,29 @@
-"""Held-out perplexity per token and bits per byte of a model, of the same model untrained, and of two count tables.
-
-A model needs only `log_likelihood(tokens_bt, last=n)`, which returns natural logarithms [b, n].
-"""
+"""Held-out perplexity per token and bits per byte of a model, of the same model untrained, and of two count tables."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from webtext.base.config import recipe_settings
-from webtext.base.errors import InputError, MachineError
+from webtext.base.errors import InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
-from webtext.train.checkpoint.checkpoint import load_model
-from webtext.train.data.windows import Tokens, TokenSequence, Windows, total_loss
+from webtext.train.data.windows import Judged, Tokens, TokenSequence, Windows, total_loss
 from webtext.train.evaluate.baseline import count_baselines
+from webtext.train.evaluate.measured import Measured, load_measured, run_facts
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.loss import MaskedLikelihood
-from webtext.train.resilience.distributed import World, join_world
+from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings, SampleSettings
 
 CODE_VERSION = 3
@@ -42,43 +40,37 @@ class HeldOut:
     token_bytes: Tokens | None  # id -> bytes of text; 0 for special tokens
 
 
-def evaluate_model(
-    model_path: str, data: str, settings: EvalSettings, run: Run, *, tokenizer: Any = None
-) -> dict[str, Any]:
-    """Measure the model at `model_path` on the validation split of a token set; given its `tokenizer`, per byte too.
+def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
+    """Measure a model on the validation split of a token set; per byte too if its tokenizer is known.
 
     Everything is computed in float32. Keys of a perplexity per token end in `perplexity` or `perplexity_before`.
     InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
-    model = load_model(model_path, run.console.warn)
-    facts = run_facts(model_path)
-    held_out = _token_set(data, tokenizer)
-    check_fits(model, facts, held_out.vocab_size, held_out.tokenizer_hash, model_path, data)
-    windows = Windows(
-        held_out.streams,
-        context=model.config.context,
-        stride=settings.stride,
-        limit=settings.windows,
-    )
+    model, facts = measured.model, measured.facts
+    held_out = _token_set(data, measured)
+    windows = Windows(held_out.streams, context=model.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {
-        "model": model_path,
+        "model": measured.path,
         "step": facts.get("step"),
         "data": data,
-        "context": model.config.context,
+        "context": model.context,
         "stride": windows.stride,
     }
     if facts.get("document_masks"):
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
     with join_world(settings.device) as world:
-        check_same_checkpoint(facts, model_path, world)
+        measured.check_same_checkpoint(world)
         judged = {"": model}
         if settings.untrained and "seed" in facts:
+            assert isinstance(model, GPT2)
             judged["_before"] = GPT2(model.config, facts["seed"]).eval()
         for suffix, one in judged.items():
-            one.to(world.device)
-            judge = MaskedLikelihood(one, held_out.eot_id) if "document_masks" in answer else one
+            judge: Judged = one.to(world.device)
+            if "document_masks" in answer:
+                assert isinstance(one, GPT2)
+                judge = MaskedLikelihood(one, held_out.eot_id)
             with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
                 loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress)
             answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
@@ -97,7 +89,6 @@ def evaluate_run(
 
     Skipped if evaluation.json was made from this checkpoint, these tokens and these settings.
     """
-    from webtext.tokenizer import Tokenizer
     from webtext.train.model.sample import sample_text
 
     folder = Folder(model_dir)
@@ -109,9 +100,10 @@ def evaluate_run(
             done = folder.read_object("evaluation.json")
             if done.get("key") == key:
                 return done
-    tok = Tokenizer.load(tokenizer)
-    answer = evaluate_model(model_dir, tokens, settings, run, tokenizer=tok)
-    model = load_model(model_dir)
+    measured = load_measured(model_dir, tokenizer, run.console.warn)
+    answer = evaluate_model(measured, tokens, settings, run)
+    model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
+    assert isinstance(model, GPT2), "a training folder"
     answer |= {"sample": sample_text(model, tok, "", sampling), "key": key}
     model.to_huggingface(export, tokenizer=tok)
     write_evaluation(folder, answer)
@@ -140,55 +132,9 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def run_facts(model_path: str) -> dict[str, Any]:
-    """Return what a checkpoint records about its run; empty for an exported folder."""
-    from webtext.train.checkpoint.checkpoint import find_checkpoint
-    from webtext.train.checkpoint.model_copy import local_model
-
-    place = local_model(model_path)
-    if (place / "config.json").is_file():
-        return {}
-    state = find_checkpoint(place, _not_again).run_state()
-    settings = state["recipe"]["settings"]
-    return {
-        "step": state["step"],
-        "files": state["files"],
-        "seed": settings["seed"],
-        "tokenizer_hash": settings["tokenizer"],
-        "document_masks": settings["document_masks"],
-    }
-
-
-def check_same_checkpoint(facts: Mapping[str, Any], model_path: str, world: World) -> None:
-    """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""
-    found = world.gather((facts.get("step"), facts.get("files")))
-    for rank, (step, files) in enumerate(found):
-        if (step, files) != found[0]:
-            raise MachineError(
-                f"rank {rank} reads step {step} of '{model_path}', and rank 0 step {found[0][0]}",
-                "name one checkpoint folder, or rerun when all hosts see the newest one",
-            )
-
-
-def _not_again(_: str) -> None:
-    """Ignore a warning that was already printed when the model was loaded."""
-
-
-def check_fits(
-    model: GPT2, facts: dict[str, Any], vocab_size: int, tokenizer_hash: str, model_path: str, data: str
-) -> None:
-    """Raise InputError for tokens of another vocabulary than the model's, or of another tokenizer than its run's."""
-    remedy = "name the tokens, or the tokenizer, that the model was trained with"
-    if model.config.vocab_size != vocab_size:
-        raise InputError(
-            f"'{model_path}' has a vocabulary of {model.config.vocab_size:,}, '{data}' one of {vocab_size:,}", remedy
-        )
-    if facts.get("tokenizer_hash", tokenizer_hash) != tokenizer_hash:
-        raise InputError(f"'{model_path}' was trained with another tokenizer than the one of '{data}'", remedy)
-
-
-def _token_set(data: str, tokenizer: Any) -> HeldOut:
-    shards = TokenShards(data, split="validation")
+def _token_set(data: str, measured: Measured) -> HeldOut:
+    shards, tokenizer = TokenShards(data, split="validation"), measured.tokenizer
+    measured.check_fits(shards.vocab_size, shards.tokenizer_hash, data)
     if tokenizer is not None:
         shards.check_tokenizer(tokenizer)
     of_ids = token_bytes(tokenizer) if tokenizer is not None else None

@@ -19,15 +19,14 @@ import numpy as np
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
-from webtext.train.checkpoint.checkpoint import load_model
 from webtext.train.data.windows import Windows, spread, total_loss
 from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, read_stop_words, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
-from webtext.train.evaluate.perplexity import check_fits, check_same_checkpoint, run_facts
+from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.report import OVERLAPS
 from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, UNFILTERED
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
-from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.language_model import LanguageModel
 from webtext.train.resilience.distributed import World, join_world
 from webtext.train.settings import EvalSettings
 
@@ -39,7 +38,7 @@ LARGEST = 700  # nats per unit whose perplexity is still a finite float
 class _Judge:
     """A model on its device, with everything that a measurement needs."""
 
-    model: GPT2
+    model: LanguageModel
     tokenizer: Any
     settings: EvalSettings
     world: World
@@ -48,18 +47,17 @@ class _Judge:
 
 
 def evaluate_task(
-    model_path: str,
+    measured: Measured,
     task: str,
     path: str,
     settings: EvalSettings,
     run: Run,
     *,
-    tokenizer: Any,
     detokenize: bool = True,
     overlap: str | None = None,
     stop_words: str | None = None,
 ) -> dict[str, Any]:
-    """Measure the model on a file of one of `table3.TASKS`, in float32.
+    """Measure a model on a file of one of `table3.TASKS`, in float32.
 
     In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
@@ -67,10 +65,9 @@ def evaluate_task(
     SHA-256) is added. `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with
     that filter too.
     """
-    if tokenizer.eot_id is None:
-        raise ConfigError("the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with")
+    tokenizer = measured.text_tokenizer()
     data = read_file(path)
-    answer: dict[str, Any] = {"model": model_path, "task": task, "data": path}
+    answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
     if overlap is not None:
         answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
     words: list[str] = []
@@ -88,13 +85,10 @@ def evaluate_task(
         judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
     else:
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
-    model = load_model(model_path, run.console.warn)
-    facts = run_facts(model_path)
-    check_fits(model, facts, tokenizer.vocab_size, tokenizer.hash, model_path, path)
     with join_world(settings.device) as world:
-        check_same_checkpoint(facts, model_path, world)
-        answer |= judged(_Judge(model.to(world.device), tokenizer, settings, world, run, words))
-    answer |= {"step": facts.get("step"), "context": model.config.context}
+        measured.check_same_checkpoint(world)
+        answer |= judged(_Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
+    answer |= {"step": measured.facts.get("step"), "context": measured.model.context}
     answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
     paper = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
     measures = {row["measure"] for row in answer["results"]}
@@ -121,7 +115,7 @@ def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
 def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
     tokenizer, settings = judge.tokenizer, judge.settings
     stream = np.insert(tokenizer.encode_numpy(text.text), 0, tokenizer.eot_id)
-    windows = Windows([stream], context=judge.model.config.context, stride=settings.stride, limit=settings.windows)
+    windows = Windows([stream], context=judge.model.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError("the file has no text", "name another file")
     with judge.run.console.progress(len(windows), "eval", "windows") as progress:

@@ -25,6 +25,7 @@ from webtext.train.model.attention import causal_attention
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import SHARD_BYTES, read_huggingface, write_huggingface
 from webtext.train.model.initialization import initialize
+from webtext.train.model.language_model import Places
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class GPT2(nn.Module):
     Its initial values are drawn from `seed` (`initialization.py`); inside `torch.device("meta")` it has none yet.
     """
 
+    end_ids: frozenset[int] = frozenset()
+
     def __init__(self, config: GPT2Config, seed: int = 0) -> None:
         super().__init__()
         self.config = config
@@ -124,6 +127,19 @@ class GPT2(nn.Module):
         if device.type != "meta":
             self.to_empty(device=device)
             initialize(self, config, seed)
+
+    @property
+    def context(self) -> int:
+        """See `LanguageModel`, as for the other properties."""
+        return self.config.context
+
+    @property
+    def vocab_size(self) -> int:  # noqa: D102
+        return self.config.vocab_size
+
+    @property
+    def device(self) -> torch.device:  # noqa: D102
+        return self.final_norm.weight.device
 
     def hidden(
         self,
@@ -171,9 +187,18 @@ class GPT2(nn.Module):
         """Return logits of the token after each position of `hidden_btc` (or some of its rows), [..., vocab_size]."""
         return functional.linear(hidden_btc, self.token_embedding.weight)[..., : self.config.vocab_size]
 
-    def next_logits(self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None) -> Tensor:
-        """Return the logits of the token after the last position, [b, vocab_size], and add the tokens to the caches."""
-        return self.logits(self.hidden(tokens_bt, caches)[:, -1])
+    def empty_cache(self, n_texts: int) -> list[LayerCache]:
+        """Return a cache for each layer: 2 x n_layer x n_texts x context x n_embd numbers in total."""
+        with torch.no_grad():
+            return [LayerCache(self.config, n_texts, self.final_norm.weight) for _ in range(self.config.n_layer)]
+
+    @torch.no_grad()
+    def next_logits(
+        self, tokens_bt: Tensor, cache: Sequence[LayerCache] | None = None, places: Places | None = None
+    ) -> Tensor:
+        """See `LanguageModel.next_logits`."""
+        hidden_btc = self.hidden(tokens_bt, cache)
+        return self.logits(hidden_btc[:, -1] if places is None else hidden_btc[places])
 
     def loss(
         self,
@@ -260,9 +285,3 @@ class LayerCache:
         self._keys_bhnd[:, :, start : self.length] = k_bhtd
         self._values_bhnd[:, :, start : self.length] = v_bhtd
         return self._keys_bhnd[:, :, : self.length], self._values_bhnd[:, :, : self.length]
-
-
-def empty_caches(config: GPT2Config, n_texts: int, like: Tensor) -> list[LayerCache]:
-    """Return a cache for each layer: 2 x n_layer x n_texts x context x n_embd numbers in total."""
-    with torch.no_grad():
-        return [LayerCache(config, n_texts, like) for _ in range(config.n_layer)]

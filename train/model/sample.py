@@ -8,26 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from webtext.train.model.gpt2 import GPT2, empty_caches
+from webtext.train.model.language_model import LanguageModel
 from webtext.train.settings import SampleSettings
 
 
 def sample_tokens(
-    model: GPT2, prompt: Sequence[int], settings: SampleSettings, *, stop_id: int | None = None
+    model: LanguageModel, prompt: Sequence[int], settings: SampleSettings, *, stop_ids: Collection[int] = ()
 ) -> Iterator[int]:
-    """Yield the tokens after `prompt`, which must not be empty; ends before `stop_id`."""
-    for (token,) in sample_batch(model, [prompt], settings, stop_id=stop_id):
+    """Yield the tokens after `prompt`, which must not be empty; ends before any of `stop_ids`."""
+    for (token,) in sample_batch(model, [prompt], settings, stop_ids=stop_ids):
         if token is not None:
             yield token
 
 
 @torch.no_grad()
 def sample_batch(
-    model: GPT2,
+    model: LanguageModel,
     prompts: Sequence[Sequence[int]],
     settings: SampleSettings,
     *,
-    stop_id: int | None = None,
+    stop_ids: Collection[int] = (),
     ended: Collection[int] = (),
 ) -> Iterator[list[int | None]]:
     """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
@@ -49,9 +49,10 @@ def sample_batch(
             token = None
             if len(row) == length:
                 token = int(_draw(logits_bv[i], settings, generators[i])) if left[i] else None
-                left[i] = 0 if token in (None, stop_id) else left[i] - 1
                 row.append(0 if token is None else token)  # a text that has ended may get any token
-            step.append(None if token == stop_id else token)
+                token = None if token in stop_ids else token
+                left[i] = 0 if token is None else left[i] - 1
+            step.append(token)
         length += 1
         yield step
         for i in ended:
@@ -59,7 +60,7 @@ def sample_batch(
 
 
 def stream_text(
-    model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
+    model: LanguageModel, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the continuation of a prompt as it is generated, in complete characters; an empty prompt begins a document.
 
@@ -67,27 +68,28 @@ def stream_text(
     """
     text = _Text(tokenizer.decode_stream(), stops)
     start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
-    for token in sample_tokens(model.eval(), start, settings, stop_id=tokenizer.eot_id):
+    for token in sample_tokens(model, start, settings, stop_ids={tokenizer.eot_id, *model.end_ids}):
         yield text.push(token)
         if text.ended:
             return
     yield text.finish()
 
 
-def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
+def sample_text(model: LanguageModel, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
     """Return the prompt and its continuation."""
     return sample_texts(model, tokenizer, [prompt], settings)[0]
 
 
 def sample_texts(
-    model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
+    model: LanguageModel, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
 ) -> list[str]:
     """Return each prompt with its continuation, all generated at once; a continuation ends as in `stream_text`."""
     starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
     texts = [_Text(tokenizer.decode_stream(), stops) for _ in prompts]
     pieces = [[prompt] for prompt in prompts]
     ended: set[int] = set()
-    for step in sample_batch(model.eval(), starts, settings, stop_id=tokenizer.eot_id, ended=ended):
+    stop_ids = {tokenizer.eot_id, *model.end_ids}
+    for step in sample_batch(model, starts, settings, stop_ids=stop_ids, ended=ended):
         for i, token in enumerate(step):
             if token is not None:
                 pieces[i].append(texts[i].push(token))
@@ -133,18 +135,19 @@ def _overlap(text: str, stop: str) -> int:
 class _Reader:
     """Reads only new tokens while the texts fit the context. Beyond it positions move, and the window is read again."""
 
-    def __init__(self, model: GPT2, n_texts: int) -> None:
+    def __init__(self, model: LanguageModel, n_texts: int) -> None:
         self._model = model
-        self._weight = model.final_norm.weight
-        self._caches = empty_caches(model.config, n_texts, self._weight)
+        self._cache = model.empty_cache(n_texts)
+        self._n_cached = 0
 
     def next_logits(self, tokens: list[list[int]]) -> Tensor:
         """Return the logits after each text, [b, v], in float32 on the CPU."""
-        tokens_bt, context = torch.tensor(tokens, device=self._weight.device), self._model.config.context
+        tokens_bt, context = torch.tensor(tokens, device=self._model.device), self._model.context
         if tokens_bt.shape[1] > context:
             logits_bv = self._model.next_logits(tokens_bt[:, -context:])
         else:
-            logits_bv = self._model.next_logits(tokens_bt[:, self._caches[0].length :], self._caches)
+            logits_bv = self._model.next_logits(tokens_bt[:, self._n_cached :], self._cache)
+            self._n_cached = tokens_bt.shape[1]
         return logits_bv.float().cpu()
 
 

@@ -22,6 +22,7 @@ from webtext.base.errors import DryRun
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
+from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
 from webtext.train.experiments.compare_page import comparison_page
@@ -73,7 +74,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     packed = next((tmp_path / "out").glob("validation-*"))
     tok = Tokenizer.load(f"{letters}/tokenizer/tokenizer.json")
     how = EvalSettings(untrained=False, baselines=False, device="cpu")
-    alone = evaluate_model(result.trial.folder, str(packed), how, Run.quiet(), tokenizer=tok)
+    alone = evaluate_model(load_measured(result.trial.folder, tok), str(packed), how, Run.quiet())
     assert result.answer["validation"].bits_per_byte == pytest.approx(alone["bits_per_byte"], rel=1e-6)
     assert [n for n, _ in result.curve().held_out] == [128 * step for step in range(0, 21, 2)]
 

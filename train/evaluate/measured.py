@@ -1,0 +1,100 @@
+"""Loading a model that is measured or sampled: with its tokenizer, and with what is recorded about its training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.base.storage import Folder
+from webtext.tokenizer import Tokenizer
+from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
+from webtext.train.checkpoint.model_copy import local_model
+from webtext.train.model.language_model import LanguageModel
+from webtext.train.resilience.distributed import World
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model, on the CPU until it is moved, and the tokenizer to use with it, if there is one.
+
+    `facts` are what a checkpoint records about its run, empty for other folders. `hash` is that of the tokenizer that
+    the model was trained with, None if its folder doesn't say.
+    """
+
+    path: str
+    model: LanguageModel
+    tokenizer: Any
+    facts: Mapping[str, Any]
+    hash: str | None
+
+    def text_tokenizer(self) -> Any:
+        """Return the tokenizer. Raises ConfigError if there is none, or no end-of-text, which opens each text."""
+        if self.tokenizer is None:
+            raise ConfigError(f"'{self.path}' contains no tokenizer.json", "add --tokenizer FILE")
+        if self.tokenizer.eot_id is None:
+            raise ConfigError(
+                "the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with"
+            )
+        return self.tokenizer
+
+    def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
+        """Raise InputError for tokens of another tokenizer than the model's, or of another vocabulary.
+
+        A model may have more logits than its own tokenizer has ids; an unknown tokenizer must have as many.
+        """
+        remedy = "name the tokens, or the tokenizer, that the model was trained with"
+        n, is_own = self.model.vocab_size, self.hash == tokenizer_hash
+        if n < vocab_size or (n > vocab_size and (self.facts or not is_own)):
+            raise InputError(f"'{self.path}' has a vocabulary of {n:,}, '{data}' one of {vocab_size:,}", remedy)
+        if self.hash is not None and not is_own:
+            raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
+
+    def check_same_checkpoint(self, world: World) -> None:
+        """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""
+        found = world.gather((self.facts.get("step"), self.facts.get("files")))
+        for rank, (step, files) in enumerate(found):
+            if (step, files) != found[0]:
+                raise MachineError(
+                    f"rank {rank} reads step {step} of '{self.path}', and rank 0 step {found[0][0]}",
+                    "name one checkpoint folder, or rerun when all hosts see the newest one",
+                )
+
+
+def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object] = warnings.warn) -> Measured:
+    """Load the model at `path`: a training folder, a checkpoint or a Hugging Face folder; `warn` as in `load_model`.
+
+    `tokenizer` is a file or a tokenizer, by default the one in the folder. Raises InputError if it isn't the model's.
+    """
+    model, facts = load_model(path, warn), run_facts(path)
+    has_own = Folder(path).exists("tokenizer.json")
+    own = Tokenizer.load(Folder(path).location("tokenizer.json")) if has_own else None
+    chosen = Tokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer or own
+    known = facts.get("tokenizer_hash", own.hash if own is not None else None)
+    measured = Measured(path, model, chosen, facts, known)
+    if chosen is not None:
+        place = tokenizer if isinstance(tokenizer, str) else f"{path}/tokenizer.json"
+        measured.check_fits(chosen.vocab_size, chosen.hash, place)
+    return measured
+
+
+def run_facts(model_path: str) -> dict[str, Any]:
+    """Return what a checkpoint records about its run; empty for an exported folder."""
+    place = local_model(model_path)
+    if (place / "config.json").is_file():
+        return {}
+    state = find_checkpoint(place, _not_again).run_state()
+    settings = state["recipe"]["settings"]
+    return {
+        "step": state["step"],
+        "files": state["files"],
+        "seed": settings["seed"],
+        "tokenizer_hash": settings["tokenizer"],
+        "document_masks": settings["document_masks"],
+    }
+
+
+def _not_again(_: str) -> None:
+    """Ignore a warning that was already printed when the model was loaded."""
