@@ -58,7 +58,7 @@ R = TypeVar("R")
 
 MAX_LOSSES = 8  # of one task, with pauses of five minutes in all
 MAX_SET_ASIDE = MAX_RETRIES_PER_PART // 2  # new records of one task; a LocalEngine retries a part twice for each
-MAX_MESSAGE_BYTES = 1 << 20  # of a pickled call or result: what is larger belongs in a part
+MAX_MESSAGE_BYTES = 64 << 20  # of a pickled call or result; what is larger belongs in a part
 CONNECT_SECONDS, CANCEL_SECONDS = 10.0, 30.0
 LOSSES = {
     "WorkerCrashedError": "a Ray worker was killed",

@@ -38,7 +38,7 @@ from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text, is_longer
 
 FIELD = "text"
 EXACT, NEAR, NOTHING = "exact", "near", "nothing"
-TEXTS_AT_A_TIME, BYTES_AT_A_TIME = 4096, 64 << 20
+TEXTS_AT_A_TIME, CHARACTERS_AT_A_TIME = 4096, 8 << 20
 MAX_TASKS = 256
 CANDIDATES = 4
 """Documents of an index whose texts are compared with a text: those with the most similar signatures."""
@@ -127,7 +127,7 @@ def _blocks(texts: Iterable[tuple[str, str | Refused]]) -> Iterator[list[tuple[s
     for place, text in texts:
         block.append((place, text))
         n_characters += len(text) if isinstance(text, str) else 0
-        if len(block) == TEXTS_AT_A_TIME or n_characters >= BYTES_AT_A_TIME:
+        if len(block) == TEXTS_AT_A_TIME or n_characters >= CHARACTERS_AT_A_TIME:
             yield block
             block, n_characters = [], 0
     if block:

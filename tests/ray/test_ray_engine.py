@@ -76,8 +76,8 @@ def test_a_record_that_kills_its_worker_is_all_that_is_lost(engine: RayEngine, h
     failures = heard.map(engine, work.process, [[7]])
     node = platform.node()
     assert failures == [TaskFailure(0, f"AttributeError: 'int' object has no attribute 'partition' (on {node})")]
-    for function, task in ((ray_functions.large, 2 << 20), (work.process, ["x" * (2 << 20)])):
-        with pytest.raises(ConfigError, match=r"has 2,097,\d+ bytes; Ray carries 1,048,576 at most"):
+    for function, task in ((ray_functions.large, 65 << 20), (work.process, ["x" * (65 << 20)])):
+        with pytest.raises(ConfigError, match=r"has 68,157,\d+ bytes; Ray carries 67,108,864 at most"):
             heard.map(engine, function, [task])
     assert heard.warnings == []
 
