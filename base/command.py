@@ -26,6 +26,7 @@ from webtext.base.config import (
     subsections,
 )
 from webtext.base.errors import ConfigError, did_you_mean, missing_extra
+from webtext.base.storage import Folder
 
 if typing.TYPE_CHECKING:
     from webtext.base.console import Console
@@ -274,8 +275,10 @@ def _shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def need_out(out: str | None) -> str:
-    """Return the --out folder; raises ConfigError if the option is missing."""
+def need_out(out: str | None, *, on_disk: bool = False) -> str:
+    """Return the --out folder; raises ConfigError if the option is missing, InputError if it has to be `on_disk`."""
     if not out:
         raise ConfigError("no --out given", "name the folder to write: --out DIR")
+    if on_disk:
+        Folder(out).local_path()
     return out

@@ -144,7 +144,7 @@ def compare(
     """
     from webtext.train.experiments.compare import compare_corpora
 
-    target = need_out(out)
+    target = need_out(out, on_disk=True)
     found = compare_corpora(
         corpora,
         target,
@@ -194,7 +194,7 @@ def sweep(
     """
     from webtext.train.experiments.sweep import run_sweep
 
-    target = need_out(out)
+    target = need_out(out, on_disk=True)
     grid = [*([f"learning_rate={lr}"] if lr else []), *over]
     found = run_sweep(tokens, grid, target, settings["train"], settings["train.sweep"], run)
     from webtext.train.experiments.sweep_page import sweep_page, sweep_text
@@ -224,7 +224,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
     """
     from webtext.train.experiments.scale import run_scale
 
-    target = need_out(out)
+    target = need_out(out, on_disk=True)
     found = run_scale(token_set, target, settings["train"], settings["train.scale"], run, tokenizer=tokenizer)
     from webtext.train.experiments.scale_page import scale_page, scale_text
 

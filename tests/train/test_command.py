@@ -100,3 +100,19 @@ def test_help_settings_and_the_package_work_without_torch(real_processes: None) 
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "--learning-rate" in result.stdout
+
+
+@pytest.mark.parametrize("verb", ["compare a b", "sweep a --lr 1e-3,2e-3", "scale a"])
+def test_experiments_in_a_store_are_refused_before_anything_is_read(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*f"train {verb}".split(), "--out", "s3://bucket/x"]) == 3
+    assert "'s3://bucket/x' is not on this machine" in capsys.readouterr().err
+
+
+def test_several_processes_cannot_train_in_a_store(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert run(["train", "run", "a", "--out", "s3://bucket/x"]) == 2
+    assert "several processes cannot train in 's3://bucket/x'" in capsys.readouterr().err
