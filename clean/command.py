@@ -189,7 +189,7 @@ Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files);
 )
 @click.argument("documents", nargs=-1, metavar="[DOCUMENTS...]")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-@click.option("--keep-filter", metavar="FILE", help="Write only a Bloom filter of the documents' n-grams.")
+@click.option("--keep-filter", metavar="FILE", help="Write only a Bloom filter of the training documents' n-grams.")
 @click.option("--filter", "kept", metavar="FILE", help="Compare the sets with such a filter instead of documents.")
 def decontaminate(
     run: Run,
@@ -218,7 +218,7 @@ def decontaminate(
         found = find_documents(documents, run)
         given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
         header = kept_filter.write_filter(given, settings.overlap_words, keep_filter, run)
-        text = f"{header.ngrams:,} {header.words}-grams of {given.records:,} documents kept in '{keep_filter}'"
+        text = f"{header.ngrams:,} {header.words}-grams of the training documents kept in '{keep_filter}'"
         run.console.result({"filter": keep_filter, "ngrams": header.ngrams, "bytes": header.bits // 8}, text)
     else:
         _show(run, decontaminate_documents(documents, need_out(out), settings, run))

@@ -1,8 +1,9 @@
-"""A Bloom filter of a corpus' n-grams in a file, to check other evaluation sets later, without the documents.
+"""A Bloom filter of a corpus' n-grams in a file, to check other texts later, without the documents.
 
-GPT-2's authors used one (Radford et al. 2019, section 4): 8-grams, at most one false positive in 10^8. A filter can be
-published even if the texts can't. It takes 38.4 bits per n-gram. The n-grams are counted with repeats, which is an
-upper bound on the number of distinct ones.
+GPT-2's authors used one (Radford et al. 2019, section 4): 8-grams of the training set, at most one false positive in
+10^8. Held-out documents are left out, so that a model's texts can be compared with them. A filter can be published even
+if the texts can't. It takes 38.4 bits per n-gram. The n-grams are counted with repeats, which is an upper bound on the
+number of distinct ones.
 
     magic, header length (8 bytes, little-endian), header (JSON: FilterHeader), zeros up to HEADER_BYTES, bits
 
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.digest import file_sha256
@@ -40,7 +42,7 @@ from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
 from webtext.clean.text.arrays import texts_of
 
 MAX_FALSE_POSITIVE = 1e-8
-MAGIC = b"webtext n-gram filter 2\n"
+MAGIC = b"webtext n-gram filter 3\n"
 HEADER_BYTES = 4096
 BATCH_ROWS = 256
 PIECE_BYTES = 512 << 20
@@ -92,7 +94,7 @@ def sizes(n_ngrams: int, max_false_positive: float) -> tuple[int, int]:
 
 
 def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], run: Run) -> FilterHeader:
-    """Write the filter of all n-grams of `words` words of the documents, unless `path` already is that filter."""
+    """Write the filter of the n-grams of `words` words of the split 'train', unless `path` already is that filter."""
     location = os.fspath(path)
     folder, name = Folder.split(location)
     if folder.is_file(name):
@@ -115,7 +117,7 @@ def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], r
         PartTask(index=i, sources=(), payload=piece, depends=f"{documents.hash} {i}") for i, piece in enumerate(pieces)
     ]
     settings, outputs = {"words": words, "pieces": len(pieces)}, {"pieces": (folder.location(f"_{name}"), "exchange")}
-    recipe = Recipe(stage="clean.filter-pieces", code_version=1, settings=settings)
+    recipe = Recipe(stage="clean.filter-pieces", code_version=2, settings=settings)
     made = run_parts(_fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run)["pieces"]
     task = SetName.of(made), tuple(piece.first for piece in pieces), header, location
     (header,) = run.map(_join_pieces, [task], "clean.decontaminate: join", unit="filter")
@@ -132,7 +134,7 @@ def open_filter(path: str | os.PathLike[str]) -> tuple[FilterHeader, npt.NDArray
     with folder.open(name) as file:
         header = _read_header(file.read(HEADER_BYTES))
         if header is None or folder.size(name) != HEADER_BYTES + header.bits // 8:
-            raise InputError(f"'{path}' is not an n-gram filter of version 2, or is truncated", "make it again")
+            raise InputError(f"'{path}' is not an n-gram filter of version 3, or is truncated", "make it again")
         file.seek(HEADER_BYTES)
         if file_sha256(file) != header.sha256:
             raise InputError(f"the filter '{path}' was altered", "make it again, or copy it again")
@@ -208,7 +210,7 @@ def _count_part(journal: Journal, task: tuple[SetName, int, int]) -> tuple[int, 
     """Count a part's n-grams and the documents that fail, in a worker."""
     documents, part, words = task
     n_ngrams = n_failed = 0
-    batches = documents.open().batches(part, ["text"], BATCH_ROWS)
+    batches = documents.open().batches(part, ["text", "split"], BATCH_ROWS)
     for _, hashes in journal.apply_to_batches(lambda batch: _hashes(batch, words), batches):
         if isinstance(hashes, Failed):
             n_failed += 1
@@ -222,7 +224,7 @@ def _fill_piece(context: PartContext, task: PartTask) -> None:
     piece: _Piece = task.payload
     bits = np.zeros(piece.last - piece.first, np.uint64)
     documents = piece.documents.open()
-    batches = (batch for part in piece.parts for batch in documents.batches(part, ["id", "text"], BATCH_ROWS))
+    batches = (batch for part in piece.parts for batch in documents.batches(part, ["id", "text", "split"], BATCH_ROWS))
     for rows, hashes in context.apply_to_batches(lambda batch: _hashes(batch, piece.words), batches):
         if not isinstance(hashes, Failed):
             context.main.counts.keep(rows.num_rows)
@@ -232,7 +234,7 @@ def _fill_piece(context: PartContext, task: PartTask) -> None:
 
 
 def _hashes(batch: pa.RecordBatch, words: int) -> npt.NDArray[np.uint64]:
-    return _ngrams.hashes(*texts_of(batch["text"]), words)
+    return _ngrams.hashes(*texts_of(batch.filter(pc.equal(batch["split"], "train"))["text"]), words)
 
 
 def _join_pieces(journal: Journal, task: tuple[SetName, tuple[int, ...], FilterHeader, str]) -> FilterHeader:

@@ -32,7 +32,7 @@ def words(count: int, seed: int) -> str:
 
 
 def write_texts(path: Path, texts: list[str]) -> str:
-    return write_jsonl(path, *({"text": text} for text in texts))
+    return write_jsonl(path, *({"text": text, "split": "train"} for text in texts))
 
 
 def hashes(*texts: str, n: int = 8) -> np.ndarray:
@@ -188,6 +188,15 @@ def test_a_corpus_without_ngrams_has_an_empty_filter(tmp_path: Path, run: Run) -
     against = write_texts(tmp_path / "e.jsonl", [words(20, 1)])
     write_filter(read_documents([documents], str(tmp_path / "imported"), run), 8, tmp_path / "f", run)
     assert query_filter(tmp_path / "f", [against])["sets"][0]["overlap_ratio"] == 0
+
+
+def test_held_out_documents_are_not_in_the_filter(tmp_path: Path, run: Run) -> None:
+    """Otherwise every held-out text would be found in it, whatever the model learned from."""
+    rows = [{"text": words(40, seed), "split": split} for seed, split in enumerate(("train", "validation"))]
+    given = read_documents([write_jsonl(tmp_path / "d.jsonl", *rows)], str(tmp_path / "imported"), run)
+    assert write_filter(given, 8, tmp_path / "f", run).ngrams == 33
+    against = [write_texts(tmp_path / f"{row['split']}.jsonl", [row["text"]]) for row in rows]
+    assert [row["overlap_ratio"] for row in query_filter(tmp_path / "f", against)["sets"]] == [1, 0]
 
 
 def test_the_verb_keeps_a_filter_and_queries_it(tmp_path: Path, clean: Callable[..., str]) -> None:

@@ -221,8 +221,14 @@ def test_the_golden_counts_are_read() -> None:
 
 def test_the_golden_filter_is_opened() -> None:
     header, bits = open_filter(GOLDEN / "corpus.filter")
-    assert (header.words, header.ngrams, header.probes, header.failed) == (8, 801, 27, 0)
-    assert int(np.bitwise_count(bits).sum()) == 13_660
+    assert (header.words, header.ngrams, header.probes, header.failed) == (8, 601, 27, 0)
+    assert int(np.bitwise_count(bits).sum()) == 10_469
+
+
+def test_a_golden_filter_with_held_out_documents_is_rejected() -> None:
+    """Every text that is held out would be found in it."""
+    with pytest.raises(InputError, match="is not an n-gram filter of version 3, or is truncated\nmake it again"):
+        open_filter(GOLDEN / "refused/corpus.filter")
 
 
 def links_of(harvest: Path, out: Path) -> PartSet:
@@ -309,7 +315,7 @@ def of_counts(folder: Path) -> None:
 
 
 def of_filter(folder: Path) -> None:
-    replace(copy("corpus.filter", folder), b"filter 2\n", b"filter 3\n")
+    replace(copy("corpus.filter", folder), b"filter 3\n", b"filter 4\n")
     open_filter(folder / "corpus.filter")
 
 
@@ -327,7 +333,7 @@ def of_harvest(folder: Path) -> None:
         (of_tokenizer, "was written by another version of webtext"),
         (of_checkpoint, "has checkpoint format 3, but this webtext reads format 2"),
         (of_counts, "is not a file of piece counts of version 1"),
-        (of_filter, "is not an n-gram filter of version 2"),
+        (of_filter, "is not an n-gram filter of version 3"),
         (of_harvest, "has format 2; this version reads 1"),
     ],
 )
