@@ -336,6 +336,38 @@ def inspect_diff(run: Run, a: str, b: str) -> None:
     run.console.result(diff, diff_text(diff))
 
 
+@verb(inspect, "memorized", workers=True)
+@click.argument("build_folder", metavar="BUILD")
+@click.option("--samples", metavar="FILE", required=True, help="A model's texts, from `train sample --json`.")
+@click.option("--against", metavar="FILE", multiple=True, help="Evaluation set to look up; repeatable.")
+@click.option("-n", "limit", type=click.IntRange(0), default=10, show_default=True, help="Longest matches to trace.")
+@click.option("--out", metavar="DIR", help="Folder for memorized.json and memorized.html.")
+def inspect_memorized(
+    run: Run, build_folder: str, samples: str, against: tuple[str, ...], limit: int, out: str | None
+) -> None:
+    """Print how many 8-grams of a model's texts occur in BUILD's training documents, beside those of held-out texts.
+
+    The longest matches are traced to the documents and the posts that voted for them.
+
+    \b
+      webtext inspect memorized build --samples samples.jsonl --out memorized
+      webtext inspect memorized build --samples samples.jsonl --against wiki.test.tokens -n 0
+
+    \b
+    Reads:  the folder of a build; lines of JSON with text, prompt, and reference: how the prompt's document continues
+    Writes: BUILD/corpus.filter, unless it is there; DIR/memorized.json and DIR/memorized.html, if --out is given
+    """
+    from webtext.app.inspect.memorized import find_memorized, read_samples
+    from webtext.app.inspect.memorized_page import memorized_page, memorized_text
+    from webtext.base.storage import Folder
+
+    found = find_memorized(_build(build_folder), read_samples(samples), against, limit, run)
+    if out is not None:
+        Folder(out).write_object("memorized.json", found)
+        Folder(out).write_bytes("memorized.html", memorized_page(found, build_folder).encode())
+    run.console.result(found, memorized_text(found, build_folder))
+
+
 def _build(folder: str) -> str:
     """Return `folder`; InputError when it contains no part set of a build."""
     from webtext.app.chain import Layout

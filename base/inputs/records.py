@@ -42,7 +42,7 @@ def _records(
         return
     with file.open() as stream:
         if file.kind == JSON_LINES:
-            yield from _objects(stream)
+            yield from objects(stream)
         else:
             for found in _texts(stream, separator):
                 yield found if isinstance(found, Refused) else {text: found}
@@ -58,7 +58,8 @@ def _with_text(record: dict[str, Any], field: str) -> dict[str, Any] | Refused:
     return decoded if isinstance(decoded, Refused) else {**record, field: decoded}
 
 
-def _objects(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
+def objects(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
+    """Yield the object of each line of JSON that isn't blank."""
     while line := stream.readline(MAX_LINE_BYTES + 1):
         if len(line) > MAX_LINE_BYTES:
             while not line.endswith(b"\n") and (line := stream.readline(MAX_LINE_BYTES)):

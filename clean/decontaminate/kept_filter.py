@@ -19,7 +19,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
-from webtext.clean.decontaminate.comparison import aligned, overlap_rows, percent
+from webtext.clean.decontaminate.comparison import Mask, aligned, overlap_rows, percent
 from webtext.clean.decontaminate.evaluation import evaluation_sets, examples_of
 from webtext.clean.text.arrays import texts_of
 
@@ -64,6 +64,11 @@ class FilterHeader:
     documents: str  # hash of the documents set
     failed: int  # documents whose n-grams could not be added
     sha256: str  # SHA-256 of the bits
+
+    @property
+    def false_positives(self) -> float:
+        """The share of other n-grams that the filter has as well; at most, because repeats count as n-grams (Bloom 1970)."""
+        return (1 - math.exp(-self.probes * self.ngrams / self.bits)) ** self.probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +163,27 @@ def query_filter(path: str | os.PathLike[str], against: Sequence[str]) -> dict[s
     """Return the share of each evaluation set's n-grams that is in the filter, in the form of `overlap.json`."""
     if not against:
         raise ConfigError("no evaluation set given", "name one or more: --against FILE")
-    header, bits = open_filter(path)
-    if header.unicode != _ngrams.UNICODE_VERSION:
-        raise InputError(
-            f"the filter '{path}' was made with Unicode {header.unicode}, this package has {_ngrams.UNICODE_VERSION}",
-            "text may be split into other words: use the package that made the filter",
-        )
+    header, has = ask_filter(path)
     sets = evaluation_sets(against)
     examples = examples_of(sets, header.words)
-    found = _ngrams.bloom_has(bits, examples.table.hashes(), header.probes).astype(bool)
+    found = has(examples.table)
     rows = overlap_rows(examples, found, found)
     for each, row in zip(sets, rows, strict=True):
         row |= each.about()
         for name in [name for name in row if name.startswith("corpus_")]:
             del row[name]
     return {"filter": dataclasses.asdict(header), "sets": rows}
+
+
+def ask_filter(path: str | os.PathLike[str]) -> tuple[FilterHeader, Callable[[_ngrams.Table], Mask]]:
+    """Return the header of a filter, and a function from a table to which of its n-grams the filter has."""
+    header, bits = open_filter(path)
+    if header.unicode != _ngrams.UNICODE_VERSION:
+        raise InputError(
+            f"the filter '{path}' was made with Unicode {header.unicode}, this package has {_ngrams.UNICODE_VERSION}",
+            "text may be split into other words: use the package that made the filter",
+        )
+    return header, lambda table: _ngrams.bloom_has(bits, table.hashes(), header.probes).astype(bool)
 
 
 def filter_table(report: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import json
 import re
+import shutil
 import struct
 from dataclasses import fields
 from pathlib import Path
@@ -16,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from webtext.app.inspect.memorized import Sample, find_memorized
 from webtext.app.reports.report import make_report
 from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Attachment, Failure, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST, RELEASE, REMOVAL, SCHEMAS
+from webtext.base.run import Run
 from webtext.clean.decontaminate import kept_filter
 from webtext.clean.decontaminate.comparison import examples_of
 from webtext.clean.dedup import sign
@@ -211,18 +214,29 @@ def test_the_header_of_a_filter_has_the_keys_of_the_page() -> None:
 
 
 def test_a_report_has_the_keys_of_the_page() -> None:
-    types = keys_of("report.json")
     recorded = json.loads((GOLDEN / "report.json").read_bytes())
+    for report in (recorded, json.loads(json.dumps(make_report(str(GOLDEN))))):
+        check_nested(report, "report.json")
+
+
+def test_what_a_model_memorised_has_the_keys_of_the_page(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "corpus", tmp_path / "corpus")
+    text = PartSet.open(str(GOLDEN / "corpus")).table(0)["text"][0].as_py()
+    found = find_memorized(str(tmp_path), [Sample("a", text, None)], [], 1, Run.quiet())
+    check_nested(json.loads(json.dumps(found)), "memorized.json")
+
+
+def check_nested(value: dict[str, Any], title: str) -> None:
+    """Compare an object with a section's table, whose names may be those of nested objects and of items of lists."""
     nested: dict[str, dict[str, str]] = {"": {}}
-    for name, kind in types.items():
+    for name, kind in keys_of(title).items():
         parent, _, key = name.rpartition(".")
         nested.setdefault(parent, {})[key] = kind
-    for report in (recorded, json.loads(json.dumps(make_report(str(GOLDEN))))):
-        check_types(report, nested[""], "report.json")
-        for name in nested.keys() - {""}:
-            found = report[name.removesuffix("[]")]
-            for each in found if name.endswith("[]") else [found]:
-                check_types(each, nested[name], name)
+    check_types(value, nested[""], title)
+    for name in nested.keys() - {""}:
+        found = value[name.removesuffix("[]")]
+        for each in found if name.endswith("[]") else [found]:
+            check_types(each, nested[name], name)
 
 
 def test_every_file_that_the_code_names_is_on_the_page() -> None:

@@ -1,0 +1,244 @@
+"""What a model's texts repeat of its training set (Radford et al. 2019, section 8.2 and figure 5; section 4 and table 6).
+
+The share of a text's 8-grams that occur in the training documents is asked of a kept filter, and compared with that of
+held-out texts. The filter has a few n-grams that don't occur: the share that is expected of these is subtracted. Then
+the documents themselves are searched for the longest stretch of words of each generated text, word by word.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+import itertools
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.app.chain import Layout
+from webtext.app.inspect.lookup import find_rows
+from webtext.base.errors import InputError
+from webtext.base.inputs.files import InputFile, Refused
+from webtext.base.inputs.identity import HELD_OUT, TRAIN
+from webtext.base.inputs.records import objects
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.run import Run
+from webtext.base.storage import Folder
+from webtext.base.workers.journal import Failed, Journal
+from webtext.clean import _minhash, _ngrams
+from webtext.clean.decontaminate.comparison import REPORT, Mask
+from webtext.clean.decontaminate.kept_filter import FilterHeader, ask_filter, query_filter, write_filter
+from webtext.clean.text.arrays import texts_of
+
+WORDS = 8
+FILTER = "corpus.filter"
+BATCH_ROWS = 256
+FACTS = ["id", "url", "karma", "warc_file", "warc_offset", "posts"]
+EXPECTED = 'expected {"prompt": TEXT, "text": TEXT} on each line, or what `train sample --json` prints'
+
+
+class Sample(NamedTuple):
+    """A prompt, what a model generated after it, and the text that follows the prompt in its document, if known."""
+
+    prompt: str
+    text: str
+    reference: str | None
+
+
+class Match(NamedTuple):
+    """The longest stretch of a generated text that training documents contain, in words as n-grams are made of them.
+
+    `id` is the first such document, and `documents` counts those that share as many words with the text.
+    """
+
+    text: int
+    stretch: tuple[str, ...]
+    id: str
+    documents: int
+
+
+def find_memorized(build: str, samples: Sequence[Sample], against: Sequence[str], n: int, run: Run) -> dict[str, Any]:
+    """Return what the samples share with the training documents of a build's corpus, and the `n` longest matches.
+
+    The filter is kept beside the corpus, and made if it isn't the corpus's. Held-out texts are the samples' references
+    or, without any, as many validation documents. Evaluation sets are the files `against`, or those of overlap.json.
+    """
+    corpus, folder = PartSet.open(Layout(build).corpus, "corpus"), Folder(build)
+    write_filter(corpus, WORDS, folder.location(FILTER), run)
+    header, has = ask_filter(folder.location(FILTER))
+    texts, references = [each.text for each in samples], [each.reference for each in samples if each.reference]
+    matches, failed = _longest_matches(corpus, texts, run) if n else ([], {})
+    matches = heapq.nsmallest(n, matches, key=lambda match: (-len(match.stretch), match.text))
+    sets = query_filter(folder.location(FILTER), against)["sets"] if against else []
+    return {
+        "filter": asdict(header) | {"false_positives": header.false_positives},
+        "generated": _overlap(texts, header, has),
+        "held_out": _overlap(references or _held_out_documents(corpus, len(samples)), header, has),
+        "matches": _described(matches, samples, corpus),
+        "failed": failed,
+        "sets": sets or (folder.read_object(REPORT)["sets"] if folder.exists(REPORT) else []),
+    }
+
+
+def read_samples(location: str) -> list[Sample]:
+    """Read a file of samples; raises InputError that names the first line that isn't one, or says that there is none."""
+    folder, name = Folder.split(location)
+    if not folder.is_file(name):
+        raise InputError(f"there is no file '{location}'", EXPECTED)
+    samples = []
+    with InputFile(folder, name).open() as stream:
+        for number, line in enumerate(objects(stream), 1):
+            rows = [line] if isinstance(line, Refused) or "samples" not in line else line["samples"]
+            for row in rows if isinstance(rows, list) else [rows]:
+                fields = [row.get(key, "") for key in ("prompt", "text", "reference")] if isinstance(row, dict) else []
+                if not fields or "text" not in row or not all(isinstance(field, str) for field in fields):
+                    cause = line.cause if isinstance(line, Refused) else "no sample"
+                    raise InputError(f"'{location}', line {number}: {cause}", EXPECTED)
+                prompt, text, reference = fields
+                samples.append(Sample(prompt, text.removeprefix(prompt), reference or None))
+    if not samples:
+        raise InputError(f"'{location}' has no samples", EXPECTED)
+    return samples
+
+
+def _held_out_documents(corpus: PartSet, n: int) -> list[str]:
+    """Return the texts of the held-out documents with the smallest ids: random, but repeatable."""
+    tables = (corpus.table(part, ["id", "split"]) for part in range(len(corpus.parts)))
+    ids = (identifier for table in tables for identifier in _of_split(table, HELD_OUT)["id"].to_pylist())
+    rows = find_rows(corpus, "id", heapq.nsmallest(n, ids), ["id", "text"], whole_text=True)
+    return [text for _, text in sorted((row["id"], row["text"]) for row in rows)]
+
+
+def _of_split(rows: Any, split: str) -> Any:
+    return rows.filter(pc.equal(rows["split"], split))
+
+
+def _overlap(texts: Sequence[str], header: FilterHeader, has: Callable[[_ngrams.Table], Mask]) -> dict[str, Any]:
+    """Return the share of all texts' n-grams that the filter has, and of each text's, ascending, without expected errors.
+
+    A text that is too short for an n-gram has no share. Without any n-gram, all shares are None.
+    """
+    table = _ngrams.Table(header.words)
+    numbers = [table.add(_utf8(text)) for text in texts]
+    has_ngram, wrong = has(table), header.false_positives
+    found = [has_ngram[each] for each in numbers if len(each)]
+    shares = sorted(max(0.0, (float(each.mean()) - wrong) / (1 - wrong)) for each in found)
+    sizes = list(map(len, found))
+    return {
+        "texts": len(texts),
+        "too_short": len(texts) - len(found),
+        "ngrams": sum(sizes),
+        "share": max(0.0, (float(np.concatenate(found).mean()) - wrong) / (1 - wrong)) if found else None,
+        "median": statistics.median(shares) if found else None,
+        "without": shares.count(0) / len(shares) if found else None,
+        "shares": shares,
+    }
+
+
+def _longest_matches(corpus: PartSet, texts: Sequence[str], run: Run) -> tuple[list[Match], dict[str, int]]:
+    """Return the longest match of each text that has one, and how many documents failed, by reason."""
+    tasks = [(SetName.of(corpus), part, texts) for part in range(len(corpus.parts))]
+    best: dict[int, Match] = {}
+    failed: Counter[str] = Counter()
+    for matches, failures in run.map(_search_part, tasks, "inspect memorized: search"):
+        _keep_longest(best, matches)
+        failed.update(failures)
+    return list(best.values()), dict(failed)
+
+
+def _search_part(journal: Journal, task: tuple[SetName, int, Sequence[str]]) -> tuple[list[Match], dict[str, int]]:
+    """Search a part's training documents, in a worker: each that has an n-gram of a text is compared word by word."""
+    documents, part, texts = task
+    words, table = [_key(text).split() for text in texts], _ngrams.Table(WORDS)
+    places: dict[int, list[tuple[int, int]]] = defaultdict(list)  # n-gram -> texts with it, and where in each
+    for number, text in enumerate(texts):
+        for start, ngram in enumerate(table.add(_utf8(text)).tolist()):
+            places[ngram].append((number, start))
+    best: dict[int, Match] = {}
+    failed: Counter[str] = Counter()
+
+    def search(batch: pa.RecordBatch) -> list[Match]:
+        found, rows = [], _of_split(batch, TRAIN)
+        numbers, ends = table.find(*texts_of(rows["text"]))
+        for row in np.flatnonzero(np.diff(ends)).tolist():
+            ngrams = set(numbers[ends[row] : ends[row + 1]].tolist())
+            begins = sorted(place for ngram in ngrams for place in places[ngram])
+            document, identifier = f" {_key(rows['text'][row].as_py())} ", rows["id"][row].as_py()
+            for text, starts in itertools.groupby(begins, key=lambda place: place[0]):
+                least = len(best[text].stretch) if text in best else 1
+                stretch = longest_stretch(words[text], (start for _, start in starts), document, least)
+                found += [Match(text, stretch, identifier, 1)] if stretch else []
+        return found
+
+    batches = documents.open().batches(part, ["id", "text", "split"], BATCH_ROWS)
+    for _, matches in journal.apply_to_batches(search, batches):
+        if isinstance(matches, Failed):
+            failed[matches.reason] += 1
+        else:
+            _keep_longest(best, matches)
+    return list(best.values()), failed
+
+
+def longest_stretch(words: Sequence[str], starts: Iterable[int], document: str, least: int) -> tuple[str, ...]:
+    """Return the longest run of at least `least` words that begins at one of `starts` and that the document contains.
+
+    `document` has a blank before and after each word. Empty if there is no such run. Each comparison finds a longer run
+    or is the last one of its start.
+    """
+    found, n = -1, least - 1
+    for start in starts:
+        while start + n < len(words) and f" {' '.join(words[start : start + n + 1])} " in document:
+            found, n = start, n + 1
+    return tuple(words[found : found + n]) if found >= 0 else ()
+
+
+def _keep_longest(best: dict[int, Match], matches: Iterable[Match]) -> None:
+    for match in matches:
+        known = best.get(match.text)
+        if known is None or len(match.stretch) > len(known.stretch):
+            best[match.text] = match
+        elif len(match.stretch) == len(known.stretch):
+            best[match.text] = known._replace(documents=known.documents + match.documents)
+
+
+def _described(matches: Sequence[Match], samples: Sequence[Sample], corpus: PartSet) -> list[dict[str, Any]]:
+    """Return each match with its passage of the text, its place in the document, and the document's page and votes."""
+    found = find_rows(corpus, "id", {match.id for match in matches}, [*FACTS, "text"], whole_text=True)
+    rows, described = {row["id"]: row for row in found}, []
+    for match in matches:
+        row, sample = rows[match.id], samples[match.text]
+        start, end = place_of(match.stretch, sample.text)
+        about = {"sample": match.text, "prompt": sample.prompt, "passage": sample.text[start:end]}
+        about |= {"words": len(match.stretch), "characters": end - start, "documents": match.documents}
+        about |= {"place": place_of(match.stretch, row["text"])[0]} | {name: row[name] for name in FACTS}
+        described.append(about)
+    return described
+
+
+def place_of(stretch: Sequence[str], text: str) -> tuple[int, int]:
+    """Return where a run of words first begins and ends in the text that contains it, in characters.
+
+    >>> place_of(["to", "be"], "«Not TO  BE?»")
+    (5, 11)
+    """
+    words = " ".join(stretch)
+    before = f" {_key(text)} ".index(f" {words} ")
+
+    def reach(n: int) -> int:
+        """Return after how many characters of the text its key has n."""
+        return bisect.bisect_left(range(len(text)), n, key=lambda end: len(_key(text[:end])))
+
+    return reach(before + 1) - 1, reach(before + len(words))
+
+
+def _key(text: str) -> str:
+    return _minhash.key(_utf8(text)).decode()
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="replace")
