@@ -31,7 +31,13 @@ STAGES = {
 }
 """Name -> (import path of the command, its help line), in the order shown by --help."""
 
-EXTRA_OF_PACKAGE = {"torch": "train", "safetensors": "train", "s3fs": "s3"}
+EXTRA_OF_PACKAGE = {
+    "torch": "train",
+    "safetensors": "train",
+    "s3fs": "s3",
+    "sacrebleu": "tasks",
+    "rouge_score": "tasks",
+}
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # environment variable: when it isn't empty, unexpected errors show a traceback
 MAX_CAUSE_CHARACTERS = 300

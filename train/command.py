@@ -244,7 +244,11 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
 @click.option("--detokenize/--no-detokenize", default=True, help="Undo the spacing of tokenised text; on by default.")
 @click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
 @click.option("--stop-words", metavar="FILE", help="For LAMBADA: words that never end a passage, one per line.")
-@click.option("--out", metavar="DIR", help="Folder for evaluation.json or evaluation-TASK.json.")
+@click.option(
+    "--shots", type=int, metavar="N", help="Examples before each item.  [default: the paper's: 0, or 5 pairs]"
+)
+@click.option("--shots-from", metavar="FILE", help="Set that has the examples.  [default: the first items of DATA]")
+@click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and predictions.")
 def eval_(
     run: Run,
     settings: EvalSettings,
@@ -255,23 +259,34 @@ def eval_(
     detokenize: bool,
     overlap: str | None,
     stop_words: str | None,
+    shots: int | None,
+    shots_from: str | None,
     out: str | None,
 ) -> None:
-    """Measure MODEL's perplexity on DATA: a token set's validation split, an evaluation set's file, or any text.
+    """Measure MODEL on DATA: a token set's validation split, an evaluation set's or task's file, or any text.
 
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
       webtext train eval build/model/export wiki.test.tokens --task wikitext-103 --stride 256
       webtext train eval build/model/export lambada_test.jsonl --task lambada --overlap build/overlap.json
+      webtext train eval build/model/export coqa-dev-v1.0.json --task coqa --out answers
 
     \b
     Reads:  a trained or exported model, and a part set of tokens or a file
-    Writes: DIR/evaluation.json, or DIR/evaluation-TASK.json for a file, if --out is given
+    Writes: if --out is given: DIR/evaluation.json, or for a file DIR/evaluation-TASK.json and, for tasks with answers,
+            DIR/predictions-TASK.jsonl
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")
-    if is_set and (task or overlap or stop_words):
-        name = "--task" if task else "--overlap" if overlap else "--stop-words"
+    file_only = {
+        "--task": task,
+        "--overlap": overlap,
+        "--stop-words": stop_words,
+        "--shots": shots,
+        "--shots-from": shots_from,
+    }
+    if is_set and (given := [name for name, value in file_only.items() if value is not None]):
+        name = given[0]
         raise ConfigError(f"'{data}' is a token set, but {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.measured import load_measured
@@ -289,6 +304,7 @@ def eval_(
             from webtext.train.evaluate.zero_shot import evaluate_task
 
             how: dict[str, Any] = {"detokenize": detokenize, "overlap": overlap, "stop_words": stop_words}
+            how |= {"shots": shots, "shots_from": shots_from}
             answer = evaluate_task(measured, task or "text", data, settings, run, **how)
             text = task_text(answer)
     if not _is_main_process():
@@ -297,6 +313,7 @@ def eval_(
         from webtext.train.evaluate.perplexity import write_evaluation
 
         write_evaluation(target, answer)
+    answer.pop("predictions", None)
     run.console.result(answer, text)
 
 

@@ -111,9 +111,13 @@ def evaluate_run(
 
 
 def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
-    """Write evaluation.json, or evaluation-TASK.json for a task, atomically."""
+    """Write evaluation.json, or evaluation-TASK.json for a task, atomically; its predictions before it, by item."""
     name = f"evaluation-{answer['task']}.json" if "task" in answer else "evaluation.json"
-    folder.write_bytes(name, json.dumps(answer, indent=1, ensure_ascii=False).encode() + b"\n")
+    if "predictions" in answer:
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answer["predictions"]]
+        folder.write_bytes(f"predictions-{answer['task']}.jsonl", "".join(lines).encode())
+    rest = {name: value for name, value in answer.items() if name != "predictions"}
+    folder.write_bytes(name, json.dumps(rest, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def perplexity_text(answer: dict[str, Any]) -> str:

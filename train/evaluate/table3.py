@@ -1,4 +1,4 @@
-"""The evaluation sets of the GPT-2 paper, and its values for them: Radford et al. 2019, Table 3 (zero-shot).
+"""The evaluation sets and tasks of the GPT-2 paper, and its values for them: Radford et al. 2019, Table 3 and the text.
 
 LAMBADA's accuracies in that table use a stop-word filter; section 3.3 has one value without it, for the largest model.
 
@@ -25,5 +25,26 @@ TABLE_3: Mapping[str, Mapping[str, tuple[float, float, float, float]]] = {
     "1bw": {"perplexity": (75.20, 55.72, 44.575, 42.16)},
 }
 LAMBADA_UNFILTERED = {"1542M": 0.5266}
-TASKS = ("text", *TABLE_3)
+_LEAD_3 = {"ROUGE-1": 40.38, "ROUGE-2": 17.66, "ROUGE-L": 36.62, "ROUGE": 31.55}
+_RANDOM_3 = {"ROUGE-1": 28.78, "ROUGE-2": 8.63, "ROUGE-L": 25.52, "ROUGE": 20.98}
+TASKS_3_4_TO_3_8: Mapping[str, Mapping[str, Mapping[str, float]]] = {
+    "coqa": {"F1": {"1542M": 55}},
+    "cnn-dailymail": {
+        "ROUGE-1": {"1542M": 29.34},
+        "ROUGE-2": {"1542M": 8.27},
+        "ROUGE-L": {"1542M": 26.58},
+        "ROUGE": {"1542M": 21.40},
+        **{f"{name}, lead-3": {"lead-3": value} for name, value in _LEAD_3.items()},
+        **{f"{name}, random-3": {"random-3": value} for name, value in _RANDOM_3.items()},
+    },
+    "wmt14-en-fr": {"BLEU": {"1542M": 5}},
+    "wmt14-fr-en": {"BLEU": {"1542M": 11.5}},
+    "natural-questions": {
+        "accuracy, exact match": {"1542M": 0.041},
+        "accuracy, most confident 1 %": {"1542M": 0.631},
+    },
+    "winograd": {"accuracy, partial": {"1542M": 0.7070}},
+}
+"""Sections 3.4 to 3.8, and Table 4 for the summaries: values of the tasks in `tasks/`, by measure and model."""
+TASKS = ("text", *TABLE_3, *TASKS_3_4_TO_3_8)
 """Values of `train eval --task`: the paper's sets, and any other text."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,8 @@ from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_l
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.report import OVERLAPS
-from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, UNFILTERED
+from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, TASKS_3_4_TO_3_8, UNFILTERED
+from webtext.train.evaluate.tasks.run import Opened, measure_items, open_task
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
 from webtext.train.model.language_model import LanguageModel
 from webtext.train.resilience.distributed import World, join_world
@@ -56,6 +57,8 @@ def evaluate_task(
     detokenize: bool = True,
     overlap: str | None = None,
     stop_words: str | None = None,
+    shots: int | None = None,
+    shots_from: str | None = None,
 ) -> dict[str, Any]:
     """Measure a model on a file of one of `table3.TASKS`, in float32.
 
@@ -63,13 +66,16 @@ def evaluate_task(
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
     same measures by model size. `overlap` is an overlap.json of `clean decontaminate`, whose row for this file (by
     SHA-256) is added. `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with
-    that filter too.
+    that filter too. `shots` and `shots_from` are for the tasks in `tasks/` (`open_task`), whose answers have a row for
+    each item in "predictions".
     """
     tokenizer = measured.text_tokenizer()
-    data = read_file(path)
+    data = b"" if task == "cnn-dailymail" else read_file(path)
     answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
     if overlap is not None:
         answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
+    if task not in TASKS_3_4_TO_3_8 and (shots is not None or shots_from is not None):
+        raise ConfigError(f"--shots is given and the task is '{task}'", f"it is for {', '.join(TASKS_3_4_TO_3_8)}")
     words: list[str] = []
     if stop_words is not None:
         if task != "lambada":
@@ -80,6 +86,8 @@ def evaluate_task(
     judged: Callable[[_Judge], dict[str, Any]]
     if task == "lambada":
         judged = partial(_judge_words, clozes=read_lambada(data, path))
+    elif task in TASKS_3_4_TO_3_8:
+        judged = partial(_judge_items, opened=open_task(task, path, settings.windows, shots, shots_from))
     elif task in ("cbt-cn", "cbt-ne"):
         form = TREEBANK.name if detokenize else None
         judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
@@ -90,9 +98,12 @@ def evaluate_task(
         answer |= judged(_Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
     answer |= {"step": measured.facts.get("step"), "context": measured.model.context}
     answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
-    paper = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
+    paper: dict[str, Mapping[str, float]] = {
+        measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()
+    }
+    paper |= {UNFILTERED: LAMBADA_UNFILTERED, **TASKS_3_4_TO_3_8.get(task, {})}
     measures = {row["measure"] for row in answer["results"]}
-    paper = {name: row for name, row in (paper | {UNFILTERED: LAMBADA_UNFILTERED}).items() if name in measures}
+    paper = {name: row for name, row in paper.items() if name in measures}
     return answer | ({"paper": paper} if paper else {})
 
 
@@ -170,6 +181,12 @@ def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | 
         "detokenizer": detokenizer,
         "results": [_result("accuracy", "choice", len(taken), n_right)],
     }
+
+
+def _judge_items(judge: _Judge, opened: Opened) -> dict[str, Any]:
+    how: dict[str, Any] = {"batch_size": judge.settings.batch_size, "world": judge.world}
+    with judge.run.console.progress(len(opened.items), "eval", "items") as progress:
+        return measure_items(opened, judge.model, judge.tokenizer, progress=progress, **how)
 
 
 def _scores(judge: _Judge, clozes: Sequence[Cloze]) -> Scores:

@@ -20,7 +20,7 @@ from typing import Any
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
-from webtext.train.evaluate.table3 import TASKS
+from webtext.train.evaluate.table3 import TASKS, TASKS_3_4_TO_3_8
 from webtext.train.evaluate.texts import read_file, read_running_text
 from webtext.train.experiments.trials import Trial
 
@@ -28,7 +28,7 @@ CODE_VERSION = 2
 MEASURES = "measures.json"
 VALIDATION = "validation"
 BATCH_SIZE = 8
-_NO_TEXTS = ("lambada", "cbt-cn", "cbt-ne")
+_NO_TEXTS = ("lambada", "cbt-cn", "cbt-ne", *TASKS_3_4_TO_3_8)
 
 
 @dataclass(frozen=True, slots=True)
