@@ -27,11 +27,15 @@ MAX_WHOLE_BYTES = 256 << 20  # of a local file that is read at once; a manifest 
 
 
 class Folder:
-    """One folder, given by a local path or a URL; nothing is created until something is written."""
+    """One folder, given by a local path or a URL; nothing is created until something is written.
 
-    def __init__(self, url: str | os.PathLike[str]) -> None:
+    What is published in one that isn't `synced`, a power cut may tear or lose; a store has synced what it has taken.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], synced: bool = True) -> None:
         self.url = os.fspath(url).rstrip("/") or "/"
         self.is_local = "://" not in self.url or self.url.startswith("file://")
+        self.synced = synced or not self.is_local
         if self.is_local:
             self.url = self.url.removeprefix("file://")
             self._path = Path(self.url)
@@ -40,8 +44,8 @@ class Folder:
             self._path = Path()
             self._remote = ObjectStore(self.url)
 
-    def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
-        return type(self), (self.url,)
+    def __reduce__(self) -> tuple[type[Folder], tuple[str, bool]]:
+        return type(self), (self.url, self.synced)
 
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
@@ -53,7 +57,7 @@ class Folder:
         return cls(parent or slash or "."), name
 
     def child(self, name: str) -> Folder:
-        return Folder(self.location(name))
+        return Folder(self.location(name), self.synced)
 
     def location(self, name: str = "") -> str:
         return f"{self.url}/{name}" if name else self.url
@@ -201,14 +205,14 @@ class Folder:
             if not self.is_local:
                 return Path(temporary_folder()) / f"webtext-{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
             target = self._path / name
-            make_folder(target.parent)
+            make_folder(target.parent, self.synced)
             return target.with_name(f".{target.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
     def publish(self, path: Path, name: str) -> None:
-        """Move the finished local file `path` to `name`; it appears complete and synced."""
+        """Move the finished local file `path` to `name`; it appears complete, and synced if the folder is."""
         with no_space_is_an_error(self.location(name)):
             if self.is_local:
-                _publish_local(path, self._path / name)
+                (_publish_local if self.synced else os.replace)(path, self._path / name)
             else:
                 self._remote.put_file(str(path), self.location(name))
                 path.unlink()
@@ -229,7 +233,7 @@ class Folder:
         except UnicodeEncodeError:
             raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
-            make_folder(self._path)
+            make_folder(self._path, self.synced)
         with leases.lock(self._path, name):
             yield
 
@@ -269,12 +273,13 @@ def pretty_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, synced: bool = True) -> None:
     """Create a folder and its parents where missing, so that a power cut doesn't lose them with all that they contain."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+        if synced:
+            sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

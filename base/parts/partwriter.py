@@ -220,8 +220,10 @@ class PartWriter:
 class SetWriter:
     """Writer for a part set: finds the parts that are done, and seals them under one manifest."""
 
-    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = ()) -> None:
-        self.folder = Folder(url)
+    def __init__(
+        self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = (), *, synced: bool = True
+    ) -> None:
+        self.folder = Folder(url, synced)
         self.kind = kind
         self.recipe = recipe
         self.parents = tuple(parents)
@@ -294,12 +296,13 @@ class SetWriter:
     def record(self, parts: Iterable[Part], known: Mapping[str, str] | None = None) -> None:
         """Write to `run.json` that the files of these parts had the stated bytes in the versions `known`.
 
-        Without a known version it is the one of the last `look`.
+        Without a known version it is the one of the last `look`. Nothing is written if the folder isn't synced: after a
+        power cut, files may have other bytes in these versions.
         """
         names = {name for part in parts for name in (_entry(part), *(name for name, *_ in part.files))}
         versions = {name: version for name, (_, version) in self.there.items() if name in names and version}
         versions |= {name: version for name, version in (known or {}).items() if name in versions}
-        if not versions.items() <= self.run[VERSIONS].items():
+        if self.folder.synced and not versions.items() <= self.run[VERSIONS].items():
             self.run[VERSIONS] |= versions
             now = read_run(self.folder)  # other shares have added theirs
             self.folder.write_object(RUN, now | {VERSIONS: now[VERSIONS] | versions})
@@ -338,7 +341,7 @@ class SetWriter:
             return PartSet(self.folder, data)
         self.folder.write_bytes(MANIFEST, data)
         self._manifest = data
-        if run is not None:
+        if run is not None and self.folder.synced:
             versions = {name: version for name, version in self.run[VERSIONS].items() if name in self.there}
             self.folder.write_object(RUN, {**run, VERSIONS: versions})
         return PartSet.open(self.folder.url, self.kind)

@@ -132,7 +132,7 @@ class _Job(Generic[T]):
 
     function: Callable[[PartContext, PartTask], None]
     task: PartTask
-    outputs: tuple[tuple[str, str, str], ...]  # (name, url, kind)
+    outputs: tuple[tuple[str, Folder, str], ...]  # (name, folder, kind)
     key: str
 
 
@@ -145,16 +145,19 @@ def run_parts(
     parents: Sequence[Parent],
     run: Run,
     label: str = "",
+    scratch: bool = False,
 ) -> dict[str, PartSet]:
     """Make the parts of `tasks` in each set of `outputs` (name -> (url, kind); the first is the main one), and seal it.
 
     `function` must be a module-level function. Finished parts aren't redone; parts without a task are removed.
     Raises RunFailed if parts failed as a whole (the finished ones are kept), and the errors of a broken input.
     With `run.dry_run` nothing is written, and DryRun is raised if there is work to do. With `run.share` only its parts
-    are made, and ShareDone is raised if others are missing and no share is at work.
+    are made, and ShareDone is raised if others are missing and no share is at work. Sets that are `scratch`, which the
+    caller removes, aren't synced: a run that finds some verifies them.
     """
     keep_pandas_out()
-    writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
+    synced = not scratch or run.share.of > 1  # shares have no time to verify each other's parts
+    writers = {name: SetWriter(url, kind, recipe, parents, synced=synced) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place()
     stage = _Stage(function, tasks, writers, run, label or recipe.stage)
@@ -270,7 +273,7 @@ class _Stage:
         n_done = len(tasks) - len(missing)
         if n_done:
             self.run.console.say(f"{self.label}: resuming, {n_done:,} of {len(tasks):,} parts are done")
-        outputs = tuple((name, writer.folder.url, writer.kind) for name, writer in self.writers.items())
+        outputs = tuple((name, writer.folder, writer.kind) for name, writer in self.writers.items())
         jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
         quarantine = _Quarantine(self.main.folder, self.run.share)
         made: dict[str, list[Part]] = {name: [] for name in self.writers}
@@ -357,8 +360,8 @@ def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, tuple[Part, Mappin
     """
     keep_pandas_out()
     writers = {
-        name: PartWriter(Folder(url), kind, job.task.index, key=job.key, sources=job.task.sources)
-        for name, url, kind in job.outputs
+        name: PartWriter(folder, kind, job.task.index, key=job.key, sources=job.task.sources)
+        for name, folder, kind in job.outputs
     }
     try:
         job.function(PartContext(journal, writers), job.task)
@@ -378,7 +381,7 @@ class _Quarantine:
     """Records that kill workers, by part key; stored beside the set, so that they don't kill a resumed run again."""
 
     def __init__(self, folder: Folder, share: Share) -> None:
-        self._folder, self._share = folder, share
+        self._folder, self._share = Folder(folder.url), share  # synced always: a torn one would end the run
         self._records = self._read()
 
     def of(self, key: str) -> Mapping[int, str]:

@@ -123,7 +123,9 @@ def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], r
     ]
     settings, outputs = {"words": words, "pieces": len(pieces)}, {"pieces": (folder.location(f"_{name}"), "exchange")}
     recipe = Recipe(stage="clean.filter-pieces", code_version=2, settings=settings)
-    made = run_parts(_fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run)["pieces"]
+    (made,) = run_parts(
+        _fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run, scratch=True
+    ).values()
     task = SetName.of(made), tuple(piece.first for piece in pieces), header, location
     (header,) = run.map(_join_pieces, [task], "clean.decontaminate: join", unit="filter")
     if run.share.of == 1:  # other shares may be reading them

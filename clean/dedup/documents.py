@@ -100,6 +100,7 @@ class Work:
             parents=parents,
             run=self.run,
             label=f"clean.dedup: {name}",
+            scratch=kind == "exchange",
         )[name]
 
 

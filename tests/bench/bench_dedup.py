@@ -232,7 +232,7 @@ class Weighing:
     def map(self, function: Any, tasks: Any, **options: Any) -> Any:
         before = self._seconds()
         failures = self.engine.map(function, tasks, **options)
-        name = Path(tasks[0].outputs[0][1])
+        name = tasks[0].outputs[0][1].local_path()
         n_bytes = sum(path.stat().st_size for path in name.rglob("*") if path.is_file())
         self.costs[name.name] = len(tasks), self._seconds() - before, n_bytes
         return failures

@@ -74,7 +74,14 @@ BUGS = (
         "stage",
         "durable",
     ),
-    Bug("a new folder's name isn't synced", STORAGE, "        sync_folder(path.parent)\n", "", "stage", "durable"),
+    Bug(
+        "a new folder's name isn't synced",
+        STORAGE,
+        "            sync_folder(path.parent)\n",
+        "            pass\n",
+        "stage",
+        "durable",
+    ),
     Bug(
         "a file is written in place",
         STORAGE,

@@ -216,7 +216,7 @@ class Disk:
         if isinstance(entry, File):
             entry.name = new
         if isinstance(entry, File) and entry.writes and entry.writes[-1][0] > (entry.syncs or [(0, b"")])[-1][0]:
-            self.early_renames.append(f"'{change.second[1:]}' got its name before its bytes were synced")
+            self.early_renames.append(change.second[1:])
         if source is target:
             source.changes.append((moment, {old: None, new: entry}))
         else:

@@ -14,6 +14,12 @@ from pathlib import PurePath
 from typing import Any
 
 _known: dict[bytes, str] = {}
+_KEPT = ("_dedup/signatures/", "_dedup/duplicates/", "_dedup/duplicates.json")
+
+
+def is_scratch(path: str) -> bool:
+    """Whether a file is of a set that its run removes in the end: it isn't synced, and nothing in it is promised."""
+    return path.startswith("_dedup/") and not path.startswith(_KEPT)
 
 
 def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:
@@ -27,7 +33,7 @@ def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:
         name = PurePath(path)
         if name.suffix != ".json" or name.name.startswith(".") or "/.step-" in path or "_open/" in path:
             continue
-        if path.startswith("_dedup/"):  # sets of which a run removes most in its end, file by file
+        if is_scratch(path):
             continue
         try:
             value = json.loads(data)
