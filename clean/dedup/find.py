@@ -22,6 +22,7 @@ distributed over parts.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -102,9 +103,9 @@ def find_duplicates(
         found = _find(made, compared)
         result = {"key": key, "rows": found.rows.hash, "threshold": found.threshold, "clusters": asdict(found.clusters)}
         work.write_object(RESULT, result | {"sha256": sha256_json(result)})
-        if not share:  # other shares may be reading them
-            for name in made.scratch:
-                work.child(name).remove_all()
+    with contextlib.suppress(InputError), work.held():  # the last share does it, because others may be reading them
+        for name in made.scratch:
+            work.child(name).remove_all()
     found.clusters.warn(run.console)
     return found
 

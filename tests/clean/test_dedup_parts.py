@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import math
 import os
@@ -17,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.console import Console
-from webtext.base.errors import InputError
-from webtext.base.parts import exchange
+from webtext.base.errors import InputError, ShareDone
+from webtext.base.parts import exchange, shares
 from webtext.base.parts.exchange import RangeWriter, read_range
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.run import Run
+from webtext.base.run import Run, Share
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.dedup import candidates, components, copies, settle
@@ -241,7 +243,7 @@ class Stopping:
         self._name, self._act, self._run = name, act, in_process()
 
     def map(self, function, tasks, **options):
-        if any(self._name == name for task in tasks for name, *_ in task.outputs):
+        if any(self._name == name for task in tasks for name, *_ in getattr(task, "outputs", ())):
             self._act()
         return self._run.engine.map(function, tasks, **options)
 
@@ -288,6 +290,26 @@ def test_an_exchange_that_changes_between_two_stages_is_an_error_and_the_next_ru
         find_duplicates(given, DedupSettings(), work, Run(Stopping(stage, flips), Console("quiet")))
     whole = find_duplicates(given, DedupSettings(), Folder(tmp_path / "whole"), in_process())
     assert by_id(given, find_duplicates(given, DedupSettings(), work, in_process())) == by_id(given, whole)
+
+
+@pytest.mark.parametrize("others", [(), ("share-3",)])
+def test_the_last_share_removes_the_exchanges(others, tmp_path, monkeypatch):
+    monkeypatch.setattr(shares, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(shares, "GRACE_SECONDS", 0.0)
+    given, work = write_set(tmp_path / "given", corpus(2), 2), Folder(tmp_path / "work")
+    with contextlib.ExitStack() as held:
+        for name in others:
+            held.enter_context(work.held(name))
+        for number in itertools.cycle((1, 2)):
+            run = dataclasses.replace(in_process(), share=Share(number, 2))
+            with contextlib.suppress(ShareDone):
+                found = find_duplicates(given, DedupSettings(), work, run)
+                break
+        there = {path.name for path in work.local_path().iterdir()}
+    assert there == {"signatures", "duplicates", "duplicates.json"} | (set(STAGES) | {"_leases"} if others else set())
+    assert by_id(given, found) == by_id(
+        given, find_duplicates(given, DedupSettings(), Folder(tmp_path / "whole"), in_process())
+    )
 
 
 @pytest.mark.slow
