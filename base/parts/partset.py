@@ -19,7 +19,7 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -70,7 +70,8 @@ class Attachment:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name != "about" or value}
+        entry = {"name": self.name, "bytes": self.bytes, "sha256": self.sha256}
+        return entry | {"about": self.about} if self.about else entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,11 @@ class Part:
         return (self.name, self.bytes, self.sha256), *((a.name, a.bytes, a.sha256) for a in self.attachments)
 
     def to_json(self) -> dict[str, Any]:
-        entry = asdict(self) | {
-            "counts": self.counts.to_json(),
-            "attachments": [attachment.to_json() for attachment in self.attachments],
-        }
+        entry = {each.name: getattr(self, each.name) for each in fields(self)}  # asdict would copy all that is in it
+        entry["sources"] = [asdict(source) for source in self.sources]
+        entry["counts"] = self.counts.to_json()
+        entry["attachments"] = [attachment.to_json() for attachment in self.attachments]
+        entry["failures"] = [asdict(failure) for failure in self.failures]
         return {name: value for name, value in entry.items() if name != "failures" or value}
 
     @classmethod

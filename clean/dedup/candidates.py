@@ -117,22 +117,22 @@ def _bands_of_source(context: PartContext, task: PartTask) -> None:
 
 
 def _edges_in_range(context: PartContext, task: PartTask) -> None:
-    """Write a range's edges. Memory: 8 bytes per text and band, and 50 for each of them in a bucket with another."""
+    """Write a range's edges. Memory: 60 bytes per text and band, and 50 for each of them in a bucket with another."""
     number, (name, settings, n_indexed, n_ranges) = task.payload
-    bands, schema = name.open(), _schema(settings.permutations)
-    keys, sizes = repeated(np.asarray(rows["key"]) for rows in read_range(bands, number, schema))
+    schema = _schema(settings.permutations)
+    bands = list(read_range(name.open(), number, schema))
+    keys, sizes = repeated(np.asarray(rows["key"]) for rows in bands)
     dtype = np.dtype(
         [("bucket", "<i8"), ("document", "<u8"), ("sketch", "<u8", schema.field("sketch").type.byte_width // 8)]
     )
-    places, pieces, largest = Places(keys), [np.empty(0, dtype)], 0
-    for rows in read_range(bands, number, schema):
+    places, pieces = Places(keys), [np.empty(0, dtype)]
+    for rows in bands:
         bucket = places.of(np.asarray(rows["key"]))
         some = np.flatnonzero(bucket >= 0)
         piece = np.empty(len(some), dtype)
         piece["bucket"], piece["document"] = bucket[some], np.asarray(rows["document"])[some]
         piece["sketch"] = np.frombuffer(rows["sketch"].buffers()[1], np.uint64).reshape(rows.num_rows, -1)[some]
         pieces.append(piece)
-        largest = 1
     members = np.concatenate(pieces)
     members = members[np.argsort(members["bucket"], kind="stable")]
     pairs = np.concatenate([*_pairs_in_small(members, settings), _pairs_in_large(members)])
@@ -142,7 +142,7 @@ def _edges_in_range(context: PartContext, task: PartTask) -> None:
         edges = pa.table([root[joined], document[joined]], schema=EDGES)
         exchange.add(range_of_hash(hashed(document[joined]), n_ranges), edges)
         exchange.about["large_buckets"] = int((sizes > SMALL_BUCKET).sum())
-        exchange.about["largest_bucket"] = int(sizes.max(initial=largest))
+        exchange.about["largest_bucket"] = int(sizes.max(initial=len(bands) > 0))
 
 
 def _pairs_in_small(members: Array, settings: DedupSettings) -> Iterator[Numbers]:
