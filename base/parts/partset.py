@@ -29,6 +29,7 @@ from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import file_sha256
+from webtext.base.parts.recipe import without_check
 from webtext.base.parts.schemas import OLDER, SCHEMAS
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
 from webtext.base.run import Run
@@ -155,8 +156,8 @@ def part_name(index: int) -> str:
 
 
 def entry_name(index: int) -> str:
-    """Return the name of part `index`'s entry file in the folder ENTRIES."""
-    return f"{index:05d}.json"
+    """Return the name of part `index`'s entry in the set's folder."""
+    return f"{ENTRIES}/{index:05d}.json"
 
 
 def find_altered(folder: Folder, parts: Sequence[Part], run: Run) -> dict[str, list[str]]:
@@ -210,6 +211,7 @@ class PartSet:
         self.manifest: dict[str, Any] = _parse_manifest(folder, manifest_bytes)
         self.kind: str = self.manifest["kind"]
         try:
+            without_check(self.manifest)
             self.recipe: dict[str, Any] = self.manifest["recipe"]
             self.parts = tuple(Part.from_json(entry) for entry in self.manifest["parts"])
         except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -37,7 +37,7 @@ from webtext.base.parts.partset import (
     part_name,
     read_run,
 )
-from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.storage import Folder, check_version, no_space_is_an_error, pretty_json
 
@@ -164,13 +164,13 @@ class PartWriter:
         )
         if self.folder.is_local:  # renaming keeps the version
             self.versions = {name: _version(path) for name, path in [*self._attached.items(), (part.name, self._path)]}
-        self.folder.child(ENTRIES).remove(entry_name(self.index))  # an older entry must not vouch for the new files
+        self.folder.remove(entry_name(self.index))  # an older entry must not vouch for the new files
         if self._failures is None:
             self.folder.remove(self._failures_name)
         for name, path in self._attached.items():
             self.folder.publish(path, name)
         self.folder.publish(self._path, part.name)
-        self.folder.child(ENTRIES).write_object(entry_name(self.index), part.to_json())
+        self.folder.write_object(entry_name(self.index), with_check(part.to_json()))
         return part
 
     def discard(self) -> None:
@@ -228,7 +228,7 @@ class SetWriter:
         self.recipe = recipe
         self.parents = tuple(parents)
         self._manifest = b""
-        self._about: dict[str, Any] = {}  # the manifest's contents, if it is valid JSON
+        self._about: dict[str, Any] = {}  # the manifest's contents, if it isn't damaged
         self.sealed: dict[int, Part] = {}
         self.there: dict[str, tuple[int, str]] = {}
         self.run: dict[str, Any] = {VERSIONS: {}}
@@ -240,7 +240,7 @@ class SetWriter:
         self.run = read_run(self.folder) if RUN in self.there else {VERSIONS: {}}
         self._about, self.sealed = {}, {}
         with contextlib.suppress(*_DAMAGED):  # a damaged set is rewritten
-            self._about = dict(json.loads(self._manifest or "{}"))
+            self._about = without_check(json.loads(self._manifest or "{}"))
             self.sealed = {part.index: part for part in map(Part.from_json, self._about.get("parts", ()))}
         if self.folder.is_local or not self.sealed:  # a store charges for a listing, and the manifest has the entries
             entries = self.folder.child(ENTRIES).files()
@@ -281,7 +281,7 @@ class SetWriter:
         """
         if looks:
             self.look()
-        known = {_entry(part): part for part in self.sealed.values()}
+        known = {entry_name(index): part for index, part in self.sealed.items()}
         listed = sorted(name for name in self.there if name.startswith(ENTRIES))
         versions = self.run[VERSIONS]
         same = {name for name in known if not listed or versions.get(name) == self.there.get(name, (0, None))[1]}
@@ -299,7 +299,7 @@ class SetWriter:
         Without a known version it is the one of the last `look`. Nothing is written if the folder isn't synced: after a
         power cut, files may have other bytes in these versions.
         """
-        names = {name for part in parts for name in (_entry(part), *(name for name, *_ in part.files))}
+        names = {name for part in parts for name in (entry_name(part.index), *(name for name, *_ in part.files))}
         versions = {name: version for name, (_, version) in self.there.items() if name in names and version}
         versions |= {name: version for name, version in (known or {}).items() if name in versions}
         if self.folder.synced and not versions.items() <= self.run[VERSIONS].items():
@@ -309,7 +309,7 @@ class SetWriter:
 
     def remove(self, part: Part) -> None:
         """Remove a part, starting with its entry."""
-        self.folder.child(ENTRIES).remove(entry_name(part.index))
+        self.folder.remove(entry_name(part.index))
         self.folder.remove(part.name)
         for attachment in part.attachments:
             self.folder.remove(attachment.name)
@@ -366,7 +366,8 @@ class SetWriter:
             "counts": sum((part.counts for part in parts), Counts()).to_json(),
             "parts": [part.to_json() for part in parts],
         }
-        return pretty_json(manifest)
+        data = pretty_json(manifest)  # of an earlier version, whose set remains as it is
+        return data if data == self._manifest else pretty_json(with_check(manifest))
 
 
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
@@ -389,12 +390,8 @@ def _version(path: Path) -> str:
     return str(path.stat().st_mtime_ns)
 
 
-def _entry(part: Part) -> str:
-    return f"{ENTRIES}/{entry_name(part.index)}"
-
-
 def _read_entry(folder: Folder, name: str) -> Part | None:
     try:
-        return Part.from_json(json.loads(folder.read_bytes(name)))
+        return Part.from_json(without_check(json.loads(folder.read_bytes(name))))
     except _DAMAGED:
         return None  # a part without a valid entry doesn't exist and is made again

@@ -51,3 +51,17 @@ def canonical_json(value: Any) -> bytes:
 def sha256_json(value: Any) -> str:
     """Return the SHA-256 (hex) of `canonical_json(value)`."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def with_check(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON object with `check` added, the digest of its other keys, by which `without_check` finds damage."""
+    return {**value, "check": sha256_json(value)}
+
+
+def without_check(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Invert `with_check`; ValueError if the digest is another. An object of an earlier version has none."""
+    rest = dict(value)
+    check = rest.pop("check", None)
+    if check is not None and check != sha256_json(rest):
+        raise ValueError("changed since it was written")
+    return rest

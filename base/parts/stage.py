@@ -27,7 +27,7 @@ from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
 from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, doubtful, find_altered
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.run import Run, Share
 from webtext.base.storage import Folder, disk_error
 from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
@@ -391,13 +391,14 @@ class _Quarantine:
         with shares.turn(self._folder, self._share):
             self._records = self._read()  # other shares have added theirs
             self._records.setdefault(key, {})[position] = cause
-            self._folder.write_object(QUARANTINE, self._records)
+            named = {key: {str(p): cause for p, cause in records.items()} for key, records in self._records.items()}
+            self._folder.write_object(QUARANTINE, with_check(named))
 
     def _read(self) -> dict[str, dict[int, str]]:
         try:
             stored = json.loads(self._folder.read_bytes(QUARANTINE)) if self._folder.exists(QUARANTINE) else {}
-            return {key: {int(p): str(c) for p, c in records.items()} for key, records in stored.items()}
-        except (ValueError, AttributeError, RecursionError):
+            return {key: {int(p): str(c) for p, c in each.items()} for key, each in without_check(stored).items()}
+        except (ValueError, TypeError, AttributeError, RecursionError):
             raise InputError(
                 f"'{self._folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then retried"
             ) from None

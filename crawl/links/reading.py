@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ import msgspec
 from webtext.base.decompress import MAGIC_BYTES, codec_of, decompress
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
 from webtext.crawl.links.inputs import InputFile, link_source
@@ -122,8 +123,8 @@ def finished_spill(job: SpillJob) -> Spill | None:
     if not job.work.exists(name):
         return None
     try:
-        spill = msgspec.json.decode(job.work.read_bytes(name), type=Spill)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        spill = msgspec.convert(without_check(json.loads(job.work.read_bytes(name))), Spill)
+    except (ValueError, TypeError, RecursionError):
         return None
     is_there = job.work.exists(spill.file_name) and job.work.size(spill.file_name) == spill.n_bytes
     return spill if is_there and (spill.key, spill.sha256) == (job.key, job.dump.sha256) else None
@@ -166,7 +167,7 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
         failed=funnel.counts.failed,
         failures=funnel.failures,
     )
-    job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(spill))
+    job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(with_check(msgspec.to_builtins(spill))))
     return dump
 
 

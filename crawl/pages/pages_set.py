@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files, doubtful, entry_name
 from webtext.base.parts.partwriter import SetWriter, part_key
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.journal import Journal
 from webtext.crawl.pages.link_table import LinkTable
@@ -257,7 +257,7 @@ def take_over(sample: PartSet, out: str, recipe: Recipe, links: PartSet) -> bool
                 with folder.scratch(name) as path:
                     _link_file(sample.folder.local_path(name), path)
             mine = dataclasses.replace(part, key=part_key(recipe, (), f"{part.generation}.{part.index}"))
-            folder.child(ENTRIES).write_object(entry_name(part.index), mine.to_json())
+            folder.write_object(entry_name(part.index), with_check(mine.to_json()))
             parts.append(mine)
         writer.seal(parts, complete=False, reproducible=False)
     return True

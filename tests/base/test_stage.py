@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Failure, PartSet
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -242,15 +243,21 @@ def test_a_second_run_on_the_same_folder_is_refused_and_disturbs_nothing(tmp_pat
     double(tmp_path, tasks([[1, 2]]), run)
 
 
+def rename(path: Path, name: str) -> None:
+    """Rename the part in an entry or a manifest, as an attacker would do it."""
+    value = json.dumps(without_check(json.loads(path.read_text())))
+    path.write_text(json.dumps(with_check(json.loads(value.replace('"part-00000.parquet"', f'"{name}"')))))
+
+
 @pytest.mark.parametrize("name", ["../part-00000.parquet", "sub/part-00000.parquet", "nonsense", ".."])
 def test_an_entry_that_names_files_elsewhere_is_not_valid(name: str, tmp_path: Path, run: Run) -> None:
     made = double(tmp_path, tasks([[1, 2]]), run)
     before = files(tmp_path)
     entry = tmp_path / "kept" / "_parts" / "00000.json"
-    entry.write_text(entry.read_text().replace('"part-00000.parquet"', f'"{name}"'))
+    rename(entry, name)
     assert double(tmp_path, tasks([[1, 2]]), run)["kept"].hash == made["kept"].hash
     assert files(tmp_path) == before
     manifest = tmp_path / "kept" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"part-00000.parquet"', f'"{name}"'))
+    rename(manifest, name)
     with pytest.raises(InputError, match="is damaged"):
         PartSet.open(str(tmp_path / "kept"))

@@ -17,12 +17,13 @@ from dedup_sets import Rows, by_id, chain, corpus, document, edited, index_of, p
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import without_check
 from webtext.base.storage import Folder
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.index import keep_index
 from webtext.clean.dedup.reference import jaccard, shingle_set
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import CODE_VERSION, minhash_of, sign_documents, signed_rows
+from webtext.clean.dedup.sign import minhash_of, sign_documents, signed_rows
 from webtext.clean.pipeline import dedup_documents
 
 
@@ -236,6 +237,7 @@ def test_an_index_without_a_signature_for_each_document_is_rejected(kept, run):
     (folder / "part-00000.signatures").write_bytes(data)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["parts"][0]["attachments"][0] |= {"bytes": 512, "sha256": hashlib.sha256(data).hexdigest()}
+    del manifest["check"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(InputError, match="does not have a signature for each document"):
         against(folder, run, kept)
@@ -255,7 +257,9 @@ def test_another_index_invalidates_the_result(kept, run):
 
 def test_an_index_of_another_version_of_the_signatures_is_rejected(kept, run):
     path = kept / "index" / "manifest.json"
-    path.write_text(path.read_text().replace(f'"code_version": {CODE_VERSION}', '"code_version": 3'))
+    manifest = without_check(json.loads(path.read_text()))
+    manifest["recipe"]["code_version"] = 3
+    path.write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=r"has signatures of version 3 and .*\nmake it again with --keep-index"):
         against(kept / "index", run, kept)
 

@@ -53,7 +53,7 @@ SYNCED = """\
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
 """
-ENTRY = "        self.folder.child(ENTRIES).write_object(entry_name(self.index), part.to_json())\n"
+ENTRY = "        self.folder.write_object(entry_name(self.index), with_check(part.to_json()))\n"
 RENAMED = "    os.replace(temporary, target)\n"
 BUGS = (
     # base/storage.py
@@ -134,7 +134,7 @@ BUGS = (
     Bug(
         "an old entry stays while its part is replaced",
         WRITER,
-        "        self.folder.child(ENTRIES).remove(entry_name(self.index))  # an older",
+        "        self.folder.remove(entry_name(self.index))  # an older",
         "        # an older",
         "stage again",
         "promises",
@@ -182,7 +182,7 @@ BUGS = (
     Bug(
         "quarantined records aren't written",
         STAGE_RUN,
-        "        self._folder.write_object(QUARANTINE, self._records)\n",
+        "        self._folder.write_object(QUARANTINE, with_check(named))\n",
         "        pass\n",
         "stage",
         "promises",
@@ -240,8 +240,8 @@ BUGS = (
     Bug(
         "a damaged record of a spill ends the run",
         "crawl/links/reading.py",
-        "(msgspec.DecodeError, UnicodeDecodeError)",
-        "msgspec.DecodeError",
+        "(ValueError, TypeError, RecursionError)",
+        "TypeError",
         "links",
         "flipped bytes",
     ),

@@ -259,15 +259,16 @@ def contents(folder: Path) -> dict[str, object]:
             continue  # no reader sees a temporary file, and the next run that has something to do removes it
         if path.parent.name.startswith("step-") and path.parent not in sorted(path.parents[1].glob("step-*"))[-KEPT:]:
             continue  # an old checkpoint, which a killed run may leave
-        if name.startswith("_dedup/") and name.count("/") > 1:
-            continue  # scratch; a run killed in its very end leaves some
+        if "_work/" in name or (name.startswith("_dedup/") and name.count("/") > 1):
+            continue  # scratch; a run leaves some that was killed in its very end, or that couldn't remove it
         if name.startswith("pages/"):
             continue  # what is in them is in pages.json; a crawl doesn't promise the same parts
         found[name] = data = path.read_bytes()
         with contextlib.suppress(ValueError):  # damaged: other bytes
             if path.name == "state.json":
                 state = json.loads(data)
-                found[name] = {**state, "result": _timeless(state["result"])}
+                without_check = {key: value for key, value in state.items() if len(str(value)) != 64}
+                found[name] = {**without_check, "result": _timeless(state["result"])}
             elif path.name == "metrics.jsonl":
                 found[name] = [_timeless(json.loads(line)) for line in data.splitlines()]
     return found

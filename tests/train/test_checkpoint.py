@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.errors import InputError
+from webtext.base.parts.recipe import with_check, without_check
 from webtext.train.checkpoint.checkpoint import (
     Checkpoint,
     best_checkpoint,
@@ -91,7 +92,9 @@ WEIGHTS = "model-00000.safetensors"
         ("state.json", lambda raw: b"{"),
         ("state.json", lambda raw: b"[" * 100_000),
         ("state.json", None),
-        ("state.json", lambda raw: json.dumps({**json.loads(raw), "files": {"../../passwd": ""}}).encode()),
+        ("state.json", lambda raw: raw.replace(b'"step": 2', b'"step": 3')),
+        ("state.json", lambda raw: raw.replace(b'"n_embd": 8', b'"n_embd": 9')),
+        ("state.json", lambda raw: json.dumps({**json.loads(raw), "files": {"../p": ""}, "check": None}).encode()),
     ],
 )
 def test_a_damaged_one_is_skipped_and_named(
@@ -116,7 +119,7 @@ def test_one_of_another_format_is_rejected_and_not_skipped(tmp_path: Path, save:
     """Skipping it would start the run again in the same folder."""
     save(tmp_path, 1, weight(1.0))
     state = save(tmp_path, 2, weight(2.0)).path / "state.json"
-    state.write_text(json.dumps({**json.loads(state.read_text()), "format": version}))
+    state.write_text(json.dumps(with_check({**without_check(json.loads(state.read_text())), "format": version})))
     for find in (find_checkpoint, lambda folder: latest_checkpoint(folder, pytest.fail)):
         with pytest.raises(InputError, match=f"has checkpoint format {version}, but this webtext reads format 2\n"):
             find(tmp_path)
@@ -180,9 +183,9 @@ def test_a_model_is_loaded_without_its_optimizer(tmp_path: Path, save: Save) -> 
 
 def change_state(checkpoint: Checkpoint, change: Callable[[dict[str, Any]], object]) -> Checkpoint:
     path = checkpoint.path / "state.json"
-    state = json.loads(path.read_text())
+    state = without_check(json.loads(path.read_text()))
     change(state)
-    path.write_text(json.dumps(state))
+    path.write_text(json.dumps(with_check(state)))
     return open_checkpoint(checkpoint.path)
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, cast
 from webtext.base.config import recipe_settings, setting
 from webtext.base.errors import ConfigError, DryRun, did_you_mean
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, count_inputs, hash_inputs
 from webtext.tokenizer.files.inputs import Input, open_input
@@ -220,7 +220,7 @@ class _Output:
         if not (self.folder.exists(self._manifest) and self.folder.exists(self.name)):
             return None
         try:
-            found: dict[str, Any] = json.loads(self.folder.read_bytes(self._manifest))
+            found = without_check(json.loads(self.folder.read_bytes(self._manifest)))
             wanted = {"format": MANIFEST_FORMAT, "recipe_hash": self._recipe.hash, "file": self._file()}
             return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -242,7 +242,7 @@ class _Output:
             "bytes": sum(source.bytes for source in self._sources),
             "file": self._file(),
         }
-        self.folder.write_object(self._manifest, manifest | made)
+        self.folder.write_object(self._manifest, with_check(manifest | made))
 
     def _file(self) -> dict[str, Any]:
         """Return the entry for the written file; a folder of two files has no digest and is always redone."""

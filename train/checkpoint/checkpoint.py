@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.recipe import with_check, without_check
 from webtext.base.storage import sync_folder
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.shape import GPT2Config
@@ -122,7 +123,7 @@ def publish_checkpoint(
 ) -> None:
     """Make a checkpoint of the synced `files` (name to SHA-256) in its temporary folder: write state.json, rename."""
     temporary = temporary_path(target)
-    whole = {"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state}
+    whole = with_check({"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state})
     with open(temporary / STATE, "x") as file:
         file.write(json.dumps(whole, indent=1, allow_nan=False) + "\n")
         file.flush()
@@ -154,8 +155,8 @@ def best_checkpoint(model_dir: Path) -> tuple[Path, float] | None:
     """Return the checkpoint of lowest held-out loss (the later of equals) and that loss; None if none was measured."""
     measured = []
     for path in list_checkpoints(model_dir):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):  # `open_checkpoint` reports
-            measured.append((path, float(json.loads((path / STATE).read_text())["validation_loss"])))
+        with contextlib.suppress(InputError, ValueError, KeyError, TypeError):  # `latest_checkpoint` reports
+            measured.append((path, float(open_checkpoint(path, verify=False).state["validation_loss"])))
     return min(reversed(measured), key=lambda found: found[1], default=None)
 
 
@@ -175,7 +176,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     """Read `state.json` and verify the other files against it, unless another process has done so (`verify=False`)."""
     remedy = "remove the folder; the checkpoint before it will be used"
     try:
-        state = json.loads((path / STATE).read_text())
+        state = without_check(json.loads((path / STATE).read_text()))
         step, files, version = int(state["step"]), dict(state["files"]), state["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _Damaged(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
