@@ -336,6 +336,29 @@ def inspect_diff(run: Run, a: str, b: str) -> None:
     run.console.result(diff, diff_text(diff))
 
 
+@verb(inspect, "grep", workers=True)
+@click.argument("place", metavar="BUILD|SET")
+@click.argument("pattern")
+@click.option("--regex", is_flag=True, help="PATTERN is a regular expression in RE2's syntax, not a string.")
+@click.option("--ignore-case", is_flag=True, help="Match letters of either case.")
+@click.option("-n", "limit", type=click.IntRange(0), default=5, show_default=True, help="Number of documents to show.")
+def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: bool, limit: int) -> None:
+    """Count PATTERN in the texts of a build's corpus, or of a set of documents, in total and by karma.
+
+    \b
+      webtext inspect grep build "<UNK>"
+      webtext inspect grep build/documents --regex "[Ff]rench for|en français" -n 20 --json
+
+    \b
+    Reads:  the folder of a build, or a part set of documents
+    Writes: nothing
+    """
+    from webtext.app.inspect.grep import Pattern, grep, grep_text, open_texts
+
+    found = grep(open_texts(place), Pattern(pattern, regex, ignore_case), limit, run)
+    run.console.result(found, grep_text(found))
+
+
 @verb(inspect, "memorized", workers=True)
 @click.argument("build_folder", metavar="BUILD")
 @click.option("--samples", metavar="FILE", required=True, help="A model's texts, from `train sample --json`.")
