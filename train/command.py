@@ -245,7 +245,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
 @click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
 @click.option("--stop-words", metavar="FILE", help="For LAMBADA: words that never end a passage, one per line.")
 @click.option(
-    "--shots", type=int, metavar="N", help="Examples before each item.  [default: the paper's: 0, or 5 pairs]"
+    "--shots", type=int, metavar="N", help="Examples before each item.  [default: 0, or 5 where the paper has]"
 )
 @click.option("--shots-from", metavar="FILE", help="Set that has the examples.  [default: the first items of DATA]")
 @click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and predictions.")
@@ -278,15 +278,9 @@ def eval_(
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")
-    file_only = {
-        "--task": task,
-        "--overlap": overlap,
-        "--stop-words": stop_words,
-        "--shots": shots,
-        "--shots-from": shots_from,
-    }
-    if is_set and (given := [name for name, value in file_only.items() if value is not None]):
-        name = given[0]
+    of_files = {"--task": task, "--overlap": overlap, "--stop-words": stop_words, "--shots": shots or shots_from}
+    if is_set and any(of_files.values()):
+        name = next(name for name, value in of_files.items() if value)
         raise ConfigError(f"'{data}' is a token set, but {name} is given", f"name a text file, or leave {name} out")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.measured import load_measured

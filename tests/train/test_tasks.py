@@ -24,7 +24,7 @@ from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.report import task_text
 from webtext.train.evaluate.table3 import TASKS_3_4_TO_3_8
 from webtext.train.evaluate.tasks.coqa import turn_f1
-from webtext.train.evaluate.tasks.run import TASKS, measure_items, open_task
+from webtext.train.evaluate.tasks.run import TASKS, Judge, measure_task
 from webtext.train.evaluate.tasks.sentences import first_sentences, sentences
 from webtext.train.evaluate.tasks.words import exact_match, f1
 from webtext.train.evaluate.zero_shot import evaluate_task
@@ -40,7 +40,6 @@ FILES = {
     "natural-questions": "NQ-open.dev.jsonl",
     "winograd": "WSCollection.xml",
 }
-HERE = World(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -309,20 +308,6 @@ def test_a_candidate_fits_its_place() -> None:
     assert nora.example == "Nora visited Lena in Lena's new office, which Lena showed with pride.\n"
 
 
-def test_schemas_in_json_are_those_in_xml(tmp_path: Path) -> None:
-    line = {"text": "A cat saw the dog before it fled.", "pronoun": "it", "pronoun_loc": 25, "label": 1}
-    (tmp_path / "wsc273.jsonl").write_text(json.dumps({**line, "options": ["A cat", "The dog"]}) + "\n")
-    (item,) = TASKS["winograd"].read(str(tmp_path / "wsc273.jsonl"))
-    (tmp_path / "w.xml").write_text(
-        "<collection><schema><text><txt1>A cat saw\nthe dog before</txt1><pron>it</pron><txt2>fled.</txt2></text><answers>"
-        "<answer>A cat</answer><answer>The dog</answer></answers><correctAnswer> B. </correctAnswer></schema></collection>"
-    )
-    (same,) = TASKS["winograd"].read(str(tmp_path / "w.xml"))
-    assert (item.units, item.choices, item.rest, item.golds) == (same.units, same.choices, same.rest, same.golds)
-    assert item.choices == ("a cat", "the dog")
-    assert item.golds == ("the dog",)
-
-
 def test_only_the_273_schemas_of_the_challenge_are_read(tmp_path: Path) -> None:
     text = (FIXTURES / "WSCollection.xml").read_text()
     head, schemas, tail = (
@@ -416,13 +401,11 @@ def test_answers_depend_neither_on_batches_nor_on_processes(
     answers = [row["answer"] for row in evaluate(task, model=tiny, batch_size=7, windows=5)["predictions"]]
     assert len(set(answers)) > 1
     assert [row["answer"] for row in evaluate(task, model=tiny, batch_size=2, windows=5)["predictions"]] == answers
-    opened = open_task(task, str(FIXTURES / FILES[task]), 5, None, None)
-    quiet = Run.quiet().console.progress(1, "", "")
-    with quiet as progress:
-        for rank in (1, 0):
-            with pytest.raises(KeyError) if rank else nullcontext():
-                world = Other(rank, 2, HERE.device)
-                found = measure_items(opened, tiny, tokenizer, batch_size=2, world=world, progress=progress)
+    settings = EvalSettings(batch_size=2, windows=5)
+    for rank in (1, 0):
+        judge = Judge(tiny, tokenizer, settings, Other(rank, 2, torch.device("cpu")), Run.quiet())
+        with pytest.raises(KeyError) if rank else nullcontext():
+            found = measure_task(judge, task, str(FIXTURES / FILES[task]), None, None)
     assert [row["answer"] for row in found["predictions"]] == answers
 
 
@@ -456,7 +439,7 @@ WRONG = {
         ("<collection></collection>", "has no items"),
         ("<collection><schema/></collection>", "schema 1: "),
         ('<!DOCTYPE a [<!ENTITY b "c">]><collection>&b;</collection>', "defines XML entities"),
-        ('{"text": "a b", "pronoun": "c", "pronoun_loc": 0}', "line 1: the text has no 'c' at 0"),
+        ("{}", "not well-formed (invalid token): line 1"),
     ],
     "wmt14-fr-en": [
         ("plain text", "has no segments"),
@@ -496,9 +479,9 @@ def test_a_file_of_another_name_has_no_references(evaluate: Callable[..., Any], 
     [
         ("natural-questions", {"shots": 20}, "has 20 examples, and an item is not its own"),
         ("coqa", {"shots": 4}, "has 4 examples"),
-        ("coqa", {"shots": -1}, "--shots is -1"),
-        ("coqa", {"shots_from": "x"}, "--shots-from is given, but no example is read"),
-        ("lambada", {"shots": 1}, "--shots is given and the task is 'lambada'"),
+        ("coqa", {"shots": -1}, "--shots is -1, but"),
+        ("text", {"shots": 1}, "--shots is given and the task is 'text'"),
+        ("text", {"shots_from": "x"}, "--shots is given and the task is 'text'"),
         ("coqa", {"stop_words": "x"}, "only --task lambada takes it"),
     ],
 )

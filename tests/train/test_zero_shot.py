@@ -176,6 +176,29 @@ def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
     assert (found, plain) == (right, {" he", " heq"})
 
 
+def test_a_passage_after_an_example_is_scored_as_one_that_begins_with_it(measure: Measure) -> None:
+    """An example is the first passage, but the second before the first itself, and a line end."""
+    first, second, third = LAMBADA
+    joined = [f"{second}\n{first}", f"{first}\n{second}", f"{first}\n{third}"]
+    answer = measure("lambada", jsonl(LAMBADA), shots=1)
+    assert values(answer) == values(measure("lambada", jsonl(joined)))
+    assert values(answer) != values(measure("lambada", jsonl(LAMBADA)))
+    assert (answer["shots"], answer["contexts_cut"]) == (1, 0)
+
+
+def test_a_question_after_an_example_ends_as_it_does_alone(measure: Measure, tmp_path: Path) -> None:
+    """Of 64 tokens the model sees the last, so the example that doesn't fit changes no score; both contexts are cut."""
+    other = tmp_path / "train.txt"
+    other.write_text(CBT.replace("here", "there"))
+    answer = measure("cbt-cn", CBT, shots_from=str(other))
+    assert (answer["shots"], answer["shots_from"], answer["contexts_cut"]) == (1, str(other), 1)
+    alone = measure("cbt-cn", CBT)
+    assert (alone["shots"], alone["contexts_cut"]) == (0, 1)
+    assert values(answer) == values(alone)
+    with pytest.raises(ConfigError, match="--shots is 1, but .* has 1 examples, and an item is not its own example"):
+        measure("cbt-cn", CBT, shots=1)
+
+
 def test_each_accuracy_of_lambada_is_compared_with_the_papers_under_the_same_filter(
     measure: Measure, tmp_path: Path
 ) -> None:

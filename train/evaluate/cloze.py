@@ -54,6 +54,8 @@ class Choice:
 class Scores:
     """For each cloze, [n]: -log p of its target in nats, its number of tokens, whether all or the last are likeliest.
 
+    `context_cut` says whether the text before didn't fit.
+
     The `filtered` fields apply the stop-word filter; without stop words they equal the `likeliest` fields.
     """
 
@@ -63,6 +65,7 @@ class Scores:
     last_likeliest: Tensor
     all_filtered: Tensor
     last_filtered: Tensor
+    context_cut: Tensor
 
 
 def read_stop_words(data: bytes, place: str) -> list[str]:
@@ -76,9 +79,9 @@ def read_stop_words(data: bytes, place: str) -> list[str]:
     return list(filter(None, words))
 
 
-def read_lambada(data: bytes, place: str) -> list[Cloze]:
+def read_lambada(data: bytes, place: str) -> list[Choice]:
     """Return each passage split before its last word, which keeps the blank before it. InputError names a bad line."""
-    clozes = []
+    choices = []
     for number, line in enumerate(decoded(data, place).rstrip("\n").split("\n"), 1):
         try:
             before, blank, word = json.loads(line)["text"].rpartition(" ")
@@ -88,8 +91,8 @@ def read_lambada(data: bytes, place: str) -> list[Cloze]:
             raise InputError(
                 f"'{place}', line {number:,}: not a passage", 'expected {"text": "a passage and its last word"}'
             )
-        clozes.append(Cloze(before, blank + word))
-    return clozes
+        choices.append(Choice((Cloze(before, blank + word),), 0))
+    return choices
 
 
 def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice]:
@@ -124,12 +127,13 @@ def score_clozes(
 
     Neighbours in `clozes` that share the text before their target go to one process, which reads that text once.
     """
-    scores = torch.zeros(6, len(clozes), dtype=torch.float64)
+    scores = torch.zeros(7, len(clozes), dtype=torch.float64)
     completions = _completions(stop_words, tokenizer)
     groups = [list(group) for _, group in itertools.groupby(range(len(clozes)), key=lambda i: clozes[i].before)]
     mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
     for numbers in _batches(mine, batch_size):
         rows = [_tokens(clozes[number], tokenizer, model.context) for number in numbers]
+        cut = {number: tokens[0] != tokenizer.eot_id for number, (tokens, _) in zip(numbers, rows, strict=True)}
         targets = [tokens[-n:] for tokens, n in rows]
         targets_n = torch.tensor(list(itertools.chain(*targets)), device=world.device)
         barred_n = [_barred(target, i, completions) for target in targets for i in range(len(target))]
@@ -137,12 +141,12 @@ def score_clozes(
         sizes = [n for _, n in rows]
         parts = zip(*(torch.split(judged_n, sizes) for judged_n in judged), strict=True)
         for number, (loss_t, right_t, filtered_t) in zip(numbers, parts, strict=True):
-            likeliest = [right_t.all(), right_t[-1], filtered_t.all(), filtered_t[-1]]
-            scores[:, number] = torch.tensor([loss_t.double().sum(), len(loss_t), *likeliest], dtype=torch.float64)
+            facts = [right_t.all(), right_t[-1], filtered_t.all(), filtered_t[-1], cut[number]]
+            scores[:, number] = torch.tensor([loss_t.double().sum(), len(loss_t), *facts], dtype=torch.float64)
         if progress is not None:
             progress.advance(len(numbers))
-    losses, n_tokens, *likeliest = world.sum(scores.to(world.device)).cpu()
-    return Scores(losses, n_tokens, *(each.bool() for each in likeliest))
+    losses, n_tokens, *facts = world.sum(scores.to(world.device)).cpu()
+    return Scores(losses, n_tokens, *(each.bool() for each in facts))
 
 
 def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], list[int]]:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,31 +19,19 @@ import numpy as np
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.data.windows import Windows, spread, total_loss
-from webtext.train.evaluate.cloze import Choice, Cloze, Scores, read_cbt, read_lambada, read_stop_words, score_clozes
+from webtext.train.evaluate.cloze import Choice, Cloze, read_cbt, read_lambada, read_stop_words
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.report import OVERLAPS
 from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, TASKS_3_4_TO_3_8, UNFILTERED
-from webtext.train.evaluate.tasks.run import Opened, measure_items, open_task
+from webtext.train.evaluate.tasks.item import examples_before
+from webtext.train.evaluate.tasks.run import Judge, measure_task
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
-from webtext.train.model.language_model import LanguageModel
-from webtext.train.resilience.distributed import World, join_world
+from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings
 
 BITS = ("byte", "character")
 LARGEST = 700  # nats per unit whose perplexity is still a finite float
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """A model on its device, with everything that a measurement needs."""
-
-    model: LanguageModel
-    tokenizer: Any
-    settings: EvalSettings
-    world: World
-    run: Run
-    stop_words: Sequence[str]
 
 
 def evaluate_task(
@@ -66,16 +53,16 @@ def evaluate_task(
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
     same measures by model size. `overlap` is an overlap.json of `clean decontaminate`, whose row for this file (by
     SHA-256) is added. `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with
-    that filter too. `shots` and `shots_from` are for the tasks in `tasks/` (`open_task`), whose answers have a row for
-    each item in "predictions".
+    that filter too. `shots` and `shots_from` put examples before each item (`measure_task`). "contexts_cut" counts the
+    items whose context didn't fit. A task in `tasks/` has a row for each item in "predictions".
     """
     tokenizer = measured.text_tokenizer()
     data = b"" if task == "cnn-dailymail" else read_file(path)
     answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
     if overlap is not None:
         answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
-    if task not in TASKS_3_4_TO_3_8 and (shots is not None or shots_from is not None):
-        raise ConfigError(f"--shots is given and the task is '{task}'", f"it is for {', '.join(TASKS_3_4_TO_3_8)}")
+    if shots_from is not None:
+        answer["shots_from"] = shots_from
     words: list[str] = []
     if stop_words is not None:
         if task != "lambada":
@@ -83,19 +70,24 @@ def evaluate_task(
         listed = read_file(stop_words)
         words = read_stop_words(listed, stop_words)
         answer["stop_words"] = {"file": stop_words, "sha256": hashlib.sha256(listed).hexdigest()}
-    judged: Callable[[_Judge], dict[str, Any]]
-    if task == "lambada":
-        judged = partial(_judge_words, clozes=read_lambada(data, path))
-    elif task in TASKS_3_4_TO_3_8:
-        judged = partial(_judge_items, opened=open_task(task, path, settings.windows, shots, shots_from))
-    elif task in ("cbt-cn", "cbt-ne"):
-        form = TREEBANK.name if detokenize else None
-        judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize), detokenizer=form)
+    judged: Callable[[Judge], dict[str, Any]]
+    if task in TASKS_3_4_TO_3_8:
+        judged = partial(measure_task, name=task, path=path, shots=shots, shots_from=shots_from)
+    elif task in ("lambada", "cbt-cn", "cbt-ne"):
+        form = TREEBANK.name if detokenize and task != "lambada" else None
+        read = read_lambada if task == "lambada" else partial(read_cbt, detokenize=detokenize)
+        choices, pool = read(data, path), [] if shots_from is None else read(read_file(shots_from), shots_from)
+        n = int(shots_from is not None) if shots is None else shots
+        choices = _after_examples(choices, pool or choices, n, shots_from or path)
+        judged = partial(_judge_words if task == "lambada" else _judge_choices, choices=choices)
+        answer |= {"detokenizer": form, "shots": n}
+    elif shots is not None or shots_from is not None:
+        raise ConfigError(f"--shots is given and the task is '{task}'", "examples are for tasks of single items")
     else:
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
     with join_world(settings.device) as world:
         measured.check_same_checkpoint(world)
-        answer |= judged(_Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
+        answer |= judged(Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
     answer |= {"step": measured.facts.get("step"), "context": measured.model.context}
     answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
     paper: dict[str, Mapping[str, float]] = {
@@ -123,7 +115,7 @@ def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
     )
 
 
-def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
+def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
     tokenizer, settings = judge.tokenizer, judge.settings
     stream = np.insert(tokenizer.encode_numpy(text.text), 0, tokenizer.eot_id)
     windows = Windows([stream], context=judge.model.context, stride=settings.stride, limit=settings.windows)
@@ -144,16 +136,29 @@ def _judge_text(judge: _Judge, text: RunningText) -> dict[str, Any]:
     }
 
 
-def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
-    numbers = spread(len(clozes), judge.settings.windows)
-    scores = _scores(judge, [clozes[i] for i in numbers])
+def _after_examples(choices: Sequence[Choice], pool: Sequence[Choice], n: int, place: str) -> list[Choice]:
+    """Return the choices with n examples before each: others of the pool with their answers, one per line."""
+    own, theirs = (
+        [f"{cloze.before}{cloze.target}\n" for cloze in (choice.clozes[choice.answer] for choice in some)]
+        for some in (choices, pool)
+    )
+    before = map("".join, examples_before(own, theirs, n, place))
+    return [
+        Choice(tuple(Cloze(text + cloze.before, cloze.target) for cloze in choice.clozes), choice.answer)
+        for text, choice in zip(before, choices, strict=True)
+    ]
+
+
+def _judge_words(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
+    numbers = spread(len(choices), judge.settings.windows)
+    scores = judge.score([choices[i].clozes[0] for i in numbers])
     n, loss = len(numbers), float(scores.loss.sum())
     right_of = {UNFILTERED: (scores.all_likeliest, scores.last_likeliest)}
     if judge.stop_words:
         right_of[FILTERED] = (scores.all_filtered, scores.last_filtered)
     return {
-        "part": _part(n, len(clozes), "passages"),
-        "detokenizer": None,
+        "part": _part(n, len(choices), "passages"),
+        "contexts_cut": int(scores.context_cut.sum()),
         "loss": loss,
         "results": [
             _result("perplexity", "word", n, loss),
@@ -167,39 +172,21 @@ def _judge_words(judge: _Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
     }
 
 
-def _judge_choices(judge: _Judge, choices: Sequence[Choice], detokenizer: str | None) -> dict[str, Any]:
+def _judge_choices(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
     numbers = spread(len(choices), judge.settings.windows)
     taken = [choices[i] for i in numbers]
-    scores = _scores(judge, [cloze for choice in taken for cloze in choice.clozes])
-    losses = iter(scores.loss.tolist())
-    n_right = 0
+    scores = judge.score([cloze for choice in taken for cloze in choice.clozes])
+    losses, cut = iter(scores.loss.tolist()), iter(scores.context_cut.tolist())
+    n_right = n_cut = 0
     for choice in taken:
         mine = [next(losses) for _ in choice.clozes]
         n_right += mine.index(min(mine)) == choice.answer
+        n_cut += sum(next(cut) for _ in choice.clozes) > 0
     return {
         "part": _part(len(taken), len(choices), "questions"),
-        "detokenizer": detokenizer,
+        "contexts_cut": n_cut,
         "results": [_result("accuracy", "choice", len(taken), n_right)],
     }
-
-
-def _judge_items(judge: _Judge, opened: Opened) -> dict[str, Any]:
-    how: dict[str, Any] = {"batch_size": judge.settings.batch_size, "world": judge.world}
-    with judge.run.console.progress(len(opened.items), "eval", "items") as progress:
-        return measure_items(opened, judge.model, judge.tokenizer, progress=progress, **how)
-
-
-def _scores(judge: _Judge, clozes: Sequence[Cloze]) -> Scores:
-    with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
-        return score_clozes(
-            judge.model,
-            clozes,
-            judge.tokenizer,
-            batch_size=judge.settings.batch_size,
-            world=judge.world,
-            progress=progress,
-            stop_words=judge.stop_words,
-        )
 
 
 def _part(n: int, total: int, what: str) -> str:

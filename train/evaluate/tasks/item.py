@@ -7,15 +7,13 @@ The last unit, which asks, is never cut.
 from __future__ import annotations
 
 import itertools
-import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.train.evaluate.texts import decoded, read_file
 from webtext.train.settings import SampleSettings
 
 
@@ -32,13 +30,12 @@ class Item:
     rest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """Rows of results as in `evaluate_task`, the score of each item, and what else belongs into the answer."""
 
     results: Sequence[Mapping[str, Any]]
     scores: Sequence[Any]
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +67,13 @@ def row(measure: str, unit: str, values: Sequence[float], scale: float = 1) -> d
     return {"measure": measure, "unit": unit, "units": len(values), "value": scale * sum(values) / len(values)}
 
 
-def examples_before(items: Sequence[Item], pool: Sequence[Item], n: int, place: str) -> list[tuple[str, ...]]:
-    """Return for each item the first n examples of the pool that are not the item's own."""
-    examples = list(dict.fromkeys(item.example for item in pool))
-    chosen = [tuple(itertools.islice((each for each in examples if each != item.example), n)) for item in items]
-    if any(len(found) < n for found in chosen):
+def examples_before(own: Sequence[str], pool: Sequence[str], n: int, place: str) -> list[tuple[str, ...]]:
+    """Return for each item the first n examples of the pool that are not its own; InputError if there is no item."""
+    if not own:
+        raise InputError(f"'{place}' has no items", "name another file")
+    examples = list(dict.fromkeys(pool))
+    chosen = [tuple(itertools.islice((each for each in examples if each != mine), max(n, 0))) for mine in own]
+    if any(len(found) != n for found in chosen):
         raise ConfigError(
             f"--shots is {n}, but '{place}' has {len(examples):,} examples, and an item is not its own example",
             "ask for fewer, or name a larger file: --shots-from FILE",
@@ -106,15 +105,6 @@ def expected(place: str, form: str) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         wrong = f"there is no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(f"{place}: {wrong[:150]}", f"expected {form}") from None
-
-
-def read_lines(path: str, form: str, item_of: Callable[[Any, str], Item]) -> list[Item]:
-    """Read a JSON Lines file; InputError names the line that has another form."""
-    items = []
-    for number, line in enumerate(decoded(read_file(path), path).rstrip("\n").split("\n"), 1):
-        with expected(f"'{path}', line {number:,}", form):
-            items.append(item_of(json.loads(line), f"line {number}"))
-    return items
 
 
 def text_of(value: Any) -> str:

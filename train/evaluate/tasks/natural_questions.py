@@ -8,24 +8,25 @@ confident 1 % are judged, and the 30 most confident are listed, as in the paper'
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
-from webtext.train.evaluate.tasks.item import Item, Judgement, Task, greedy, read_lines, row, text_of, texts_of
+from webtext.train.evaluate.tasks.item import Item, Judgement, Task, expected, greedy, row, text_of, texts_of
 from webtext.train.evaluate.tasks.words import exact_match
+from webtext.train.evaluate.texts import decoded, read_file
 
 LISTED = 30
 
 
-def _item(line: Any, name: str) -> Item:
-    ask = f"Q: {text_of(line['question']).removesuffix('?')}?\nA:"
-    golds = texts_of(line["answer"])
-    return Item(name, (ask,), golds, f"{ask} {golds[0]}\n")
-
-
 def _read(path: str) -> list[Item]:
-    return read_lines(path, '{"question": "who …", "answer": ["…", …]}', _item)
+    items = []
+    for number, line in enumerate(decoded(read_file(path), path).rstrip("\n").split("\n"), 1):
+        with expected(f"'{path}', line {number:,}", '{"question": "who …", "answer": ["…", …]}'):
+            asked = json.loads(line)
+            question, golds = text_of(asked["question"]).removesuffix("?"), texts_of(asked["answer"])
+        items.append(Item(f"line {number}", (f"Q: {question}?\nA:",), golds, f"Q: {question}?\nA: {golds[0]}\n"))
+    return items
 
 
 def _judge(items: Sequence[Item], answers: Sequence[str], log_p: Sequence[float]) -> Judgement:

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webtext.base.errors import ConfigError, InputError
-from webtext.base.progress import Progress
+from webtext.base.run import Run
 from webtext.train.data.windows import spread
-from webtext.train.evaluate.cloze import Cloze, score_clozes
+from webtext.train.evaluate.cloze import Cloze, Scores, score_clozes
 from webtext.train.evaluate.tasks import coqa, natural_questions, summaries, translation, winograd
 from webtext.train.evaluate.tasks.item import Item, Task, examples_before, fitted
 from webtext.train.model.language_model import LanguageModel
 from webtext.train.model.sample import sample_texts
 from webtext.train.resilience.distributed import World
+from webtext.train.settings import EvalSettings
 
 TASKS: Mapping[str, Task] = {
     "coqa": coqa.TASK,
@@ -28,113 +28,106 @@ TASKS: Mapping[str, Task] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """The items of a task that are measured, and the examples before each."""
+class Judge:
+    """A model on its device, with everything that a measurement needs."""
 
-    task: Task
-    items: Sequence[Item]
-    examples: Sequence[tuple[str, ...]]
-    facts: Mapping[str, Any]
+    model: LanguageModel
+    tokenizer: Any
+    settings: EvalSettings
+    world: World
+    run: Run
+    stop_words: Sequence[str] = ()
+
+    def score(self, clozes: Sequence[Cloze]) -> Scores:
+        """Score clozes, with a progress bar."""
+        how: dict[str, Any] = {
+            "batch_size": self.settings.batch_size,
+            "world": self.world,
+            "stop_words": self.stop_words,
+        }
+        with self.run.console.progress(len(clozes), "eval", "examples") as progress:
+            return score_clozes(self.model, clozes, self.tokenizer, progress=progress, **how)
 
 
-def open_task(name: str, path: str, limit: int | None, shots: int | None, shots_from: str | None) -> Opened:
-    """Read a set and choose the examples: `shots` of them, by default the task's own number.
+def measure_task(judge: Judge, name: str, path: str, shots: int | None, shots_from: str | None) -> dict[str, Any]:
+    """Return the rows of results, the number of contexts that were cut, and a row for each item in "predictions".
 
-    They are the first of `shots_from`, or of the set itself, which are not the item's own.
+    Before each item are `shots` examples, by default the task's own number: the first of `shots_from`, or of the set
+    itself, that are not the item's own.
     """
     task = TASKS[name]
-    n, place = task.shots if shots is None else shots, shots_from or path
-    if n < 0:
-        raise ConfigError(f"--shots is {n}", "it must be 0 or more")
-    if shots_from is not None and n == 0:
-        raise ConfigError("--shots-from is given, but no example is read", "add --shots N")
     if task.library:
         importlib.import_module(task.library)  # a missing one is an error before the model answers, not after
     every = task.read(path)
-    if not every:
-        raise InputError(f"'{path}' has no items", "name another file")
-    items = [every[i] for i in spread(len(every), limit)]
-    examples = examples_before(items, every if shots_from is None else task.read(shots_from), n, place)
-    part = "all" if len(items) == len(every) else f"{len(items):,} of {len(every):,} items"
-    return Opened(task, items, examples, {"part": part, "shots": n, **({"shots_from": place} if n else {})})
-
-
-def measure_items(
-    opened: Opened, model: LanguageModel, tokenizer: Any, *, batch_size: int, world: World, progress: Progress
-) -> dict[str, Any]:
-    """Return the rows of results, the number of contexts that were cut, and a row for each item in "predictions"."""
-    task, items = opened.task, opened.items
-    how: dict[str, Any] = {"batch_size": batch_size, "world": world, "progress": progress}
-    full = [(*examples, *item.units) for item, examples in zip(items, opened.examples, strict=True)]
-    prompts = []
-    for item, units in zip(items, full, strict=True):
-        n = max((len(tokenizer.encode(choice + item.rest)) for choice in item.choices), default=0)
-        n += task.sampling.max_tokens if task.sampling is not None else 0
-        prompts.append(fitted(units, model.context - n, tokenizer, item.id))
-    n_cut = [len(units) - len(prompt) for units, prompt in zip(full, prompts, strict=True)]
+    items = [every[i] for i in spread(len(every), judge.settings.windows)]
+    own = [item.example for item in items]
+    pool = [item.example for item in (every if shots_from is None else task.read(shots_from))]
+    n = shots if shots is not None else task.shots or int(shots_from is not None)
+    examples = examples_before(own, pool, n, shots_from or path)
+    prompts, n_cut = [], []
+    for item, before in zip(items, examples, strict=True):
+        units = (*before, *item.units)
+        prompts.append(fitted(units, _room(judge, task, item), judge.tokenizer, item.id))
+        n_cut.append(len(units) - len(prompts[-1]))
+    texts = ["".join(prompt).lstrip() for prompt in prompts]
     log_p: list[float] = []
     if task.sampling is None:
-        answers: Sequence[Any] = _choice_losses(model, tokenizer, items, prompts, how)
+        answers: Sequence[Any] = _choice_losses(judge, items, prompts)
     else:
-        texts = ["".join(prompt).lstrip() for prompt in prompts]
-        said = _generated(model, tokenizer, task, texts, batch_size, world, progress)
-        if task.needs_log_p:
-            clozes = [Cloze(text, f"{answer}{task.stops[0]}") for text, answer in zip(texts, said, strict=True)]
-            log_p = (-score_clozes(model, clozes, tokenizer, **how | {"progress": None}).loss).tolist()
+        said = _generated(judge, task, texts)
         answers = list(map(task.clean, said))
+        if task.needs_log_p:
+            ended = [f"{text}{task.stops[0]}" for text in said]
+            log_p = (-judge.score(list(map(Cloze, texts, ended))).loss).tolist()
     judgement = task.judge(items, answers, log_p)
-    predictions = [
-        {
-            "id": item.id,
-            "prompt": "".join(prompt).lstrip(),
-            "units_cut": cut,
-            "answer": answer,
-            "gold": list(item.golds),
-            "score": score,
-        }
-        for item, prompt, cut, answer, score in zip(items, prompts, n_cut, answers, judgement.scores, strict=True)
-    ]
+    names = ("id", "prompt", "units_cut", "answer", "gold", "score")
+    columns = (
+        [item.id for item in items],
+        texts,
+        n_cut,
+        answers,
+        [list(item.golds) for item in items],
+        judgement.scores,
+    )
     return {
-        **opened.facts,
+        "part": "all" if len(items) == len(every) else f"{len(items):,} of {len(every):,} items",
+        "shots": n,
         "contexts_cut": sum(map(bool, n_cut)),
         "detokenizer": None,
         "results": judgement.results,
         **judgement.more,
-        "predictions": predictions,
+        "predictions": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
     }
 
 
-def _generated(
-    model: LanguageModel,
-    tokenizer: Any,
-    task: Task,
-    prompts: Sequence[str],
-    size: int,
-    world: World,
-    progress: Progress,
-) -> list[str]:
+def _room(judge: Judge, task: Task, item: Item) -> int:
+    """Return how many tokens a prompt may have beside the answer or the longest choice."""
+    choices = (len(judge.tokenizer.encode(choice + item.rest)) for choice in item.choices)
+    return judge.model.context - (task.sampling.max_tokens if task.sampling is not None else max(choices))
+
+
+def _generated(judge: Judge, task: Task, prompts: Sequence[str]) -> list[str]:
     """Return the continuation of each prompt. Its draws depend on its place by length, not on batches or processes."""
     assert task.sampling is not None
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    order, size = sorted(range(len(prompts)), key=lambda i: len(prompts[i])), judge.settings.batch_size
     mine: dict[int, str] = {}
-    for start in range(0, len(order), size)[world.rank :: world.size]:
-        numbers = order[start : start + size]
-        begins = [prompts[i] for i in numbers]
-        texts = sample_texts(model, tokenizer, begins, replace(task.sampling, seed=start), task.stops)
-        mine |= {i: text.removeprefix(prompts[i]) for i, text in zip(numbers, texts, strict=True)}
-        progress.advance(len(numbers))
-    found = {i: text for some in world.gather(mine) for i, text in some.items()}
+    with judge.run.console.progress(len(prompts), "eval", "items") as progress:
+        for start in range(0, len(order), size)[judge.world.rank :: judge.world.size]:
+            numbers, how = order[start : start + size], replace(task.sampling, seed=start)
+            begins = [prompts[i] for i in numbers]
+            texts = sample_texts(judge.model, judge.tokenizer, begins, how, task.stops)
+            mine |= {i: text.removeprefix(prompts[i]) for i, text in zip(numbers, texts, strict=True)}
+            progress.advance(len(numbers))
+    found = {i: text for some in judge.world.gather(mine) for i, text in some.items()}
     return [found[i] for i in range(len(prompts))]
 
 
-def _choice_losses(
-    model: LanguageModel, tokenizer: Any, items: Sequence[Item], prompts: Sequence[tuple[str, ...]], how: dict[str, Any]
-) -> list[list[list[float]]]:
+def _choice_losses(judge: Judge, items: Sequence[Item], prompts: Sequence[tuple[str, ...]]) -> list[list[list[float]]]:
     """Return for each item and choice -log p in nats of the complete text, and of what follows the choice."""
     clozes = []
-    for item, prompt in zip(items, prompts, strict=True):
-        before, asks = "".join(prompt[:-1]), prompt[-1]
+    for item, (*before, asks) in zip(items, prompts, strict=True):
+        examples = "".join(before)
         for choice in item.choices:
-            clozes += [Cloze(before, asks + choice + item.rest), Cloze(before + asks + choice, item.rest)]
-    losses = score_clozes(model, clozes, tokenizer, **how).loss.view(len(items), -1, 2)
-    return losses.tolist()
+            clozes += [Cloze(examples, asks + choice + item.rest), Cloze(examples + asks + choice, item.rest)]
+    losses: list[list[list[float]]] = judge.score(clozes).loss.view(len(items), -1, 2).tolist()
+    return losses
