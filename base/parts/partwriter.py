@@ -221,7 +221,7 @@ class SetWriter:
     """Writer for a part set: finds the parts that are done, and seals them under one manifest."""
 
     def __init__(
-        self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = (), *, synced: bool = True
+        self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = (), synced: bool = True
     ) -> None:
         self.folder = Folder(url, synced)
         self.kind = kind

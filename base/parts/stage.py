@@ -157,7 +157,7 @@ def run_parts(
     """
     keep_pandas_out()
     synced = not scratch or run.share.of > 1  # shares have no time to verify each other's parts
-    writers = {name: SetWriter(url, kind, recipe, parents, synced=synced) for name, (url, kind) in outputs.items()}
+    writers = {name: SetWriter(url, kind, recipe, parents, synced) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place()
     stage = _Stage(function, tasks, writers, run, label or recipe.stage)

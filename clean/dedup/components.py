@@ -83,7 +83,7 @@ def _join_all(context: PartContext, task: PartTask) -> None:
         pairs += [np.stack(some) for number in range(several) for some in _edges_of(name, number, mark)]
     root, document = stars(*np.concatenate(pairs, axis=1))
     with RangeWriter(context.main, MEMBERS, n_sources) as exchange:
-        _add_members(exchange, root, document, _with_several_texts(root, document))
+        _add_members(exchange, root, document, np.unique(root[(document != root) & (document < COPY)]))
 
 
 def _in_both_directions(context: PartContext, task: PartTask) -> None:
@@ -145,11 +145,6 @@ def _members_of_stars(context: PartContext, task: PartTask) -> None:
         for left, right in _edges_of(name, number, np.uint64(0)):
             down = left < right
             _add_members(exchange, left[down], right[down], several)
-
-
-def _with_several_texts(root: Numbers, document: Numbers) -> Numbers:
-    """Return the roots whose components have texts besides the root's."""
-    return np.unique(root[(document != root) & (document < COPY)])
 
 
 def _add_members(exchange: RangeWriter, root: Numbers, document: Numbers, several: Numbers) -> None:

@@ -20,13 +20,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
 from webtext.clean import _minhash
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import (
-    CODE_VERSION,
-    KIND,
-    signature_recipe,
-    signatures_name,
-    signed_rows,
-)
+from webtext.clean.dedup.sign import CODE_VERSION, KIND, signature_recipe, signatures_name, signed_rows
 
 STAGE = "clean.index"
 

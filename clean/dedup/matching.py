@@ -53,13 +53,18 @@ class Bands:
 
 def sets_of_rows(documents: PartSet, part: int, rows: Integers, shingle_words: int) -> Iterator[tuple[int, Set]]:
     """Yield the row and the shingle set of each of a part's rows (ascending); reads their texts."""
+    for chosen, texts in texts_of_rows(documents, part, rows):
+        values, offsets = _minhash.shingle_sets(*texts_of(texts), shingle_words)
+        yield from zip(chosen.tolist(), np.split(values, offsets[1:-1]), strict=True)
+
+
+def texts_of_rows(documents: PartSet, part: int, rows: Integers) -> Iterator[tuple[Integers, pa.Array]]:
+    """Yield the texts of a part's rows (ascending), of some rows at a time."""
     start = 0
     for batch in documents.batches(part, ["text"], TEXTS_PER_BATCH) if len(rows) else ():
         chosen = rows[slice(*np.searchsorted(rows, [start, start + len(batch)]))]
         if len(chosen):
-            texts = texts_of(batch.column("text").take(pa.array(chosen - start)))
-            values, offsets = _minhash.shingle_sets(*texts, shingle_words)
-            yield from zip(chosen.tolist(), np.split(values, offsets[1:-1]), strict=True)
+            yield chosen, batch.column("text").take(pa.array(chosen - start))
         start += len(batch)
         if start > rows[-1]:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +63,9 @@ def _rows_of_part(context: PartContext, task: PartTask) -> None:
 def clusters_of(work: Work, texts: PartSet, members: PartSet, edges: PartSet, settled: PartSet) -> Clusters:
     """Collect what the parts' entries state about the documents compared, the work and the clusters."""
     found = abouts(settled)
-    dropped, sizes = _sum(each["dropped"] for each in found), _sum(each["sizes"] for each in found)
+    dropped, sizes = (
+        sum((Counter[str](each[name]) for each in found), Counter[str]()) for name in ("dropped", "sizes")
+    )
     compared = sum(about["passed"] for about in abouts(texts)[work.n_indexed :])
     counted = {name: sum(each[name] for each in found) for name in ("candidates", "verified", "beyond_limit")}
     counted["large_buckets"] = sum(each["large_buckets"] for each in abouts(edges))
@@ -79,10 +80,3 @@ def clusters_of(work: Work, texts: PartSet, members: PartSet, edges: PartSet, se
         largest=largest_of((name, size) for each in found for name, size in each["largest"]),
         counted=counted,
     )
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for each in counts:
-        total.update(each)
-    return total

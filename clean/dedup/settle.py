@@ -27,12 +27,13 @@ from webtext.base.storage import no_space_is_an_error
 from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup import components
-from webtext.clean.dedup.arrays import Array, fixed, hashed, runs
+from webtext.clean.dedup.arrays import fixed, hashed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
 from webtext.clean.dedup.documents import FACTS, Source, Work, facts_of, in_priority, rows_of, sources_of
+from webtext.clean.dedup.matching import texts_of_rows
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
+from webtext.clean.dedup.sign import signed_rows
 from webtext.clean.text.arrays import texts_of
 
 EXACT, NEAR, NEAR_TRAIN = "exact_duplicate", "near_duplicate", "near_duplicate_of_train"
@@ -107,11 +108,13 @@ def _with_shingles(
     compared = np.asarray(members["near"]) & (np.asarray(members["best"]) == document)
     yield members.filter(~compared)
     members = members.filter(compared)
-    rows = rows_of(document[compared])
-    done = 0
-    texts = _texts(source, rows, members["id"].combine_chunks()) if len(rows) else iter(())
+    rows, ids, done = rows_of(document[compared]), members["id"].combine_chunks(), 0
+    batches = (
+        pa.record_batch([ids.slice(np.searchsorted(rows, some[0]), len(some)), texts], ["id", "text"])
+        for some, texts in texts_of_rows(source.documents.open(), source.part, rows)
+    )
     for batch, made in context.apply_to_batches(
-        lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), settings.shingle_words), texts
+        lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), settings.shingle_words), batches
     ):
         if isinstance(made, Failed):
             context.main.write([{"row": int(rows[done]), "reason": made.reason}])
@@ -121,17 +124,6 @@ def _with_shingles(
         shingles = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
         yield some.set_column(some.num_columns - 1, "shingles", shingles)
         done += batch.num_rows
-
-
-def _texts(source: Source, rows: Array, ids: pa.Array) -> Iterator[pa.RecordBatch]:
-    """Yield ids and texts of these rows (ascending) of a source."""
-    start = 0
-    for batch in source.documents.open().batches(source.part, ["text"], TEXTS_PER_BATCH):
-        first, stop = np.searchsorted(rows, [start, start + batch.num_rows]).tolist()
-        if first < stop:
-            texts = batch["text"].take(rows[first:stop] - start)
-            yield pa.RecordBatch.from_arrays([ids.slice(first, stop - first), texts], ["id", "text"])
-        start += batch.num_rows
 
 
 def _settle_bucket(context: PartContext, task: PartTask) -> None:
