@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, sample, export. A verb loads torch if it needs it."""
+"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, paper, sample, export. A verb loads torch if it needs it."""
 
 from __future__ import annotations
 
@@ -309,6 +309,50 @@ def eval_(
         write_evaluation(target, answer)
     answer.pop("predictions", None)
     run.console.result(answer, text)
+
+
+@verb(group, "paper", settings=EvalSettings, section="train.eval")
+@click.argument("model")
+@click.option("--data", metavar="DIR", required=True, help="Folder that has evaluation sets under their owners' names.")
+@click.option("--tokens", metavar="TOKENS", help="Token set that the model was trained on, for figure 4.")
+@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
+@click.option("--out", metavar="DIR", help="Folder for paper.html, paper.json and the answers for each set.")
+def paper(
+    run: Run,
+    settings: EvalSettings,
+    model: str,
+    data: str,
+    tokens: str | None,
+    tokenizer: str | None,
+    out: str | None,
+) -> None:
+    """Measure MODEL on the sets of the GPT-2 paper that DIR has, and show its tables and figures with both values.
+
+    A set that isn't there is shown as missing. Rerun the same command to resume.
+
+    \b
+      webtext train paper build/model/export --data sets --out paper
+      webtext train paper build/model/export --data sets --tokens build/tokens --windows 100 --out first-look
+
+    \b
+    Reads:  a trained or exported model, evaluation sets, answers of `inspect memorized` and `inspect grep`, a token set
+    Writes: DIR: paper.html, paper.json, evaluation-TASK.json
+    """
+    folder = Folder(need_out(out))
+    _plan(run, f"would measure '{model}' on the sets in '{data}'")
+    from webtext.train.evaluate.measured import load_measured
+    from webtext.train.evaluate.paper.measure import measure_paper
+    from webtext.train.evaluate.paper.page import paper_page, paper_text
+    from webtext.train.run.memory import batch_memory_is_an_error
+
+    measured = load_measured(model, tokenizer, run.console.warn)
+    with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
+        found = measure_paper(measured, data, tokens, folder, settings, run)
+    folder.write_object("paper.json", found)
+    folder.write_bytes("paper.html", paper_page(found).encode())
+    run.console.result(found, f"{paper_text(found)}\npage: '{folder.location('paper.html')}'")
+    if failed := [task for task, answer in found["answers"].items() if "error" in answer]:
+        raise InputError(f"could not measure {', '.join(failed)}", found["answers"][failed[0]]["error"].split("\n")[0])
 
 
 @verb(group, "sample", settings=SampleSettings, section="train.sample")

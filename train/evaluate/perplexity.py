@@ -40,14 +40,16 @@ class HeldOut:
     token_bytes: Tokens | None  # id -> bytes of text; 0 for special tokens
 
 
-def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
-    """Measure a model on the validation split of a token set; per byte too if its tokenizer is known.
+def evaluate_model(
+    measured: Measured, data: str, settings: EvalSettings, run: Run, split: str = "validation"
+) -> dict[str, Any]:
+    """Measure a model on a split of a token set; per byte too if its tokenizer is known.
 
     Everything is computed in float32. Keys of a perplexity per token end in `perplexity` or `perplexity_before`.
     InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
     model, facts = measured.model, measured.facts
-    held_out = _token_set(data, measured)
+    held_out = _token_set(data, measured, split)
     windows = Windows(held_out.streams, context=model.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
@@ -95,11 +97,8 @@ def evaluate_run(
     facts = run_facts(model_dir)
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
-    if folder.exists("evaluation.json") and Folder(export).exists("config.json"):
-        with contextlib.suppress(InputError):  # a damaged one is made again
-            done = folder.read_object("evaluation.json")
-            if done.get("key") == key:
-                return done
+    if Folder(export).exists("config.json") and (done := kept_evaluation(folder, "evaluation.json", key)):
+        return done
     measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
@@ -120,6 +119,14 @@ def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
     folder.write_bytes(name, json.dumps(rest, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
+def kept_evaluation(folder: Folder, name: str, key: str) -> dict[str, Any] | None:
+    """Return what `write_evaluation` wrote under that name with that key, or None; a damaged one is made again."""
+    with contextlib.suppress(InputError):
+        done = folder.read_object(name) if folder.exists(name) else {}
+        return done if done.get("key") == key else None
+    return None
+
+
 def perplexity_text(answer: dict[str, Any]) -> str:
     """Format the perplexities of an evaluation as aligned lines."""
     names = {
@@ -136,8 +143,8 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _token_set(data: str, measured: Measured) -> HeldOut:
-    shards, tokenizer = TokenShards(data, split="validation"), measured.tokenizer
+def _token_set(data: str, measured: Measured, split: str) -> HeldOut:
+    shards, tokenizer = TokenShards(data, split=split), measured.tokenizer
     measured.check_fits(shards.vocab_size, shards.tokenizer_hash, data)
     if tokenizer is not None:
         shards.check_tokenizer(tokenizer)
