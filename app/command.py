@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webtext.base.command import verb
+from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.run import Run
 
@@ -361,30 +361,53 @@ def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: b
 
 @verb(inspect, "memorized", workers=True)
 @click.argument("build_folder", metavar="BUILD")
-@click.option("--samples", metavar="FILE", required=True, help="A model's texts, from `train sample --json`.")
+@click.option("--samples", metavar="FILE", help="A model's texts, from `train sample --json`.")
+@click.option("--model", metavar="DIR", help="A model that continues held-out documents, instead of --samples.")
+@click.option("--documents", type=click.IntRange(1), default=500, show_default=True, help="How many it continues.")
 @click.option("--against", metavar="FILE", multiple=True, help="Evaluation set to look up; repeatable.")
 @click.option("-n", "limit", type=click.IntRange(0), default=10, show_default=True, help="Longest matches to trace.")
-@click.option("--out", metavar="DIR", help="Folder for memorized.json and memorized.html.")
+@click.option("--out", metavar="DIR", help="Folder for memorized.json and memorized.html; with --model, samples.jsonl.")
 def inspect_memorized(
-    run: Run, build_folder: str, samples: str, against: tuple[str, ...], limit: int, out: str | None
+    run: Run,
+    build_folder: str,
+    samples: str | None,
+    model: str | None,
+    documents: int,
+    against: tuple[str, ...],
+    limit: int,
+    out: str | None,
 ) -> None:
     """Print how many 8-grams of a model's texts occur in BUILD's training documents, beside those of held-out texts.
 
     The longest matches are traced to the documents and the posts that voted for them.
 
     \b
-      webtext inspect memorized build --samples samples.jsonl --out memorized
+      webtext inspect memorized build --model build/model/export --out memorized
       webtext inspect memorized build --samples samples.jsonl --against wiki.test.tokens -n 0
 
     \b
-    Reads:  the folder of a build; lines of JSON with text, prompt, and reference: how the prompt's document continues
-    Writes: BUILD/corpus.filter, unless it is there; DIR/memorized.json and DIR/memorized.html, if --out is given
+    Reads:  the folder of a build; a model, or lines of JSON with text, prompt, and reference: how the prompt's document continues
+    Writes: BUILD/corpus.filter, unless it is there; DIR/memorized.json and .html, if --out is given
     """
-    from webtext.app.inspect.memorized import find_memorized, read_samples
+    from webtext.app.chain import Layout
+    from webtext.app.inspect.held_out import continue_held_out, read_samples, write_samples
+    from webtext.app.inspect.memorized import FILTER, find_memorized
     from webtext.app.inspect.memorized_page import memorized_page, memorized_text
+    from webtext.base.parts.partset import PartSet
     from webtext.base.storage import Folder
 
-    found = find_memorized(_build(build_folder), read_samples(samples), against, limit, run)
+    if (samples is None) == (model is None):
+        raise ConfigError("name the texts to measure", "expected one of --samples FILE and --model DIR")
+    corpus = PartSet.open(Layout(_build(build_folder)).corpus, "corpus")
+    run.would_write(need_out(out) if model else out or f"{build_folder}/{FILTER}")
+    if model is not None:
+        from webtext.train.evaluate.measured import load_measured
+
+        texts = continue_held_out(corpus, load_measured(model, warn=run.console.warn), documents)
+        write_samples(Folder(need_out(out)), "samples.jsonl", texts)
+    else:
+        texts = read_samples(str(samples))
+    found = find_memorized(build_folder, texts, against, limit, run)
     if out is not None:
         Folder(out).write_object("memorized.json", found)
         Folder(out).write_bytes("memorized.html", memorized_page(found, build_folder).encode())

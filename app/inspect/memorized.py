@@ -18,14 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from webtext.app.chain import Layout
+from webtext.app.inspect.held_out import Sample, held_out_texts, of_split
 from webtext.app.inspect.lookup import find_rows
-from webtext.base.errors import InputError
-from webtext.base.inputs.files import InputFile, Refused
-from webtext.base.inputs.identity import HELD_OUT, TRAIN
-from webtext.base.inputs.records import objects
+from webtext.base.inputs.identity import TRAIN
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -39,15 +36,6 @@ WORDS = 8
 FILTER = "corpus.filter"
 BATCH_ROWS = 256
 FACTS = ["id", "url", "karma", "warc_file", "warc_offset", "posts"]
-EXPECTED = 'expected {"prompt": TEXT, "text": TEXT} on each line, or what `train sample --json` prints'
-
-
-class Sample(NamedTuple):
-    """A prompt, what a model generated after it, and the text that follows the prompt in its document, if known."""
-
-    prompt: str
-    text: str
-    reference: str | None
 
 
 class Match(NamedTuple):
@@ -78,44 +66,11 @@ def find_memorized(build: str, samples: Sequence[Sample], against: Sequence[str]
     return {
         "filter": asdict(header) | {"false_positives": header.false_positives},
         "generated": _overlap(texts, header, has),
-        "held_out": _overlap(references or _held_out_documents(corpus, len(samples)), header, has),
+        "held_out": _overlap(references or held_out_texts(corpus, len(samples)), header, has),
         "matches": _described(matches, samples, corpus),
         "failed": failed,
         "sets": sets or (folder.read_object(REPORT)["sets"] if folder.exists(REPORT) else []),
     }
-
-
-def read_samples(location: str) -> list[Sample]:
-    """Read a file of samples; raises InputError that names the first line that isn't one, or says that there is none."""
-    folder, name = Folder.split(location)
-    if not folder.is_file(name):
-        raise InputError(f"there is no file '{location}'", EXPECTED)
-    samples = []
-    with InputFile(folder, name).open() as stream:
-        for number, line in enumerate(objects(stream), 1):
-            rows = [line] if isinstance(line, Refused) or "samples" not in line else line["samples"]
-            for row in rows if isinstance(rows, list) else [rows]:
-                fields = [row.get(key, "") for key in ("prompt", "text", "reference")] if isinstance(row, dict) else []
-                if not fields or "text" not in row or not all(isinstance(field, str) for field in fields):
-                    cause = line.cause if isinstance(line, Refused) else "no sample"
-                    raise InputError(f"'{location}', line {number}: {cause}", EXPECTED)
-                prompt, text, reference = fields
-                samples.append(Sample(prompt, text.removeprefix(prompt), reference or None))
-    if not samples:
-        raise InputError(f"'{location}' has no samples", EXPECTED)
-    return samples
-
-
-def _held_out_documents(corpus: PartSet, n: int) -> list[str]:
-    """Return the texts of the held-out documents with the smallest ids: random, but repeatable."""
-    tables = (corpus.table(part, ["id", "split"]) for part in range(len(corpus.parts)))
-    ids = (identifier for table in tables for identifier in _of_split(table, HELD_OUT)["id"].to_pylist())
-    rows = find_rows(corpus, "id", heapq.nsmallest(n, ids), ["id", "text"], whole_text=True)
-    return [text for _, text in sorted((row["id"], row["text"]) for row in rows)]
-
-
-def _of_split(rows: Any, split: str) -> Any:
-    return rows.filter(pc.equal(rows["split"], split))
 
 
 def _overlap(texts: Sequence[str], header: FilterHeader, has: Callable[[_ngrams.Table], Mask]) -> dict[str, Any]:
@@ -163,7 +118,7 @@ def _search_part(journal: Journal, task: tuple[SetName, int, Sequence[str]]) -> 
     failed: Counter[str] = Counter()
 
     def search(batch: pa.RecordBatch) -> list[Match]:
-        found, rows = [], _of_split(batch, TRAIN)
+        found, rows = [], of_split(batch, TRAIN)
         numbers, ends = table.find(*texts_of(rows["text"]))
         for row in np.flatnonzero(np.diff(ends)).tolist():
             ngrams = set(numbers[ends[row] : ends[row + 1]].tolist())

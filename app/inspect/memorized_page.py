@@ -39,7 +39,7 @@ def memorized_page(found: Found, build: str) -> str:
         shares, points = found[name]["shares"], [(0.0, 0.0)]
         for n, share in enumerate(shares):
             points += [(100 * share, 100 * n / len(shares)), (100 * share, 100 * (n + 1) / len(shares))]
-        lines.append(Line([*points, (100 * largest, 100)] if shares else [], "held-out", colour(i)))
+        lines += [Line([*points, (100 * largest, 100)], "held-out", colour(i))] if shares else []
     words = found["filter"]["words"]
     x_label, y_label = f"{words}-grams of a text that occur in the training set, %", "texts with at most as many, %"
     rows = [[f"{swatch(colour(i))}{CURVES[name]}", *_cells(found[name])] for i, name in enumerate(CURVES)]
@@ -47,7 +47,7 @@ def memorized_page(found: Found, build: str) -> str:
     matches = [[*map(escape, _match(each))] for each in found["matches"]]
     return page(
         f"What the model repeats of {build}",
-        line_chart(lines, x_label=x_label, y_label=y_label, label="figure 5", height=380),
+        line_chart(lines, x_label=x_label, y_label=y_label, label="figure 5", height=380) if lines else "",
         table(["", *HEAD], rows),
         paragraphs([_error(found)]),
         "<h2>Evaluation sets</h2>" + table(["set", *HEAD[1:3]], sets) if sets else "",

@@ -9,21 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.app.inspect.memorized import Sample, find_memorized, longest_stretch, place_of, read_samples
+from webtext.app.inspect.held_out import Sample, continue_held_out, read_samples, write_samples
+from webtext.app.inspect.memorized import find_memorized, longest_stretch, place_of
 from webtext.app.inspect.memorized_page import memorized_page
 from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.clean._minhash import key
 from webtext.clean.decontaminate.kept_filter import FilterHeader, open_filter
+from webtext.tokenizer import Tokenizer
+from webtext.train.evaluate.measured import Measured
 
 from .conftest import URLS, document, link, page, write_set
 
+GOLDEN = Path(__file__).parents[1] / "golden/files"
+TOKENIZER = GOLDEN / "tokenizer.json"
 ADDRESS = (
     "Four score and seven years ago our fathers brought forth on this continent, a new nation, conceived in Liberty, "
     "and dedicated to the proposition that all men are created equal."
@@ -68,7 +76,7 @@ SAMPLES = [
 ]
 
 
-def write_samples(path: Path, samples: Sequence[Sample] = SAMPLES) -> str:
+def written(path: Path, samples: Sequence[Sample] = SAMPLES) -> str:
     rows = [{"prompt": each.prompt, "text": each.prompt + each.text} for each in samples]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
@@ -95,7 +103,7 @@ def test_a_planted_speech_is_found_with_its_share_its_document_and_its_votes(bui
 
 
 def test_the_verb_prints_and_writes_it(build: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    samples = write_samples(tmp_path / "samples.jsonl")
+    samples = written(tmp_path / "samples.jsonl")
     (tmp_path / "set.txt").write_text(words(40, 9) + " " + ADDRESS)
     command = ["inspect", "memorized", build, "--samples", samples, "--against", str(tmp_path / "set.txt")]
     assert webtext([*command, "--out", str(tmp_path / "out"), "--workers", "1"]) == 0
@@ -114,6 +122,75 @@ def test_references_are_the_held_out_texts_if_there_are_any(build: str) -> None:
     samples = [each._replace(reference=f"{ADDRESS} {words(20, 100 + i)}") for i, each in enumerate(SAMPLES)]
     held_out = find_memorized(build, samples, [], 0, Run.quiet())["held_out"]
     assert (held_out["texts"], held_out["shares"]) == (3, pytest.approx([23 / 43] * 3, abs=1e-7))
+
+
+class Parrot:
+    """A language model that begins a text after any prompt and then repeats it, token by token."""
+
+    vocab_size, end_ids, device = 300, (), torch.device("cpu")
+
+    def __init__(self, known: Sequence[int], context: int = 400) -> None:
+        self.known, self.context = list(known), context
+
+    def to(self, device: torch.device) -> Parrot:
+        return self
+
+    def empty_cache(self, n_texts: int) -> list[list[int]]:
+        return [[] for _ in range(n_texts)]
+
+    def next_logits(self, tokens_bt: torch.Tensor, cache: list[list[int]], places: object = None) -> torch.Tensor:
+        logits_bv = torch.full((len(tokens_bt), self.vocab_size), -torch.inf)
+        for row, (read, tokens) in enumerate(zip(cache, tokens_bt.tolist(), strict=True)):
+            read += tokens
+            n = next(n for n in range(len(self.known) - 1, -1, -1) if read[len(read) - n :] == self.known[:n])
+            logits_bv[row, self.known[n]] = 0
+        return logits_bv
+
+
+def test_a_model_that_repeats_a_page_is_found_out_beside_what_the_documents_say(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(TOKENIZER)
+    place = build_of(tmp_path / "b", [[("kept", ADDRESS)], [("held", words(90, 1)), ("short", ADDRESS)]])
+    parrot: Any = Measured("parrot", Parrot(tokenizer.encode("\n" + ADDRESS)), tokenizer, {}, None)
+    corpus = PartSet.open(f"{place}/corpus")
+    (sample,) = continue_held_out(corpus, parrot, 5)
+    text = words(90, 1)
+    assert text.startswith(sample.prompt + sample.reference)
+    assert len(tokenizer.encode(sample.prompt)) == pytest.approx(128, abs=2)
+    assert sample.text.startswith("\n" + ADDRESS)
+    assert len(tokenizer.encode(sample.text)) == pytest.approx(200, abs=40)
+    assert continue_held_out(corpus, parrot, 5) == [sample]
+    found = find_memorized(place, [sample], [], 1, Run.quiet())
+    n = len(sample.text.split())
+    assert found["generated"]["share"] == pytest.approx((n - 14) / (n - 7))  # not those that span two repetitions
+    assert found["held_out"]["share"] == 0
+    (match,) = found["matches"]
+    assert (match["words"], [post["post_id"] for post in match["posts"]]) == (30, ["p-kept"])
+    write_samples(Folder(str(tmp_path)), "samples.jsonl", [sample])
+    assert read_samples(str(tmp_path / "samples.jsonl")) == [sample]
+    short = PartSet.open(build_of(tmp_path / "short", [[("held", "short")]]) + "/corpus")
+    with pytest.raises(InputError, match="has no held-out document of 328 tokens"):
+        continue_held_out(short, parrot, 5)
+
+
+def test_the_verb_lets_a_model_continue_held_out_documents(
+    build: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model with a context of 16 tokens, whose texts are too short for an n-gram."""
+    export = str(tmp_path / "export")
+    assert webtext(["train", "export", str(GOLDEN / "model"), "--tokenizer", str(TOKENIZER), "--out", export]) == 0
+    command = ["inspect", "memorized", build, "--model", export, "--workers", "1"]
+    assert webtext(command) == 2
+    assert webtext([*command, "--samples", export, "--out", str(tmp_path / "out")]) == 2
+    assert webtext(["inspect", "memorized", build]) == 2
+    capsys.readouterr()
+    assert webtext([*command, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert not (tmp_path / "out").exists()
+    assert webtext([*command, "--out", str(tmp_path / "out"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["generated"]["texts"], found["generated"]["too_short"], found["generated"]["share"]) == (1, 1, None)
+    assert sorted(each.name for each in (tmp_path / "out").iterdir()) == [
+        "memorized.html", "memorized.json", "samples.jsonl",
+    ]  # fmt: skip
 
 
 def test_the_filter_is_made_once_and_again_for_another_corpus(tmp_path: Path) -> None:

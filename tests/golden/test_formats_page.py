@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from webtext.app.inspect.memorized import Sample, find_memorized
+from webtext.app.inspect.held_out import Sample
+from webtext.app.inspect.memorized import find_memorized
 from webtext.app.reports.report import make_report
 from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
