@@ -11,11 +11,14 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("", "build", "train", "tasks", "s3")
+EXTRAS = ("", "build", "train", "tasks", "s3", "transformers")
 ABOUT = {"": "core: `pip install webtext`"}
 MAX_CHARACTERS = 40  # a longer `License` is a complete text
 SPDX = {
+    "Apache": "Apache-2.0",
     "Apache 2.0": "Apache-2.0",
+    "Apache 2.0 License": "Apache-2.0",
+    "ISC License": "ISC",
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",
     "MIT License": "MIT",

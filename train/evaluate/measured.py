@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, MachineError
-from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.checkpoint.model_copy import local_model
+from webtext.train.model.huggingface import is_gpt2
 from webtext.train.model.language_model import LanguageModel
+from webtext.train.model.pretrained import GGUF, PretrainedModel, PretrainedTokenizer
 from webtext.train.resilience.distributed import World
+
+_TOKENIZER_FILES = ("tokenizer", "vocab", "encoder.json", "spiece", "sentencepiece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class Measured:
             raise ConfigError(f"'{self.path}' contains no tokenizer.json", "add --tokenizer FILE")
         if self.tokenizer.eot_id is None:
             raise ConfigError(
-                "the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with"
+                "the tokenizer has no '<|endoftext|>', nor a token that begins or ends a text",
+                "name the tokenizer that the model was trained with",
             )
         return self.tokenizer
 
@@ -46,11 +52,11 @@ class Measured:
         A model may have more logits than its own tokenizer has ids; an unknown tokenizer must have as many.
         """
         remedy = "name the tokens, or the tokenizer, that the model was trained with"
-        n, is_own = self.model.vocab_size, self.hash == tokenizer_hash
-        if n < vocab_size or (n > vocab_size and (self.facts or not is_own)):
-            raise InputError(f"'{self.path}' has a vocabulary of {n:,}, '{data}' one of {vocab_size:,}", remedy)
-        if self.hash is not None and not is_own:
+        if self.hash not in (None, tokenizer_hash):
             raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
+        n, may_be_padded = self.model.vocab_size, self.hash is not None and not self.facts
+        if n < vocab_size or (n > vocab_size and not may_be_padded):
+            raise InputError(f"'{self.path}' has a vocabulary of {n:,}, '{data}' one of {vocab_size:,}", remedy)
 
     def check_same_checkpoint(self, world: World) -> None:
         """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""
@@ -64,20 +70,39 @@ class Measured:
 
 
 def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object] = warnings.warn) -> Measured:
-    """Load the model at `path`: a training folder, a checkpoint or a Hugging Face folder; `warn` as in `load_model`.
+    """Load the model at `path`: a training folder, a checkpoint, a Hugging Face folder or a .gguf file.
 
-    `tokenizer` is a file or a tokenizer, by default the one in the folder. Raises InputError if it isn't the model's.
+    GPT-2s are loaded by this package, all other causal models by transformers. `tokenizer` is a file or a tokenizer, by
+    default the one in the folder. Raises InputError if it isn't the model's. `warn` is as in `load_model`.
     """
-    model, facts = load_model(path, warn), run_facts(path)
-    has_own = Folder(path).exists("tokenizer.json")
-    own = Tokenizer.load(Folder(path).location("tokenizer.json")) if has_own else None
+    place = Path(path) if path.endswith(GGUF) else local_model(path)
+    is_gguf, is_folder = path.endswith(GGUF), (place / "config.json").is_file()
+    is_pretrained = is_gguf or (is_folder and not is_gpt2(place))
+    model: LanguageModel = PretrainedModel(str(place)) if is_pretrained else load_model(path, warn)
+    facts = {} if is_gguf or is_folder else run_facts(path)
+    own = _own_tokenizer(place) if is_gguf or is_folder else None
     chosen = Tokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer or own
-    known = facts.get("tokenizer_hash", own.hash if own is not None else None)
+    known = facts.get("tokenizer_hash", None if own is None else own.hash)
     measured = Measured(path, model, chosen, facts, known)
     if chosen is not None:
-        place = tokenizer if isinstance(tokenizer, str) else f"{path}/tokenizer.json"
-        measured.check_fits(chosen.vocab_size, chosen.hash, place)
+        given = tokenizer if isinstance(tokenizer, str) else f"{path}/tokenizer.json"
+        measured.check_fits(chosen.vocab_size, chosen.hash, given)
     return measured
+
+
+def _own_tokenizer(place: Path) -> Any:
+    """Return the tokenizer of a Hugging Face folder or a .gguf file; None if the folder has none.
+
+    It is ours if that supports it and it has an end-of-text, else that of transformers.
+    """
+    if place.suffix != GGUF:
+        if not any(path.name.startswith(_TOKENIZER_FILES) for path in place.iterdir()):
+            return None
+        with contextlib.suppress(InputError):  # transformers may support it
+            ours = Tokenizer.load(place)
+            if ours.eot_id is not None:
+                return ours
+    return PretrainedTokenizer(str(place))
 
 
 def run_facts(model_path: str) -> dict[str, Any]:

@@ -75,13 +75,19 @@ def write_huggingface(
     _write_json(place, "config.json", _their_config(config, eot_id, dtype))
 
 
+def is_gpt2(folder: str | os.PathLike[str]) -> bool:
+    """Return whether config.json describes this package's architecture; its other values may still be invalid."""
+    raw = Folder(folder).read_object("config.json", "copy the folder again")
+    return all(raw.get(name, value) == value for name, value in _FIXED.items())
+
+
 class _Weights(Mapping[str, Tensor]):
     """The tensors of a folder by name, without the prefix that some have; read one at a time, in float32."""
 
     def __init__(self, place: Folder, stack: contextlib.ExitStack) -> None:
         self._place = place.url
         self._found: dict[str, tuple[Any, str]] = {}
-        for name in _weight_files(place):
+        for name in weight_files(place):
             location = place.location(name)
             try:
                 file = stack.enter_context(safe_open(place.local_path(name), framework="pt"))
@@ -133,8 +139,8 @@ class _Weights(Mapping[str, Tensor]):
             )
 
 
-def _weight_files(place: Folder) -> list[str]:
-    """Return the names of the files of weights."""
+def weight_files(place: Folder) -> list[str]:
+    """Return the names of the files of weights. InputError if there is none, or if weights are pickled."""
     if place.exists(WEIGHTS):
         return [WEIGHTS]
     if not place.exists(INDEX):

@@ -12,11 +12,9 @@ from webtext.train.model.language_model import LanguageModel
 from webtext.train.settings import SampleSettings
 
 
-def sample_tokens(
-    model: LanguageModel, prompt: Sequence[int], settings: SampleSettings, *, stop_ids: Collection[int] = ()
-) -> Iterator[int]:
-    """Yield the tokens after `prompt`, which must not be empty; ends before any of `stop_ids`."""
-    for (token,) in sample_batch(model, [prompt], settings, stop_ids=stop_ids):
+def sample_tokens(model: LanguageModel, prompt: Sequence[int], settings: SampleSettings, **how: Any) -> Iterator[int]:
+    """Yield the tokens after `prompt`; `how` and all else as in `sample_batch`."""
+    for (token,) in sample_batch(model, [prompt], settings, **how):
         if token is not None:
             yield token
 
@@ -28,6 +26,7 @@ def sample_batch(
     settings: SampleSettings,
     *,
     stop_ids: Collection[int] = (),
+    vocab_size: int | None = None,
     ended: Collection[int] = (),
 ) -> Iterator[list[int | None]]:
     """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
@@ -35,7 +34,8 @@ def sample_batch(
     Text i is drawn with `seed + i`, on the CPU from float32. So it is the text that this seed produces alone, on any
     device that computes equal logits. Prompts must not be empty but may differ in length: all are read up to the length
     of the shortest, and then the longer ones supply their own tokens for a while. Beyond the context the model sees the
-    last `context` tokens. Texts in `ended`, to which the caller may add between steps, are not continued.
+    last `context` tokens. A text ends before any of `stop_ids`. Ids from `vocab_size` on, which a padded model has, are
+    never drawn. Texts in `ended`, to which the caller may add between steps, are not continued.
     """
     rows = [list(prompt) for prompt in prompts]
     generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(rows))]
@@ -48,7 +48,7 @@ def sample_batch(
         for i, row in enumerate(rows):
             token = None
             if len(row) == length:
-                token = int(_draw(logits_bv[i], settings, generators[i])) if left[i] else None
+                token = int(_draw(logits_bv[i, :vocab_size], settings, generators[i])) if left[i] else None
                 row.append(0 if token is None else token)  # a text that has ended may get any token
                 token = None if token in stop_ids else token
                 left[i] = 0 if token is None else left[i] - 1
@@ -68,7 +68,7 @@ def stream_text(
     """
     text = _Text(tokenizer.decode_stream(), stops)
     start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
-    for token in sample_tokens(model, start, settings, stop_ids={tokenizer.eot_id, *model.end_ids}):
+    for token in sample_tokens(model, start, settings, **_limits(model, tokenizer)):
         yield text.push(token)
         if text.ended:
             return
@@ -88,13 +88,16 @@ def sample_texts(
     texts = [_Text(tokenizer.decode_stream(), stops) for _ in prompts]
     pieces = [[prompt] for prompt in prompts]
     ended: set[int] = set()
-    stop_ids = {tokenizer.eot_id, *model.end_ids}
-    for step in sample_batch(model, starts, settings, stop_ids=stop_ids, ended=ended):
+    for step in sample_batch(model, starts, settings, **_limits(model, tokenizer), ended=ended):
         for i, token in enumerate(step):
             if token is not None:
                 pieces[i].append(texts[i].push(token))
         ended.update(i for i, text in enumerate(texts) if text.ended)
     return ["".join([*parts, text.finish()]) for parts, text in zip(pieces, texts, strict=True)]
+
+
+def _limits(model: LanguageModel, tokenizer: Any) -> dict[str, Any]:
+    return {"stop_ids": {tokenizer.eot_id, *model.end_ids}, "vocab_size": tokenizer.vocab_size}
 
 
 class _Text:
