@@ -212,7 +212,7 @@ def _rules_of(signals: PartSet | None, corpus: PartSet | None, identifier: str) 
 def _said(row: Row, reason: str, threshold: float) -> Row:
     rule = RULES[reason]
     value = row[rule.column]
-    drops = value < threshold if rule.bound == "min" else value > threshold
+    drops = value is not None and (value < threshold if rule.bound == "min" else value > threshold)
     return {
         "rule": reason,
         "column": rule.column,

@@ -73,7 +73,8 @@ def _stations(trace: Trace) -> Iterator[str]:
     for i, rule in enumerate(trace.rules):
         against = f"{'at least' if rule['bound'] == 'min' else 'at most'} {rule['threshold']:,.6g}"
         verdict = f"drops: {rule['rule']}" if rule["drops"] else "passes"
-        yield _line("" if i else "rules", f"{rule['column']} {rule['value']:,.6g}, {against}: {verdict}")
+        value = "unknown" if rule["value"] is None else f"{rule['value']:,.6g}"
+        yield _line("" if i else "rules", f"{rule['column']} {value}, {against}: {verdict}")
     if trace.decision:
         yield from _decision(trace.decision, trace.twin)
     for row in trace.tokens:

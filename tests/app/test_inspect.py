@@ -95,6 +95,17 @@ def test_a_duplicate_is_shown_beside_the_one_that_stays_and_with_its_whole_text(
     assert (answer["text"], answer["decision"]["value"], answer["decision"]["threshold"]) == (TEXTS["short"], 5, 100)
 
 
+def test_a_value_that_is_unknown_drops_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words of unspaced scripts have no length."""
+    text = {"id": "han", "url": "http://han.example/", "text": "我们的学校在图书馆的前面。" * 20}
+    (tmp_path / "texts.jsonl").write_text(json.dumps(text))
+    filtered = ["clean", "filter", str(tmp_path / "texts.jsonl"), "--out", str(tmp_path), "--workers", "1"]
+    assert run([*filtered, "--language", "all", "--rule", "words_too_short=3", "--rule", "too_few_words=off"]) == 0
+    capsys.readouterr()
+    assert run(["inspect", "doc", str(tmp_path), "han"]) == 0
+    assert "  rules     mean_word_length unknown, at least 3: passes\n" in capsys.readouterr().out
+
+
 def test_a_documents_own_url_is_as_good_as_its_links(written_build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What `inspect drop` prints: where the last redirect led, byte for byte."""
     assert run(["inspect", "doc", str(written_build), TARGET_URLS["copy"]]) == 0
