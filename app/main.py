@@ -37,6 +37,8 @@ EXTRA_OF_PACKAGE = {
     "s3fs": "s3",
     "sacrebleu": "tasks",
     "rouge_score": "tasks",
+    "sklearn": "score",
+    "scipy": "score",
 }
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # environment variable: when it isn't empty, unexpected errors show a traceback

@@ -267,6 +267,65 @@ def lookup(run: Run, files: tuple[str, ...], indexes: tuple[str, ...], threshold
     run.console.result({"texts": [asdict(each) for each in answers], "counts": counts}, aligned(lines))
 
 
+SCORE_EXAMPLES = """\b
+Examples:
+  webtext clean score train build/corpus --background cc/corpus --out votes.score
+  webtext clean score train high/corpus --background build/corpus --out votes.score
+  webtext clean run CC-MAIN-*.warc.gz --out cc --score-model votes.score --rule vote_score_too_low=0.5
+
+\b
+Reads:  part sets of documents or pages, WARC, Parquet or JSONL files, or huggingface:NAME datasets
+Writes: FILE, a model; beside it _FILE/, the documents of pages and files, which may be removed
+"""
+
+
+@group.group("score", epilog=SCORE_EXAMPLES)
+def score() -> None:
+    """Learn from votes which pages to keep."""
+
+
+@verb(score, "train", workers=True, epilog=SCORE_EXAMPLES)
+@click.argument("voted", nargs=-1, required=True, metavar="VOTED...")
+@click.option("--background", multiple=True, metavar="SET", help="Pages that nobody voted for; repeatable.")
+@click.option("--out", metavar="FILE", help="Model to write.")
+@click.option("--per-domain", type=click.IntRange(1), default=10, show_default=True, help="Maximum texts of a domain.")
+@click.option(
+    "--most",
+    type=click.IntRange(1),
+    default=20_000,
+    show_default=True,
+    help="Maximum texts of a side; 60 KB of memory each.",
+)
+def score_train(
+    run: Run, voted: tuple[str, ...], background: tuple[str, ...], out: str | None, per_domain: int, most: int
+) -> None:
+    """Train a model that tells voted pages from background pages, for the signal `vote_score`.
+
+    Both sides should have passed the same rules; else the model learns languages or lengths. It is judged on domains
+    that it hasn't seen.
+    """
+    from webtext.base.storage import Folder
+    from webtext.clean.pipeline import documents_of
+    from webtext.clean.score.train import train_score
+
+    if not background:
+        raise ConfigError("no --background given", "name sets or files of pages that nobody voted for")
+    folder, name = Folder.split(need_out(out))
+    sides = [
+        documents_of(given, folder.location(f"_{name}/{side}"), run)
+        for side, given in {"voted": voted, "background": background}.items()
+    ]
+    run.would_write(folder.location(name))
+    card = train_score(sides[0], sides[1], folder.location(name), per_domain=per_domain, most=most).header["card"]
+    low, high = card["auc_interval"]
+    lines = [
+        f"area under the curve on unseen domains: {card['auc']:.4f} [{low:.4f}, {high:.4f}]",
+        "score   voted  background",
+    ]
+    lines += [f"{at:5.1f}  {100 * kept:5.1f} %  {100 * others:8.1f} %" for at, kept, others in card["curve"]]
+    run.console.result({"out": out, "card": card}, "\n".join([*lines, f"written to '{out}'"]))
+
+
 RELEASE_EXAMPLES = """\b
 Examples:
   webtext clean release build --out published

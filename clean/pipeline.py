@@ -23,7 +23,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import PREFIX
 from webtext.base.inputs.files import DOCUMENTS, RECORD_SUFFIXES, find_inputs
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import MANIFEST, PartSet, SetName
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.schemas import DECISION, DOCUMENT
@@ -49,10 +49,11 @@ from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.removal.clusters import Comparison
 from webtext.clean.removal.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
 from webtext.clean.rules.decide import UNMEASURED, Decisions, Yields, columns_of, count_yields, decide
-from webtext.clean.rules.measure import find_signals, measure_signals, read_signals
+from webtext.clean.rules.measure import find_signals, measure_signals, read_signals, score_model
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
+from webtext.clean.score.model import ScoreModel
 from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
 from webtext.clean.text.arrays import START_CHARACTERS, max_text_bytes, without_too_long
 
@@ -156,6 +157,7 @@ def check_settings(settings: CleanSettings, out: str) -> None:
     Removals.of(settings.remove)
     Evaluation.of(settings.decontaminate)
     open_indexes(settings.dedup, Folder(out))
+    score_model(settings.rules)
 
 
 def clean_pages(
@@ -170,6 +172,7 @@ def clean_pages(
     """
     removals = Removals.of(settings.remove, links)  # first, so that a bad line is reported before hours of work
     evaluation = Evaluation.of(settings.decontaminate)
+    score_model(settings.rules)
     pages, documents = _read_inputs(inputs, out, settings.extract, run)
     result = _finish(
         documents,
@@ -243,18 +246,19 @@ def count_rule_yields(
     Writes nothing. Documents without valid signals are measured. Files that aren't imported yet raise DryRun.
     """
     documents = read_documents(inputs, out or ".", run)
-    signals = find_signals(documents, out, run)
+    model = score_model(rules)
+    signals = find_signals(documents, out, run, model)
     judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, None)
-    parts = [(judges, part) for part in range(len(documents.parts))]
+    parts = [(judges, part, model) for part in range(len(documents.parts))]
     return sum(run.map(_count_yields, parts, "clean.yields"), Yields(0, 0, {}))
 
 
-def _count_yields(journal: Journal, task: tuple[Judges, int]) -> Yields:
+def _count_yields(journal: Journal, task: tuple[Judges, int, ScoreModel | None]) -> Yields:
     """Runs in the worker."""
-    judges, part = task
+    judges, part, model = task
     signals = judges.signals.open() if judges.signals else None
     columns = columns_of(judges.rules, judges.language)
-    tables = read_signals(judges.documents.open(), signals, part, columns, journal)
+    tables = read_signals(judges.documents.open(), signals, part, columns, journal, model)
     return count_yields(tables, judges.rules, judges.language)
 
 
@@ -280,6 +284,14 @@ def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
     """Return the given documents set, or one imported from files and datasets to out/documents."""
     found = find_documents(inputs, run)
     return found if isinstance(found, PartSet) else import_documents(found, f"{out}/documents", run)
+
+
+def documents_of(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:
+    """Return the documents sets among the inputs, and one of all other inputs, extracted or imported to out/documents."""
+    sets = {name: PartSet.open(name, ("pages", *DOCUMENTS)) for name in inputs if Folder(name).exists(MANIFEST)}
+    found = [each for each in sets.values() if each.kind in DOCUMENTS]
+    others = [name for name in inputs if name not in sets or sets[name] not in found]
+    return found + ([_read_inputs(others, out, ExtractSettings(), run)[1]] if others else [])
 
 
 def _finish(
@@ -308,9 +320,10 @@ def _finish(
         versions=(VERSIONS if dedup is not None else {}) | (NGRAM_VERSIONS if evaluation else {}),
     )
     outputs = {"corpus": (f"{out}/corpus", "corpus"), "dropped": (f"{out}/dropped", "dropped")}
+    model = score_model(rules)
     for url, kind in outputs.values():  # first: measuring would replace the signals of another set
         SetWriter(url, kind, recipe, [documents]).check_place()
-    signals = measure_signals(documents, f"{out}/signals", run) if rules is not None else None
+    signals = measure_signals(documents, f"{out}/signals", run, model) if rules is not None else None
     judges = Judges(SetName.of(documents), SetName.of(signals) if signals else None, rules, language, votes)
     removed = (removals or Removals()).find(documents, run)
     removed.warn(run.console)

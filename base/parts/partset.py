@@ -30,7 +30,7 @@ from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.recipe import without_check
-from webtext.base.parts.schemas import OLDER, SCHEMAS
+from webtext.base.parts.schemas import OLDER, SCHEMAS, WIDER
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
 from webtext.base.run import Run
 from webtext.base.storage import Folder, check_version, pretty_json
@@ -332,7 +332,7 @@ class PartSet:
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
             file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
-            known = [each[self.kind] for each in (SCHEMAS, OLDER) if self.kind in each]
+            known = [each[self.kind] for each in (SCHEMAS, OLDER, WIDER) if self.kind in each]
             if known and not any(file.schema_arrow.equals(each) for each in known):
                 raise InputError(
                     f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",

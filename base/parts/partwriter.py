@@ -38,7 +38,7 @@ from webtext.base.parts.partset import (
     read_run,
 )
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
-from webtext.base.parts.schemas import SCHEMAS
+from webtext.base.parts.schemas import SCHEMAS, WIDER
 from webtext.base.storage import Folder, check_version, no_space_is_an_error, pretty_json
 
 COMPRESSION = "zstd"
@@ -81,13 +81,22 @@ class PartWriter:
         self._about: dict[str, Mapping[str, Any]] = {}
         self._path = folder.scratch_path(part_name(index))
         self._scratch = [self._path]
-        self._file = pq.ParquetWriter(
+        self._file = self._writer()
+
+    def _writer(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
             self._path,
             self._schema,
             compression=COMPRESSION,
             compression_level=COMPRESSION_LEVEL,
             write_statistics=True,
         )
+
+    def widen(self, kind: str) -> None:
+        """Write the optional columns of the kind as well (`WIDER`); call it before the first row."""
+        self._file.close()
+        self._schema = WIDER[kind]
+        self._file = self._writer()
 
     def __enter__(self) -> PartWriter:
         return self

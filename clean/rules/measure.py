@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.schemas import SIGNALS
+from webtext.base.parts.schemas import SCORED_SIGNALS, SIGNALS
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _signals
+from webtext.clean.rules.thresholds import RULES, RuleSettings
+from webtext.clean.score.model import ScoreModel, open_model
 from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
 from webtext.clean.text.clean_text import MAX_TEXT_BYTES
 
@@ -25,16 +27,26 @@ COLUMNS = ["id", "text", "language", "language_score"]
 BATCH_ROWS = 256
 
 
-def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
-    """Write the signals set `out` of `documents`. It takes no settings: values don't depend on thresholds."""
+def score_model(rules: RuleSettings | None) -> ScoreModel | None:
+    """Return the model that the settings name; ConfigError if a rule needs one and there is none."""
+    if rules is not None and rules.score_model is not None:
+        return open_model(rules.score_model)
+    for reason in rules.thresholds() if rules is not None else ():
+        if RULES[reason].column not in SIGNALS.names:
+            raise ConfigError(f"the rule '{reason}' needs a model", "name one: --score-model FILE")
+    return None
+
+
+def measure_signals(documents: PartSet, out: str, run: Run, model: ScoreModel | None = None) -> PartSet:
+    """Write the signals set `out` of `documents`: every value that thresholds may be compared with."""
     name = SetName.of(documents)
     return run_parts(
         _measure_part,
         [
-            PartTask(index=part.index, sources=(documents.source(i),), payload=(name, i))
+            PartTask(index=part.index, sources=(documents.source(i),), payload=(name, i, model))
             for i, part in enumerate(documents.parts)
         ],
-        recipe=_recipe(),
+        recipe=_recipe(model),
         outputs={"signals": (out, "signals")},
         parents=[documents],
         run=run,
@@ -42,11 +54,11 @@ def measure_signals(documents: PartSet, out: str, run: Run) -> PartSet:
     )["signals"]
 
 
-def find_signals(documents: PartSet, out: str | None, run: Run) -> PartSet | None:
+def find_signals(documents: PartSet, out: str | None, run: Run, model: ScoreModel | None = None) -> PartSet | None:
     """Return the signals of `documents` in out/signals, else next to the documents; None if they must be measured."""
     beside = Folder.split(documents.folder.url)[0].url
     for place in (out, beside):
-        signals = _open_signals(documents, f"{place}/signals") if place else None
+        signals = _open_signals(documents, f"{place}/signals", model) if place else None
         if signals is not None:
             run.console.say(f"reading the signals in '{signals.folder.url}'")
             return signals
@@ -55,47 +67,57 @@ def find_signals(documents: PartSet, out: str | None, run: Run) -> PartSet | Non
 
 
 def read_signals(
-    documents: PartSet, signals: PartSet | None, part: int, columns: Sequence[str], journal: Journal
+    documents: PartSet,
+    signals: PartSet | None,
+    part: int,
+    columns: Sequence[str],
+    journal: Journal,
+    model: ScoreModel | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the signals of a part's documents, read or measured now."""
     if signals is not None:
         yield signals.table(part, columns)
         return
-    for measured, _ in _measured(documents, part, journal.apply_to_batches):
+    for measured, _ in _measured(documents, part, journal.apply_to_batches, model):
         yield measured.select(list(columns))
 
 
-def _recipe() -> Recipe:
-    return Recipe(
-        stage="clean.signals", code_version=CODE_VERSION, settings={}, versions={"unicode": _signals.UNICODE_VERSION}
-    )
+def _recipe(model: ScoreModel | None) -> Recipe:
+    settings = {} if model is None else {"score_model": model.sha256}
+    versions = {"unicode": _signals.UNICODE_VERSION}
+    return Recipe(stage="clean.signals", code_version=CODE_VERSION, settings=settings, versions=versions)
 
 
-def _open_signals(documents: PartSet, url: str) -> PartSet | None:
+def _open_signals(documents: PartSet, url: str, model: ScoreModel | None) -> PartSet | None:
     """Return the signals set at `url` if it was made from these documents by this version of the code."""
     try:
         signals = PartSet.open(url, "signals")
     except InputError:
         return None
     parents = [parent["hash"] for parent in signals.manifest["parents"]]
-    return signals if signals.recipe == _recipe().to_json() and parents == [documents.hash] else None
+    return signals if signals.recipe == _recipe(model).to_json() and parents == [documents.hash] else None
 
 
 def _measure_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
-    name, part = task.payload
-    for signals, failed in _measured(name.open(), part, context.apply_to_batches):
+    name, part, model = task.payload
+    if model is not None:
+        context.main.widen("signals")
+    for signals, failed in _measured(name.open(), part, context.apply_to_batches, model):
         context.main.counts.keep(0 if failed else signals.num_rows)  # a failed row is counted already
         context.main.write_table(signals)
 
 
-def _measured(documents: PartSet, part: int, apply: Callable[..., Iterator[Any]]) -> Iterator[tuple[pa.Table, bool]]:
+def _measured(
+    documents: PartSet, part: int, apply: Callable[..., Iterator[Any]], model: ScoreModel | None
+) -> Iterator[tuple[pa.Table, bool]]:
     """Yield the signals of a part's documents, and whether they are a placeholder's for one document that failed."""
     limit = max_text_bytes(documents)
     batches = documents.batches(part, COLUMNS, BATCH_ROWS)
-    for rows, signals in apply(lambda batch: signals_table(batch, limit), batches):
+    schema = SIGNALS if model is None else SCORED_SIGNALS
+    for rows, signals in apply(lambda batch: signals_table(batch, limit, model), batches):
         failed = isinstance(signals, Failed)
-        yield pa.Table.from_pylist([_unmeasured(rows, signals)], schema=SIGNALS) if failed else signals, failed
+        yield pa.Table.from_pylist([_unmeasured(rows, signals)], schema=schema) if failed else signals, failed
 
 
 def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
@@ -103,8 +125,10 @@ def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
     return dict.fromkeys(SIGNALS.names, 0) | about | {"failed": failed.reason}
 
 
-def signals_table(documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEXT_BYTES) -> pa.Table:
-    """Return the rows of the schema SIGNALS for documents with COLUMNS; no text becomes a Python object."""
+def signals_table(
+    documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEXT_BYTES, model: ScoreModel | None = None
+) -> pa.Table:
+    """Return the rows of SIGNALS, or with a model of SCORED_SIGNALS, for documents with COLUMNS."""
     texts = documents["text"]
     texts, failed = shortened(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts, max_bytes)
     measured = _signals.measure(*texts_of(texts)) | {"failed": failed}
@@ -112,4 +136,5 @@ def signals_table(documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEX
     for name in ("mean_word_length", "n_stop_words"):
         measured[name] = pa.array(measured[name], mask=is_unspaced)
     columns = [measured[name] if name in measured else documents[name] for name in SIGNALS.names]
-    return pa.table(columns, schema=SIGNALS)
+    table = pa.table(columns, schema=SIGNALS)
+    return table if model is None else table.append_column(SCORED_SIGNALS.field("vote_score"), model.scores(texts))

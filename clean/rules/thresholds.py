@@ -58,6 +58,7 @@ RULES = {
         Rule("too_many_short_lines", "short_line_ratio", "max"),
         Rule("too_many_duplicate_characters", "duplicate_character_ratio", "max"),
         Rule("too_many_newlines", "newline_word_ratio", "max"),
+        Rule("vote_score_too_low", "vote_score", "min"),
     )
 }
 """Reason -> rule, in the order of application: the first rule that drops a document is its reason."""
@@ -111,6 +112,9 @@ class RuleSettings:
 
     profile: str = setting("webtext", f"published set of rules: {', '.join(PROFILES)}")
     rule: tuple[str, ...] = setting((), "rule to change or add: too_few_words=50, or too_few_words=off; repeatable")
+    score_model: str | None = setting(
+        None, "model written by clean score train: adds the signal vote_score", in_recipe=False
+    )
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:

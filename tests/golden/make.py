@@ -5,7 +5,7 @@
 Run it when a format gets a new version, into another folder: the older files stay, because they must stay readable.
 Never run it to make a test pass. The commands are a user's. Only these are written by the package's writers directly:
 `removals/` and `harvest/` (their commands ask APIs), `older/pages/` (of an earlier version: no column `posts`, failures
-in the manifest) and `wide.tok` (four bytes per token). Scratch files, pages for people and the machine's name
+in the manifest), `votes.score` and `wide.tok` (four bytes per token). Scratch files, pages for people and the machine's name
 are removed.
 """
 
@@ -38,6 +38,7 @@ from webtext.base.parts.schemas import OLDER
 from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.clean.score.model import write_model
 from webtext.crawl.apis.harvest import HarvestFiles, Step, harvest
 from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.pages.open_part import OpenPart
@@ -148,6 +149,8 @@ def write_others() -> None:
         write_set("older/pages", "pages", row, Failure("an id", "raised", "ValueError: a cause"))
     write_harvest()
     write_killed_crawl()
+    weights = np.random.default_rng(0).integers(-127, 128, 1 << 10).astype(np.int8)
+    write_model("votes.score", weights, factor=0.05, offset=-0.25, card={"auc": 0.5})
     with ShardWriter(
         Path("wide.tok"), vocab_size=100_000, eot_id=99_999, tokenizer_hash="ab" * 32, block_bytes=16
     ) as shard:

@@ -24,11 +24,12 @@ from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Attachment, Failure, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.schemas import POST, RELEASE, REMOVAL, SCHEMAS
+from webtext.base.parts.schemas import POST, RELEASE, REMOVAL, SCHEMAS, SCORED_SIGNALS, SIGNALS
 from webtext.base.run import Run
 from webtext.clean.decontaminate import kept_filter
 from webtext.clean.decontaminate.comparison import examples_of
 from webtext.clean.dedup import sign
+from webtext.clean.score import model as score_model
 from webtext.crawl.apis import harvest
 from webtext.shards import TokenShards, format
 from webtext.shards.sampling.stream import ORDER_VERSION
@@ -104,6 +105,12 @@ def test_the_columns_of_every_kind_are_those_of_the_code(kind: str) -> None:
     assert rows == [column(field) for field in SCHEMAS[kind]]
 
 
+def test_the_column_of_a_model_is_the_code_s() -> None:
+    text = section("signals")
+    assert table(text[text.rindex("| column |") :]) == [column(SCORED_SIGNALS.field("vote_score"))]
+    assert SCORED_SIGNALS.names == [*SIGNALS.names, "vote_score"]
+
+
 @pytest.mark.parametrize("name", STRUCTS)
 def test_the_fields_of_a_struct_are_those_of_the_code(name: str) -> None:
     rows = table(PAGE[PAGE.index(f"A {name}:\n") :])
@@ -124,6 +131,7 @@ def test_the_versions_are_those_of_the_code() -> None:
         "checkpoint": str(checkpoints.FORMAT),
         "order of samples": str(ORDER_VERSION),
         "n-gram filter": magic,
+        "vote score": score_model.MAGIC.split()[-1].decode(),
         "harvest": str(harvest.FORMAT_VERSION),
     }
 
@@ -367,6 +375,15 @@ def test_the_page_s_reader_finds_the_n_grams_of_a_filter(tmp_path: Path) -> None
     assert sum(found) == len(found) - 8
 
 
+def test_the_page_s_reader_gives_the_header_and_weights_of_a_vote_score() -> None:
+    header, weights = readers()["read_score"](GOLDEN / "votes.score")
+    opened = score_model.open_model(str(GOLDEN / "votes.score"))
+    assert header == opened.header
+    assert np.array_equal(weights, opened.weights)
+    text = section("Vote score")
+    check_types(header, {row[0]: row[1] for row in table(text[text.index("| key |") :])}, "votes.score")
+
+
 def test_the_hash_of_a_tokenizer_is_computed_as_the_page_says() -> None:
     tokens, _, specials, own = readers()["read_tokenizer"](GOLDEN / "tokenizer.json")
     found = hashlib.sha256(b"webtext tokenizer 1\0")
@@ -411,5 +428,5 @@ def test_the_record_digest_is_computed_as_the_page_says(folder: str) -> None:
 def test_every_reader_of_the_page_is_run_here() -> None:
     source = inspect.getsource(inspect.getmodule(test_every_reader_of_the_page_is_run_here))  # type: ignore[arg-type]
     names = re.findall(r"^def (\w+)", "\n".join(blocks()), re.MULTILINE)
-    assert len(names) == 10
+    assert len(names) == 11
     assert all(f'readers()["{name}"]' in source for name in names)

@@ -33,6 +33,7 @@ from webtext.base.storage import Folder
 from webtext.clean.decontaminate.kept_filter import open_filter
 from webtext.clean.dedup.index import corpus_of, open_signatures
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.score.model import open_model
 from webtext.crawl.apis.harvest import HarvestFiles
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.dumps import SOURCE as REDDIT
@@ -62,6 +63,7 @@ SETS = {  # folder: kind, digest of its rows, column, the column's values in the
     "index": ("signatures", "fdf6d7d76a8511e3", "has_words", [True, True, True]),
     "tokens": ("tokens", "9883f44d9ed17150", "length", [490, 495, 499]),
 }
+SCORES = [0.997955, 0.996077, None]
 SAMPLE = "The doctor of the village, 1849."
 SAMPLE_IDS = [268, 220, 67, 78, 66, 83, 291, 279, 258, 220, 85, 72, 292, 64, 70, 68, 11, 285, 19, 24, 13]
 
@@ -110,6 +112,11 @@ def test_a_golden_set_has_the_recorded_rows(folder: str) -> None:
     assert table[column].to_pylist()[:3] == values
     assert table.num_rows == opened.records
     assert stale(opened) == []
+
+
+def test_a_golden_model_gives_the_recorded_scores() -> None:
+    model = open_model(str(GOLDEN / "votes.score"))
+    assert model.scores(pa.array([SAMPLE, "数字 village", "--"])).to_pylist() == SCORES
 
 
 def test_a_row_has_every_value_that_was_written() -> None:

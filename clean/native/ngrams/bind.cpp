@@ -1,7 +1,8 @@
-// Bindings of the n-gram table: conversion, GIL release and docstrings only.
+// Bindings of n-grams: conversion, GIL release and docstrings only.
 #include "arrays.hpp"
 #include "fold_table.hpp"
 #include "ngrams/bloom.hpp"
+#include "ngrams/features.hpp"
 #include "ngrams/ngrams.hpp"
 
 namespace nb = nanobind;
@@ -47,6 +48,22 @@ Out<uint64_t> hashes(const In<uint8_t>& bytes, const In<int64_t>& offsets, size_
   return give(std::move(found));
 }
 
+nb::tuple features(const In<uint8_t>& bytes, const In<int64_t>& offsets, unsigned bits) {
+  if (bits < 1 || bits > 24) throw std::invalid_argument("bits must be between 1 and 24");
+  const Texts texts = texts_of(bytes, offsets);
+  std::vector<uint32_t> found;
+  std::vector<int64_t> ends{0};
+  {
+    nb::gil_scoped_release release;
+    webtext::score::Features of(bits);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      of.append(texts[i], found);
+      ends.push_back(static_cast<int64_t>(found.size()));
+    }
+  }
+  return nb::make_tuple(give(std::move(found)), give(std::move(ends)));
+}
+
 using Bits = nb::ndarray<uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 void check_bits(size_t size) {
@@ -72,7 +89,9 @@ Out<uint8_t> bloom_has(const In<uint64_t>& bits, const In<uint64_t>& of, uint32_
 }  // namespace
 
 NB_MODULE(_ngrams, m) {
-  m.doc() = "The C++ core of webtext.clean.decontaminate; its readable twin is clean/decontaminate/reference.py.";
+  m.doc() =
+      "The C++ core of webtext.clean.decontaminate and webtext.clean.score; the readable twins are "
+      "clean/decontaminate/reference.py and clean/score/features.py.";
   m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   nb::class_<ng::Table>(m, "Table", "Distinct n-grams of the words of texts, numbered in order of first occurrence.")
       .def(nb::init<size_t>(), "n"_a)
@@ -91,6 +110,9 @@ NB_MODULE(_ngrams, m) {
   m.def("hashes", &hashes, "bytes"_a, "offsets"_a, "n"_a,
         "Return the 64-bit hash of each n-gram of the texts bytes[offsets[i]:offsets[i + 1]], in order, repeats "
         "included.");
+  m.def("features", &features, "bytes"_a, "offsets"_a, "bits"_a,
+        "Return the features below 2^bits of the texts bytes[offsets[i]:offsets[i + 1]], without repeats.\n\n"
+        "Returns (features uint32, ends int64 [n + 1]): text i has features[ends[i]:ends[i + 1]].");
   m.def("bloom_add", &bloom_add, "bits"_a, "hashes"_a, "probes"_a, "first"_a = 0, "n_words"_a = 0,
         "Set the bits of each hash in a filter, or in its words from `first` on, if it has `n_words` words.");
   m.def("bloom_has", &bloom_has, "bits"_a, "hashes"_a, "probes"_a,
