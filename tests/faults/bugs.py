@@ -195,6 +195,30 @@ BUGS = (
         "stage",
         "promises",
     ),
+    Bug(
+        "an entry's check isn't compared",
+        "base/parts/recipe.py",
+        "    if check is not None and check != sha256_json(rest):\n",
+        "    if False:\n",
+        "stage",
+        "flipped bytes",
+    ),
+    Bug(
+        "a part with another version is trusted",
+        "base/parts/partset.py",
+        'if any(run[VERSIONS].get(n) != there.get(n, (0, ""))[1] for n, *_ in part.files)',
+        "if any(n not in run[VERSIONS] for n, *_ in part.files)",
+        "stage",
+        "flipped bytes",
+    ),
+    Bug(
+        "versions of files that aren't synced are recorded",
+        WRITER,
+        "if self.folder.synced and not versions.items()",
+        "if not versions.items()",
+        "dedup",
+        "promises",
+    ),
     # the crawl's open part
     Bug(
         "a short write is taken for a whole one",

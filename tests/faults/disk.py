@@ -8,6 +8,7 @@ The model knows no more about the file system than POSIX promises:
   combination, because fsync of a file doesn't sync its entry. One rename is atomic: the new name is the old file or the
   new one. A new folder is an entry of its parent like a file.
 - Nothing that was synced changes or gets lost.
+- A file that was written to may have the time of its last write, whatever it lost: a journal restores times, not data.
 
 That includes what ALICE (Pillai et al., OSDI 2014) and CrashMonkey (Mohan et al., OSDI 2018) found to break
 applications: a rename that reaches the disk before the data, a new file without its folder's entry, an append that grows
@@ -69,6 +70,15 @@ class File:
     writes: list[tuple[int, int, bytes | None]] = field(default_factory=list)
     syncs: list[tuple[int, bytes]] = field(default_factory=list)
     mapped: bool = False  # whether it may be written through a mapping, which isn't seen until it is synced
+    times_ns: list[int] = field(
+        default_factory=lambda: [0, 0]
+    )  # when it was modified: before the recording, when it was renamed
+
+
+class Content(bytes):
+    """The bytes of a file that a power cut left, and its time of modification; 0 if that is of no interest."""
+
+    time_ns = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -162,7 +172,7 @@ class Disk:
                 found.entries[path.name] = self._scan(path)
                 continue
             entry = self._inodes.setdefault(
-                path.stat().st_ino, File(path.read_bytes(), path.name)
+                path.stat().st_ino, File(path.read_bytes(), path.name, times_ns=[path.stat().st_mtime_ns] * 2)
             )  # hard links are one file
             found.entries[path.name] = entry
         return found
@@ -214,7 +224,7 @@ class Disk:
         (source, old), (target, new) = self._place(change.first), self._place(change.second)
         entry = _now(source)[old]
         if isinstance(entry, File):
-            entry.name = new
+            entry.name, entry.times_ns[1] = new, change.offset
         if isinstance(entry, File) and entry.writes and entry.writes[-1][0] > (entry.syncs or [(0, b"")])[-1][0]:
             self.early_renames.append(change.second[1:])
         if source is target:
@@ -303,7 +313,9 @@ def _bytes(file: File, moment: int, policy: Policy) -> bytes:
             n_lengthened = len(written) if policy("size", moment, number) else n_kept
             content.extend(bytes(max(0, offset + n_lengthened - len(content))))
         content[offset : offset + n_kept] = written[:n_kept]
-    return bytes(content)
+    found = Content(content)
+    found.time_ns = file.times_ns[any(number <= moment for number, *_ in file.writes)]
+    return found
 
 
 def _now(folder: Folder) -> dict[str, File | Folder]:
@@ -320,11 +332,13 @@ def _after(folder: Folder, happened: Callable[[int], bool]) -> dict[str, File | 
 
 
 def write_tree(tree: Tree, folder: Path) -> Path:
-    """Write a state as a folder."""
+    """Write a state as a folder, with the files' times where they are known."""
     folder.mkdir(parents=True)
     for name, entry in tree.items():
         if isinstance(entry, bytes):
             (folder / name).write_bytes(entry)
+            if time_ns := getattr(entry, "time_ns", 0):
+                os.utime(folder / name, ns=(time_ns, time_ns))
         else:
             write_tree(entry, folder / name)
     return folder

@@ -98,7 +98,8 @@ class Drills:
             chance = random.Random(seed)
             moment = chance.randint(1, self.disk.last_moment())
             tree = self.disk.state(moment, everything)
-            made = [name for name, data in files_of(tree).items() if data and name not in files_of(self._initial())]
+            before = files_of(self._initial())
+            made = [name for name, data in files_of(tree).items() if data and name not in before and "/." not in name]
             if made:
                 name = chance.choice(made)
                 about = f"a flipped byte in {name} after {moment} changes"
@@ -240,7 +241,11 @@ def _flipped(tree: Tree, name: str, chance: random.Random) -> Tree:
     if not isinstance(entry, bytes):
         return {**tree, first: _flipped(entry, rest, chance)}
     data = bytearray(entry)
-    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    digits = [place for place, byte in enumerate(data) if name.endswith(".json") and chr(byte).isdigit()]
+    if digits and chance.random() < 0.5:  # what remains is valid JSON
+        data[chance.choice(digits)] ^= 1
+    else:
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
     return {**tree, first: bytes(data)}
 
 
@@ -250,7 +255,7 @@ def _is_refused(path: Path) -> bool:
         if path.parent.name.startswith("step-"):
             open_checkpoint(path.parent)
         elif path.name == QUARANTINE:
-            Quarantine(Folder(path.parent), Share())
+            Quarantine(Folder(path.parent), Share(1, 1))
     except InputError:
         return True
     return False
@@ -284,7 +289,9 @@ def named(n_cuts: int, n_faults: int, n_decays: int, seed: int) -> dict[str, Cal
     full, broken = errno.ENOSPC, errno.EIO
     return {
         "durable": Drills.durable,
-        "promises": lambda drills: drills.promises(drills.disk.moments(), {**FIXED, "everything": everything}),
+        "promises": lambda drills: drills.promises(
+            drills.disk.moments(), {**FIXED, "everything": everything, "sample": sampled(seed)}
+        ),
         "power cuts": lambda drills: drills.power_cuts(drills.moments(n_cuts, seed), {**FIXED, **samples}),
         "lost writes": lambda drills: drills.lost_writes(n_cuts, seed),
         "failing calls": some(n_faults, seed, (Fault.FAIL, full), (Fault.FAIL, broken), (Fault.TEAR_AND_FAIL, full)),

@@ -118,6 +118,12 @@ static uint64_t inode_of(const char* path) {
   return lstat(path, &about) ? 0 : about.st_ino;
 }
 
+/* When a file was modified, in nanoseconds; 0 if it isn't there. */
+static uint64_t time_of(const char* path) {
+  struct stat about;
+  return lstat(path, &about) ? 0 : 1000000000ull * about.st_mtim.tv_sec + about.st_mtim.tv_nsec;
+}
+
 static void put(uint32_t kind, const char* first, const char* second, uint64_t inode, uint64_t offset, const void* data,
                 size_t length) {
   const char* root = control->folder;
@@ -339,7 +345,7 @@ int renameat(int folder, const char* name, int other, const char* target) {
   REAL(renameat);
   char from[PATH_MAX], to[PATH_MAX];
   int watch = located(folder, name, from) & located(other, target, to);
-  GUARDED(int, watch, real(folder, name, other, target), put(RENAME, from, to, 0, 0, NULL, 0));
+  GUARDED(int, watch, real(folder, name, other, target), put(RENAME, from, to, 0, time_of(to), NULL, 0));
 }
 int rename(const char* name, const char* target) { return renameat(AT_FDCWD, name, AT_FDCWD, target); }
 int linkat(int folder, const char* name, int other, const char* target, int flags) {

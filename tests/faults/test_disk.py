@@ -14,6 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from disk import (  # noqa: E402
+    Content,
     Disk,
     data_first,
     everything,
@@ -139,3 +140,26 @@ def test_an_entry_whose_part_is_missing_or_differs_breaks_a_promise() -> None:
     assert broken_promises({"set/manifest.json": b"\0\0"}, fresh=False) == [
         "'set/manifest.json' is not JSON: b'\\x00\\x00'"
     ]
+
+
+def test_a_file_that_lost_its_bytes_may_have_kept_its_time(recorded: Recorded, tmp_path: Path) -> None:
+    """In the end `new` is another file than in the beginning, and so is its time; `value` is as it was."""
+    disk = recorded(
+        "with open('new.tmp', 'w') as file:\n    file.write('1234')\n"
+        "os.utime('new.tmp', ns=(7, 7)); os.rename('new.tmp', 'new')\n"
+    )
+    torn = disk.state(disk.last_moment(), names_and_sizes_first)
+    assert torn == {"new": b"\0\0\0\0", "value": b"old"}
+    folder = write_tree(torn, tmp_path / "torn")
+    assert (folder / "new").stat().st_mtime_ns == 7
+    assert (folder / "value").stat().st_mtime_ns == disk.root.entries["value"].times_ns[0]  # type: ignore[union-attr]
+
+
+def test_a_version_in_run_json_of_other_bytes_than_the_entry_states_breaks_a_promise() -> None:
+    entry = {"name": "part-00000.parquet", "sha256": "0" * 64, "attachments": []}
+    part = Content(b"1")
+    part.time_ns = 7
+    files = {"set/_parts/00000.json": json.dumps(entry).encode(), "set/part-00000.parquet": part}
+    for version, n_broken in (("7", 1), ("8", 0)):
+        about = json.dumps({"versions": {"part-00000.parquet": version}}).encode()
+        assert len(broken_promises({**files, "set/run.json": about}, fresh=False)) == n_broken
