@@ -353,9 +353,9 @@ def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: b
     Reads:  the folder of a build, or a part set of documents
     Writes: nothing
     """
-    from webtext.app.inspect.grep import Pattern, grep, grep_text, open_texts
+    from webtext.app.inspect.grep import Query, grep, grep_text, open_texts
 
-    found = grep(open_texts(place), Pattern(pattern, regex, ignore_case), limit, run)
+    found = grep(open_texts(place), Query(pattern, regex, ignore_case), limit, run)
     run.console.result(found, grep_text(found))
 
 
@@ -365,6 +365,7 @@ def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: b
 @click.option("--model", metavar="DIR", help="A model that continues held-out documents, instead of --samples.")
 @click.option("--documents", type=click.IntRange(1), default=500, show_default=True, help="How many it continues.")
 @click.option("--against", metavar="FILE", multiple=True, help="Evaluation set to look up; repeatable.")
+@click.option("--filter", "kept", metavar="FILE", help="BUILD's n-gram filter.  [default: BUILD/corpus.filter]")
 @click.option("-n", "limit", type=click.IntRange(0), default=10, show_default=True, help="Longest matches to trace.")
 @click.option("--out", metavar="DIR", help="Folder for memorized.json and memorized.html; with --model, samples.jsonl.")
 def inspect_memorized(
@@ -374,6 +375,7 @@ def inspect_memorized(
     model: str | None,
     documents: int,
     against: tuple[str, ...],
+    kept: str | None,
     limit: int,
     out: str | None,
 ) -> None:
@@ -387,7 +389,7 @@ def inspect_memorized(
 
     \b
     Reads:  the folder of a build; a model, or lines of JSON with text, prompt, and reference: how the prompt's document continues
-    Writes: BUILD/corpus.filter, unless it is there; DIR/memorized.json and .html, if --out is given
+    Writes: the filter, unless it is there; DIR/memorized.json and .html, if --out is given
     """
     from webtext.app.chain import Layout
     from webtext.app.inspect.held_out import continue_held_out, read_samples, write_samples
@@ -399,7 +401,7 @@ def inspect_memorized(
     if (samples is None) == (model is None):
         raise ConfigError("name the texts to measure", "expected one of --samples FILE and --model DIR")
     corpus = PartSet.open(Layout(_build(build_folder)).corpus, "corpus")
-    run.would_write(need_out(out) if model else out or f"{build_folder}/{FILTER}")
+    run.would_write(need_out(out) if model else out or kept or f"{build_folder}/{FILTER}")
     if model is not None:
         from webtext.train.evaluate.measured import load_measured
 
@@ -407,7 +409,7 @@ def inspect_memorized(
         write_samples(Folder(need_out(out)), "samples.jsonl", texts)
     else:
         texts = read_samples(str(samples))
-    found = find_memorized(build_folder, texts, against, limit, run)
+    found = find_memorized(build_folder, texts, against, limit, run, kept)
     if out is not None:
         Folder(out).write_object("memorized.json", found)
         Folder(out).write_bytes("memorized.html", memorized_page(found, build_folder).encode())

@@ -11,10 +11,8 @@ import bisect
 import itertools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import re2
 
@@ -31,16 +29,16 @@ from webtext.clean.text.arrays import texts_of
 
 KARMA = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 """Where ranges of karma begin; 3 is the least that a link in WebText has."""
-LABELS = ("unknown", "below 3", *(f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(KARMA)), f"{KARMA[-1]:,} and more")
+RANGES = ("unknown", "below 3", *(f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(KARMA)), f"{KARMA[-1]:,} and more")
 COUNTS = ("documents", "bytes", "matching_documents", "occurrences")
+FAILED = "failed"
 CONTEXT_BYTES, MATCH_BYTES = 100, 400
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Query(NamedTuple):
     """What to find: a string, or an expression in RE2's syntax."""
 
-    text: str
+    pattern: str
     regex: bool = False
     ignore_case: bool = False
 
@@ -49,23 +47,15 @@ class Pattern:
         options = re2.Options()
         options.literal, options.case_sensitive, options.log_errors = not self.regex, not self.ignore_case, False
         try:
-            found = re2.compile(self.text.encode(), options)
+            found = re2.compile(self.pattern.encode(), options)
         except UnicodeEncodeError:
-            raise ConfigError(f"the pattern {self.text!r} is not valid UTF-8", "expected text") from None
+            raise ConfigError(f"the pattern {self.pattern!r} is not valid UTF-8", "expected text") from None
         except re2.error as error:
             cause = error.args[0].decode(errors="replace")
-            raise ConfigError(f"the expression '{self.text}' is invalid: {cause}", "expected RE2's syntax") from None
+            raise ConfigError(f"the expression '{self.pattern}' is invalid: {cause}", "expected RE2's syntax") from None
         if found.search(b""):
-            raise ConfigError(f"the pattern '{self.text}' matches the empty text", "expected one that doesn't")
+            raise ConfigError(f"the pattern '{self.pattern}' matches the empty text", "expected one that doesn't")
         return found
-
-
-class _Found(NamedTuple):
-    """What a part contains: COUNTS by range of karma, the first documents with the pattern, failures by reason."""
-
-    counts: Any
-    shown: list[dict[str, Any]]
-    failed: Counter[str]
 
 
 def open_texts(place: str) -> PartSet:
@@ -73,73 +63,73 @@ def open_texts(place: str) -> PartSet:
     return PartSet.open(place if Folder(place).exists(MANIFEST) else Folder(place).location("corpus"), DOCUMENTS)
 
 
-def grep(opened: PartSet, pattern: Pattern, n: int, run: Run) -> dict[str, Any]:
+def grep(opened: PartSet, query: Query, n: int, run: Run) -> dict[str, Any]:
     """Return counts in total and by karma, and the first `n` documents with the pattern, in the set's order."""
-    pattern.compiled()
+    query.compiled()
     mine = {part.name for part in of_share(run.share, opened.parts)}
-    tasks = [(SetName.of(opened), i, pattern, n) for i, part in enumerate(opened.parts) if part.name in mine]
-    total = _Found(np.zeros((len(LABELS), len(COUNTS)), np.int64), [], Counter())
-    for found in run.map(_search_part, tasks, "inspect grep"):
-        total.counts.__iadd__(found.counts)
-        total.shown.extend(found.shown[: n - len(total.shown)])
-        total.failed.update(found.failed)
-    rows = [
-        {"karma": label, **dict(zip(COUNTS, counts, strict=True))}
-        for label, counts in zip(LABELS, total.counts.tolist(), strict=True)
-        if counts[0]
-    ]
-    about = {"pattern": pattern.text, "regex": pattern.regex, "ignore_case": pattern.ignore_case}
-    about |= {"set": opened.folder.url, "by_karma": rows, "shown": total.shown, "failed": dict(total.failed)}
-    return about | dict(zip(COUNTS, total.counts.sum(axis=0).tolist(), strict=True))
+    tasks = [(SetName.of(opened), i, query, n) for i, part in enumerate(opened.parts) if part.name in mine]
+    counts: Counter[tuple[str, str]] = Counter()
+    shown: list[dict[str, Any]] = []
+    for of_part, first in run.map(_search_part, tasks, "inspect grep"):
+        counts.update(of_part)
+        shown += first[: n - len(shown)]
+    rows = [{"karma": karma} | {name: counts[karma, name] for name in COUNTS} for karma in RANGES]
+    rows = [row for row in rows if row["documents"]]
+    failed = {reason: number for (kind, reason), number in counts.items() if kind == FAILED}
+    found = {"by_karma": rows, "failed": failed, "shown": shown, "set": opened.folder.url}
+    return query._asdict() | found | {name: sum(int(row[name]) for row in rows) for name in COUNTS}
 
 
 def grep_text(found: Mapping[str, Any]) -> str:
     """Return the counts as a table, and the documents with the context of the first occurrence."""
     searched = f"{counted(found['documents'], 'document')} with {found['bytes']:,} bytes"
+    rows = ([row["karma"], *(f"{row[name]:,}" for name in COUNTS)] for row in found["by_karma"])
     lines = [
         f"{counted(found['occurrences'], 'occurrence')} in {found['matching_documents']:,} of {searched}",
         *(f"not searched: {counted(n, 'document')}, {reason}" for reason, n in found["failed"].items()),
-        aligned([["karma", "documents", "bytes", "with it", "occurrences"]]
-                + [[row["karma"], *(f"{row[name]:,}" for name in COUNTS)] for row in found["by_karma"]]),
-    ]  # fmt: skip
+        aligned([["karma", "documents", "bytes", "with it", "occurrences"], *rows]),
+    ]
     for row in found["shown"]:
         karma = "unknown" if row["karma"] is None else f"{row['karma']:,}"
         times = counted(row["occurrences"], "occurrence")
-        lines += [f"\n{row['url'] or ''} {row['id']}, karma {karma}: {times}", f"  {row['context']!r}"]
+        lines.append(f"\n{row['url'] or ''} {row['id']}, karma {karma}: {times}\n  {row['context']!r}")
     return "\n".join(lines)
 
 
-def _search_part(journal: Journal, task: tuple[SetName, int, Pattern, int]) -> _Found:
-    documents, part, pattern, n = task
-    compiled = pattern.compiled()
-    found = _Found(np.zeros((len(LABELS), len(COUNTS)), np.int64), [], Counter())
+def _search_part(
+    journal: Journal, task: tuple[SetName, int, Query, int]
+) -> tuple[Counter[tuple[str, str]], list[dict[str, Any]]]:
+    """Return counts of (range of karma, one of COUNTS) and of (FAILED, reason), and the first documents found."""
+    documents, part, query, n = task
+    compiled, counts = query.compiled(), Counter[tuple[str, str]]()
+    shown: list[dict[str, Any]] = []
 
     def search(batch: pa.RecordBatch) -> list[tuple[int, int, str]]:
-        """Return the bytes of each text, the occurrences, and the first one with its context."""
         data, ends = texts_of(batch["text"])
         return [_occurrences(compiled, data[start:end]) for start, end in itertools.pairwise(ends.tolist())]
 
     batches = documents.open().batches(part, ["id", "url", "karma", "text"])
-    for batch, texts in journal.apply_to_batches(search, batches):
-        if isinstance(texts, Failed):
-            found.failed[texts.reason] += 1
+    for batch, found in journal.apply_to_batches(search, batches):
+        if isinstance(found, Failed):
+            counts[FAILED, found.reason] += 1
             continue
-        for row, (n_bytes, occurrences, context) in enumerate(texts):
+        for row, (n_bytes, occurrences, context) in enumerate(found):
             karma = batch["karma"][row].as_py()
-            label = 0 if karma is None else 1 + bisect.bisect_right(KARMA, karma)
-            found.counts[label] += (1, n_bytes, occurrences > 0, occurrences)
-            if occurrences and len(found.shown) < n:
-                about = {name: batch[name][row].as_py() for name in ("id", "url")}
-                found.shown.append(about | {"karma": karma, "occurrences": occurrences, "context": context})
-    return found
+            of = RANGES[0 if karma is None else 1 + bisect.bisect_right(KARMA, karma)]
+            counts.update({(of, "documents"): 1, (of, "bytes"): n_bytes, (of, "occurrences"): occurrences})
+            if occurrences:
+                counts[of, "matching_documents"] += 1
+                about = {"karma": karma, "occurrences": occurrences, "context": context}
+                about |= {name: batch[name][row].as_py() for name in ("id", "url")}
+                shown += [about] if len(shown) < n else []
+    return counts, shown
 
 
-def _occurrences(compiled: Any, text: np.ndarray) -> tuple[int, int, str]:
-    n, context = 0, ""
-    for match in compiled.finditer(text.data):
-        start, end = match.span()
-        if n == 0:
-            until = min(end, start + MATCH_BYTES) + CONTEXT_BYTES
-            context = text[max(0, start - CONTEXT_BYTES) : until].tobytes().decode(errors="ignore")
-        n += end > start
-    return len(text), n, context
+def _occurrences(compiled: Any, text: Any) -> tuple[int, int, str]:
+    """Return a text's bytes, its occurrences (empty ones aren't counted), and the first with its context."""
+    spans = (match.span() for match in compiled.finditer(text.data))
+    spans = ((start, end) for start, end in spans if end > start)
+    start, end = next(spans, (0, 0))
+    until = min(end, start + MATCH_BYTES) + CONTEXT_BYTES
+    context = text[max(0, start - CONTEXT_BYTES) : until].tobytes().decode(errors="ignore")
+    return len(text), (end > start) + sum(1 for _ in spans), context

@@ -14,6 +14,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ import pyarrow as pa
 from webtext.app.chain import Layout
 from webtext.app.inspect.held_out import Sample, held_out_texts, of_split
 from webtext.app.inspect.lookup import find_rows
+from webtext.base.errors import InputError
 from webtext.base.inputs.identity import TRAIN
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
@@ -50,25 +52,38 @@ class Match(NamedTuple):
     documents: int
 
 
-def find_memorized(build: str, samples: Sequence[Sample], against: Sequence[str], n: int, run: Run) -> dict[str, Any]:
+def find_memorized(
+    build: str, samples: Sequence[Sample], against: Sequence[str], n: int, run: Run, kept: str | None = None
+) -> dict[str, Any]:
     """Return what the samples share with the training documents of a build's corpus, and the `n` longest matches.
 
-    The filter is kept beside the corpus, and made if it isn't the corpus's. Held-out texts are the samples' references
-    or, without any, as many validation documents. Evaluation sets are the files `against`, or those of overlap.json.
+    `kept` is the corpus's filter on this machine, by default beside the corpus; it is made if it is missing. Held-out
+    texts are the samples' references or, without any, as many validation documents. Evaluation sets are the files
+    `against`, or those of overlap.json.
     """
     corpus, folder = PartSet.open(Layout(build).corpus, "corpus"), Folder(build)
-    write_filter(corpus, WORDS, folder.location(FILTER), run)
-    header, has = ask_filter(folder.location(FILTER))
+    place = kept or folder.location(FILTER)
+    if kept is None or not Path(kept).exists():
+        write_filter(corpus, WORDS, place, run)
+    header, has = ask_filter(place)
+    if (header.documents, header.words) != (corpus.hash, WORDS):
+        remedy = f"name a new file, and the filter of {WORDS}-grams will be made"
+        raise InputError(f"'{place}' is not the filter of '{corpus.folder.url}'", remedy)
     texts, references = [each.text for each in samples], [each.reference for each in samples if each.reference]
-    matches, failed = _longest_matches(corpus, texts, run) if n else ([], {})
-    matches = heapq.nsmallest(n, matches, key=lambda match: (-len(match.stretch), match.text))
-    sets = query_filter(folder.location(FILTER), against)["sets"] if against else []
+    tasks = [(SetName.of(corpus), part, texts) for part in range(len(corpus.parts))]
+    best: dict[int, Match] = {}
+    failed: Counter[str] = Counter()
+    for of_part, failures in run.map(_search_part, tasks, "inspect memorized: search") if n else ():
+        _keep_longest(best, of_part)
+        failed.update(failures)
+    matches = heapq.nsmallest(n, best.values(), key=lambda match: (-len(match.stretch), match.text))
+    sets = query_filter(place, against)["sets"] if against else []
     return {
         "filter": asdict(header) | {"false_positives": header.false_positives},
         "generated": _overlap(texts, header, has),
         "held_out": _overlap(references or held_out_texts(corpus, len(samples)), header, has),
         "matches": _described(matches, samples, corpus),
-        "failed": failed,
+        "failed": dict(failed),
         "sets": sets or (folder.read_object(REPORT)["sets"] if folder.exists(REPORT) else []),
     }
 
@@ -83,27 +98,15 @@ def _overlap(texts: Sequence[str], header: FilterHeader, has: Callable[[_ngrams.
     has_ngram, wrong = has(table), header.false_positives
     found = [has_ngram[each] for each in numbers if len(each)]
     shares = sorted(max(0.0, (float(each.mean()) - wrong) / (1 - wrong)) for each in found)
-    sizes = list(map(len, found))
     return {
         "texts": len(texts),
         "too_short": len(texts) - len(found),
-        "ngrams": sum(sizes),
+        "ngrams": sum(map(len, found)),
         "share": max(0.0, (float(np.concatenate(found).mean()) - wrong) / (1 - wrong)) if found else None,
         "median": statistics.median(shares) if found else None,
         "without": shares.count(0) / len(shares) if found else None,
         "shares": shares,
     }
-
-
-def _longest_matches(corpus: PartSet, texts: Sequence[str], run: Run) -> tuple[list[Match], dict[str, int]]:
-    """Return the longest match of each text that has one, and how many documents failed, by reason."""
-    tasks = [(SetName.of(corpus), part, texts) for part in range(len(corpus.parts))]
-    best: dict[int, Match] = {}
-    failed: Counter[str] = Counter()
-    for matches, failures in run.map(_search_part, tasks, "inspect memorized: search"):
-        _keep_longest(best, matches)
-        failed.update(failures)
-    return list(best.values()), dict(failed)
 
 
 def _search_part(journal: Journal, task: tuple[SetName, int, Sequence[str]]) -> tuple[list[Match], dict[str, int]]:

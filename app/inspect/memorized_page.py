@@ -34,14 +34,13 @@ def memorized_text(found: Found, build: str) -> str:
 
 def memorized_page(found: Found, build: str) -> str:
     """Return the page; all text of documents and models is escaped."""
-    lines, largest = [], max((max(found[name]["shares"], default=0) for name in CURVES), default=0)
-    for i, name in enumerate(CURVES):
-        shares, points = found[name]["shares"], [(0.0, 0.0)]
-        for n, share in enumerate(shares):
-            points += [(100 * share, 100 * n / len(shares)), (100 * share, 100 * (n + 1) / len(shares))]
-        lines += [Line([*points, (100 * largest, 100)], "held-out", colour(i))] if shares else []
-    words = found["filter"]["words"]
-    x_label, y_label = f"{words}-grams of a text that occur in the training set, %", "texts with at most as many, %"
+    drawn = [(colour(i), found[name]["shares"]) for i, name in enumerate(CURVES) if found[name]["shares"]]
+    largest = max((shares[-1] for _, shares in drawn), default=0)
+    points = [
+        [(100 * x, 100 * (n + 1) / len(xs)) for n, x in enumerate(xs)] + [(100 * largest, 100)] for _, xs in drawn
+    ]
+    lines = [Line(some, "held-out", each) for (each, _), some in zip(drawn, points, strict=True)]
+    x_label, y_label = "8-grams of a text that occur in the training set, %", "texts with at most as many, %"
     rows = [[f"{swatch(colour(i))}{CURVES[name]}", *_cells(found[name])] for i, name in enumerate(CURVES)]
     sets = [[escape(each["name"]), f"{each['ngrams']:,}", percent(each["overlap_ratio"])] for each in found["sets"]]
     matches = [[*map(escape, _match(each))] for each in found["matches"]]
@@ -58,18 +57,14 @@ def memorized_page(found: Found, build: str) -> str:
 
 
 def _cells(curve: Found) -> list[str]:
-    return [
-        f"{curve['texts']:,}",
-        f"{curve['ngrams']:,}",
-        *(percent(curve[key]) for key in ("share", "median", "without")),
-    ]
+    shares = (percent(curve[key]) for key in ("share", "median", "without"))
+    return [f"{curve['texts']:,}", f"{curve['ngrams']:,}", *shares]
 
 
 def _error(found: Found) -> str:
     failed = "".join(f"; {n:,} documents not searched: {reason}" for reason, n in found["failed"].items())
-    return (
-        f"expected false positives, at most {found['filter']['false_positives']:.1e} of n-grams, are subtracted{failed}"
-    )
+    wrong = found["filter"]["false_positives"]
+    return f"expected false positives, at most {wrong:.1e} of n-grams, are subtracted{failed}"
 
 
 def _size(match: Found) -> str:

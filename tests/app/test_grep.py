@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.app.inspect.grep import Pattern, grep, grep_text, open_texts
+from webtext.app.inspect.grep import Query, grep, grep_text, open_texts
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run, Share
@@ -32,7 +32,7 @@ def texts_of(folder: Path, parts: Sequence[Sequence[tuple[str, int | None, str]]
     return str(folder)
 
 
-def found_in(place: str, pattern: Pattern, n: int = 5, run: Run | None = None) -> dict[str, Any]:
+def found_in(place: str, pattern: Query, n: int = 5, run: Run | None = None) -> dict[str, Any]:
     return grep(open_texts(place), pattern, n, run or Run.quiet())
 
 
@@ -42,7 +42,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_unk_is_counted_by_karma_as_the_paper_counts_it(build: str) -> None:
-    found = found_in(build, Pattern("<UNK>"))
+    found = found_in(build, Query("<UNK>"))
     every = [text for part in PARTS for _, _, text in part]
     assert (found["occurrences"], found["matching_documents"]) == (4, 3)
     assert (found["documents"], found["bytes"]) == (7, sum(len(text.encode()) for text in every))
@@ -71,43 +71,43 @@ def test_unk_is_counted_by_karma_as_the_paper_counts_it(build: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "ids"),
     [
-        (Pattern("french"), "f"),
-        (Pattern("french", ignore_case=True), "af"),
-        (Pattern("<UNK>", ignore_case=True), "abde"),
-        (Pattern("été", ignore_case=True), "d"),
-        (Pattern("ï"), "a"),
-        (Pattern(r"[Ff]rench\b", regex=True), "af"),
-        (Pattern(r"^<UNK>", regex=True), "be"),
-        (Pattern(r"^(nothing|<UNK>)$", regex=True), "ce"),
-        (Pattern("(", regex=False), ""),
-        (Pattern(".", regex=False), "a"),
-        (Pattern(r"(?s).", regex=True), "abcdef"),
-        (Pattern(r"\p{Lu}t", regex=True), "d"),
+        (Query("french"), "f"),
+        (Query("french", ignore_case=True), "af"),
+        (Query("<UNK>", ignore_case=True), "abde"),
+        (Query("été", ignore_case=True), "d"),
+        (Query("ï"), "a"),
+        (Query(r"[Ff]rench\b", regex=True), "af"),
+        (Query(r"^<UNK>", regex=True), "be"),
+        (Query(r"^(nothing|<UNK>)$", regex=True), "ce"),
+        (Query("(", regex=False), ""),
+        (Query(".", regex=False), "a"),
+        (Query(r"(?s).", regex=True), "abcdef"),
+        (Query(r"\p{Lu}t", regex=True), "d"),
     ],
     ids=str,
 )
-def test_the_documents_found_are_those_that_have_it(build: str, pattern: Pattern, ids: str) -> None:
+def test_the_documents_found_are_those_that_have_it(build: str, pattern: Query, ids: str) -> None:
     assert "".join(row["id"] for row in found_in(build, pattern, 10)["shown"]) == ids
 
 
 def test_an_anchor_matches_once_also_after_an_earlier_match(tmp_path: Path) -> None:
     place = texts_of(tmp_path, [[("a", 3, "aaa catcat")]])
-    assert found_in(place, Pattern("^a", regex=True))["occurrences"] == 1
-    assert found_in(place, Pattern(r"\bcat", regex=True))["occurrences"] == 1
-    assert found_in(place, Pattern("aa"))["occurrences"] == 1
-    assert found_in(place, Pattern(r"\b", regex=True))["occurrences"] == 0  # an occurrence has a character
+    assert found_in(place, Query("^a", regex=True))["occurrences"] == 1
+    assert found_in(place, Query(r"\bcat", regex=True))["occurrences"] == 1
+    assert found_in(place, Query("aa"))["occurrences"] == 1
+    assert found_in(place, Query(r"\b", regex=True))["occurrences"] == 0  # an occurrence has a character
 
 
 @given(st.text("ab.é\n", min_size=1, max_size=3), st.lists(st.text("ab.é\n", max_size=12), max_size=4))
 def test_a_string_is_counted_as_bytes_count_counts(pattern: str, texts: list[str]) -> None:
-    compiled = Pattern(pattern).compiled()
+    compiled = Query(pattern).compiled()
     for text in texts:
         assert len(list(compiled.finditer(text.encode()))) == text.encode().count(pattern.encode())
 
 
 def test_any_number_of_workers_finds_the_same_and_shares_add_up(tmp_path: Path) -> None:
     parts = [[(f"{part}-{row}", part * row, "ab " * row) for row in range(5)] for part in range(6)]
-    place, pattern = texts_of(tmp_path, parts), Pattern("ab")
+    place, pattern = texts_of(tmp_path, parts), Query("ab")
     alone = found_in(place, pattern, 7)
     assert found_in(place, pattern, 7, Run.quiet(3)) == alone
     assert [row["id"] for row in alone["shown"]] == ["0-1", "0-2", "0-3", "0-4", "1-1", "1-2", "1-3"]
@@ -122,14 +122,14 @@ def test_any_number_of_workers_finds_the_same_and_shares_add_up(tmp_path: Path) 
 
 def test_a_pattern_that_makes_backtracking_hang_is_found_in_linear_time(tmp_path: Path) -> None:
     place = texts_of(tmp_path, [[("a", 3, "x" * 1_000_000), ("b", 3, "xxy")]])
-    found = found_in(place, Pattern("(x+x+)+y", regex=True))
+    found = found_in(place, Query("(x+x+)+y", regex=True))
     assert [row["id"] for row in found["shown"]] == ["b"]
     assert found["failed"] == {}
 
 
 def test_a_match_of_a_whole_text_has_a_bounded_context(tmp_path: Path) -> None:
     place = texts_of(tmp_path, [[("a", 3, "é" * 100_000)]])
-    found = found_in(place, Pattern(r"(?s).+", regex=True))
+    found = found_in(place, Query(r"(?s).+", regex=True))
     assert found["occurrences"] == 1
     assert len(found["shown"][0]["context"]) <= 250
 
@@ -138,7 +138,7 @@ def test_any_set_with_texts_is_searched_and_no_other(
     tmp_path: Path, written_build: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = texts_of(tmp_path, kind="documents")
-    assert found_in(f"{place}/documents", Pattern("<UNK>"))["occurrences"] == 4
+    assert found_in(f"{place}/documents", Query("<UNK>"))["occurrences"] == 4
     for wrong, cause in (
         (written_build / "links", "contains links, not corpus or documents"),
         (place, "corpus' doesn't exist"),
@@ -155,17 +155,17 @@ def test_any_set_with_texts_is_searched_and_no_other(
 @pytest.mark.parametrize(
     ("pattern", "cause"),
     [
-        (Pattern(""), "the pattern '' matches the empty text"),
-        (Pattern("x*", regex=True), "matches the empty text"),
-        (Pattern("(", regex=True), "is invalid: missing \\)"),
-        (Pattern("(?=x)", regex=True), "is invalid: invalid perl operator"),
-        (Pattern(r"(a)\1", regex=True), "is invalid: invalid escape sequence"),
-        (Pattern("((a{100}){100}){100}", regex=True), "is invalid: "),
-        (Pattern("\udcff"), "is not valid UTF-8"),
+        (Query(""), "the pattern '' matches the empty text"),
+        (Query("x*", regex=True), "matches the empty text"),
+        (Query("(", regex=True), "is invalid: missing \\)"),
+        (Query("(?=x)", regex=True), "is invalid: invalid perl operator"),
+        (Query(r"(a)\1", regex=True), "is invalid: invalid escape sequence"),
+        (Query("((a{100}){100}){100}", regex=True), "is invalid: "),
+        (Query("\udcff"), "is not valid UTF-8"),
     ],
     ids=str,
 )
-def test_a_pattern_that_can_t_be_searched_is_a_short_error(build: str, pattern: Pattern, cause: str) -> None:
+def test_a_pattern_that_can_t_be_searched_is_a_short_error(build: str, pattern: Query, cause: str) -> None:
     with pytest.raises(ConfigError, match=cause):
         found_in(build, pattern)
 
@@ -173,5 +173,5 @@ def test_a_pattern_that_can_t_be_searched_is_a_short_error(build: str, pattern: 
 def test_json_has_the_counts(build: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert webtext(["inspect", "grep", build, "[Ff]rench", "--regex", "--json", "--workers", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == found_in(build, Pattern("[Ff]rench", regex=True))
+    assert found == found_in(build, Query("[Ff]rench", regex=True))
     assert "2 occurrences in 2 of 7 documents" in grep_text(found)

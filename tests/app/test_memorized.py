@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from object_store import BUCKET, object_store
 
 from webtext.app.inspect.held_out import Sample, continue_held_out, read_samples, write_samples
 from webtext.app.inspect.memorized import find_memorized, longest_stretch, place_of
@@ -202,6 +203,35 @@ def test_the_filter_is_made_once_and_again_for_another_corpus(tmp_path: Path) ->
     (place / "corpus/manifest.json").unlink()
     write_set(place / "corpus", "corpus", [[document("kept") | {"text": ADDRESS}]])
     assert find_memorized(str(place), SAMPLES, [], 0, Run.quiet())["generated"]["share"] > 0
+
+
+def test_a_filter_that_was_kept_elsewhere_is_used_unless_it_is_another_corpus_s(build: str, tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept.bloom")
+    assert webtext(["clean", "decontaminate", f"{build}/corpus", "--keep-filter", kept, "--workers", "1"]) == 0
+    found = find_memorized(build, SAMPLES, [], 0, Run.quiet(), kept)
+    assert found == find_memorized(build, SAMPLES, [], 0, Run.quiet())
+    other = build_of(tmp_path / "other", [[("kept", ADDRESS)]])
+    with pytest.raises(InputError, match="is not the filter of"):
+        find_memorized(other, SAMPLES, [], 0, Run.quiet(), kept)
+    find_memorized(other, SAMPLES, [], 0, Run.quiet(), str(tmp_path / "new.bloom"))
+    assert (tmp_path / "new.bloom").exists()
+    assert not (tmp_path / "other/corpus.filter").exists()
+
+
+@pytest.mark.slow  # starts a server
+def test_a_build_in_an_object_store_is_searched(build: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples, kept = written(tmp_path / "samples.jsonl"), str(tmp_path / "kept.bloom")
+    with object_store():
+        place = f"s3://{BUCKET}/build"
+        for path in Path(build).rglob("*"):
+            if path.is_file() and path.suffix != ".filter":
+                Folder(place).child(str(path.parent.relative_to(build))).write_bytes(path.name, path.read_bytes())
+        memorized = ["inspect", "memorized", place, "--samples", samples, "--filter", kept, "--out", f"{place}/out"]
+        assert webtext([*memorized, "--json", "--workers", "2"]) == 0
+        assert json.loads(capsys.readouterr().out)["matches"][0]["words"] == 30
+        assert b"figure 5" in Folder(f"{place}/out").read_bytes("memorized.html")
+        assert webtext(["inspect", "grep", place, "Four score", "--json", "--workers", "2"]) == 0
+        assert json.loads(capsys.readouterr().out)["occurrences"] == 2
 
 
 def test_a_build_s_own_overlap_is_table_6_unless_sets_are_named(tmp_path: Path) -> None:
