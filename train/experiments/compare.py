@@ -1,8 +1,8 @@
 """`train compare`: which of several corpora makes the better model of one size, at one budget, over several seeds.
 
 Every corpus gets the same model, schedule, seeds and number of tokens (of bytes, if tokenizers differ), and every model
-is measured in bits per byte on texts that none of them was trained on. So only the corpus differs, and the seeds show
-how much chance alone does. The others are compared with the first corpus.
+is measured in bits per byte on texts that none of them was trained on. So only the corpus differs; the seeds and the
+texts show how much chance alone does. The others are compared with the first corpus.
 
 A token set that is named twice is trained with other seeds the second time: then only chance differs.
 """
@@ -10,11 +10,14 @@ A token set that is named twice is trained with other seeds the second time: the
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from webtext.base.config import changed, recipe_settings
 from webtext.base.errors import DryRun, InputError
@@ -31,7 +34,16 @@ from webtext.train.experiments.measure import (
 )
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.side_by_side import refuse_torchrun
-from webtext.train.experiments.significance import ALPHA, Difference, holm, welch
+from webtext.train.experiments.significance import (
+    ALPHA,
+    POWER,
+    Difference,
+    Influence,
+    average,
+    differences,
+    holm,
+    influence,
+)
 from webtext.train.experiments.trials import Trial, TrialResult, run_trials
 from webtext.train.experiments.validation import FILE, ValidationSet, frozen_validation, pack_validation
 from webtext.train.settings import TrainSettings
@@ -90,6 +102,8 @@ class Comparison:
                     "tokens": corpus.tokens,
                     "tokens_hash": corpus.train.hash,
                     "tokenizer_hash": corpus.tokenizer.hash,
+                    "training_documents": corpus.train.n_documents,
+                    "training_tokens": corpus.train.n_tokens,
                     "trained_tokens": budget.tokens,
                     "trained_bytes": round(budget.tokens * corpus.bytes_per_token),
                     "passes": budget.passes,
@@ -107,8 +121,9 @@ class Comparison:
                 "source": self.validation.source,
             },
             "overall_of": list(self.overall_of),
-            "test": "Welch's t, two-sided, Holm's correction",
+            "test": "t, two-sided, of documents x seeds, pooled variance, Holm's correction",
             "alpha": ALPHA,
+            "power": POWER,
             "bits_per_byte": {name: {k: list(v) for k, v in of_set.items()} for name, of_set in self.values.items()},
             "judgements": [asdict(each) for each in self.judgements],
         }
@@ -165,30 +180,44 @@ def judge(
     """Judge every set, and overall: the mean over the evaluation sets, or the validation set if there are none."""
     names = [each.name for each in sets]
     overall_of = [name for name in names if name != VALIDATION] or [VALIDATION]
-    values: dict[str, dict[str, list[float]]] = {name: {} for name in (OVERALL, *names)}
-    for corpus in corpora:
-        measures: list[dict[str, Measure]] = [result.answer for result in results[corpus.name]]
-        for name in names:
-            values[name][corpus.name] = [each[name].bits_per_byte for each in measures]
-        values[OVERALL][corpus.name] = [
-            statistics.fmean(each[name].bits_per_byte for name in overall_of) for each in measures
+    measures = {
+        name: [[result.answer[name] for result in results[corpus.name]] for corpus in corpora] for name in names
+    }
+    values: dict[str, dict[str, list[float]]] = {
+        name: {corpus.name: [each.bits_per_byte for each in of] for corpus, of in zip(corpora, rows, strict=True)}
+        for name, rows in measures.items()
+    }
+    documents = {name: _influence(rows) for name, rows in measures.items()}
+    values[OVERALL] = {
+        corpus.name: [
+            statistics.fmean(of) for of in zip(*(values[name][corpus.name] for name in overall_of), strict=True)
         ]
+        for corpus in corpora
+    }
+    documents[OVERALL] = average([documents[name] for name in overall_of])
     judgements = [
-        *verdicts(values, [OVERALL], [corpus.name for corpus in corpora]),
-        *verdicts(values, _others(names, overall_of), [corpus.name for corpus in corpora]),
+        judgement
+        for rows in ([OVERALL], _others(names, overall_of))
+        for judgement in verdicts(values, rows, [corpus.name for corpus in corpora], documents)
     ]
     return Comparison(corpora, plan, frozen, names, overall_of, values, judgements, results)
 
 
-def verdicts(values: Values, sets: Sequence[str], corpora: Sequence[str]) -> list[Judgement]:
+def verdicts(
+    values: Values, sets: Sequence[str], corpora: Sequence[str], documents: Mapping[str, Influence] | None = None
+) -> list[Judgement]:
     """Compare every other corpus with the first on each of the sets; all p values are corrected together."""
-    pairs = [(name, corpus) for name in sets for corpus in corpora[1:]]
-    differences = [welch(values[name][corpora[0]], values[name][corpus]) for name, corpus in pairs]
-    ps = holm([difference.p for difference in differences])
-    return [
-        Judgement(corpus, name, difference, p, _verdict(difference, p))
-        for (name, corpus), difference, p in zip(pairs, differences, ps, strict=True)
-    ]
+    found = []
+    for name in sets:
+        of_set = differences([values[name][corpus] for corpus in corpora], documents[name] if documents else None)
+        found += [(corpus, name, difference) for corpus, difference in zip(corpora[1:], of_set, strict=True)]
+    ps = holm([difference.p for _, _, difference in found])
+    return [Judgement(*each, p, _verdict(each[2], p)) for each, p in zip(found, ps, strict=True)]
+
+
+def _influence(measures: Sequence[Sequence[Measure]]) -> Influence:
+    bits = np.array([[each.losses for each in of_corpus] for of_corpus in measures]) / math.log(2)
+    return influence(bits, np.array(measures[0][0].sizes))
 
 
 def _others(names: Sequence[str], overall_of: Sequence[str]) -> list[str]:

@@ -7,11 +7,12 @@ import statistics
 from collections.abc import Sequence
 from html import escape
 
+from webtext.base.console import counted
 from webtext.base.line_chart import Line, line_chart
 from webtext.train.evaluate.page import colour, page, paragraphs, swatch, table
 from webtext.train.experiments.compare import BETTER, OVERALL, WORSE, Comparison, Judgement
 from webtext.train.experiments.measure import VALIDATION
-from webtext.train.experiments.significance import ALPHA, quantile
+from webtext.train.experiments.significance import ALPHA, POWER
 from webtext.train.experiments.trials import TrialResult
 
 HEIGHT = 420
@@ -33,15 +34,22 @@ def comparison_text(found: Comparison) -> str:
             values = found.values[name][corpus.name]
             line = f"  {corpus.name:<{width}}  {_spread_text(values)}"
             judgement = found.judgement(corpus.name, name)
-            lines.append(line if judgement is None else f"{line}  {_difference_text(judgement)}  {judgement.verdict}")
+            if judgement is not None:
+                smallest = _number(judgement.difference.smallest)
+                visible = f"  (smallest visible {smallest})" if smallest else ""
+                line = f"{line}  {_difference_text(judgement)}  {judgement.verdict}{visible}"
+            lines.append(line)
+    for corpus, budget in zip(found.corpora, found.budgets, strict=True):
+        size = f"{counted(corpus.train.n_documents, 'document')}, {corpus.train.n_tokens:,} tokens"
+        lines.append(f"{corpus.name}: {size}; trained on {budget.tokens:,}, {budget.passes:.2f} epochs")
     return "\n".join([*lines, *_notes(found)])
 
 
 def comparison_page(found: Comparison) -> str:
     """Return the page: first the verdicts, then every set, then the curves of every run."""
     tables = (f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in found.rows)
-    parts = (_headline(found), *tables, _curves(found), paragraphs(_notes(found)), "<h2>Runs</h2>", _runs(found))
-    return page("Corpora compared", *parts, style=_STYLE)
+    parts = (_headline(found), *tables, paragraphs(_notes(found)), _corpora(found), _curves(found))
+    return page("Corpora compared", *parts, "<h2>Runs</h2>", _runs(found), style=_STYLE)
 
 
 def _headline(found: Comparison) -> str:
@@ -58,18 +66,45 @@ def _headline(found: Comparison) -> str:
     return "".join(rows)
 
 
+def _corpora(found: Comparison) -> str:
+    rows = [
+        (escape(corpus.name), f"{corpus.train.n_documents:,}", f"{corpus.train.n_tokens:,}", f"{budget.tokens:,}")
+        + (f"{budget.passes:.2f}",)
+        for corpus, budget in zip(found.corpora, found.budgets, strict=True)
+    ]
+    head = ("corpus", "training documents", "training tokens", "tokens of a run", "epochs")
+    return f"<h2>Corpora</h2>{table(head, rows)}"
+
+
 def _table(found: Comparison, name: str) -> str:
     rows = []
     for i, corpus in enumerate(found.corpora):
         values = found.values[name][corpus.name]
         judgement = found.judgement(corpus.name, name)
-        against = ("", "", "")
+        against = [""] * 6
         if judgement is not None:
+            found_here = judgement.difference
+            noise = [_number(each) for each in (found_here.seeds, found_here.documents, found_here.smallest)]
             p = "" if judgement.p is None else f"{judgement.p:.2g}"
-            against = (_difference_text(judgement), p, _verdict_html(judgement))
+            against = [_difference_text(judgement), *noise, p, _verdict_html(judgement)]
         spread = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "one seed"
         rows.append((swatch(colour(i)) + escape(corpus.name), f"{statistics.fmean(values):.4f}", spread, *against))
-    return table(("corpus", "mean", "spread", "difference, 95 %", "p", "verdict"), rows, words=(0, 5))
+    head = (
+        "corpus",
+        "mean",
+        "spread",
+        "difference, 95 %",
+        "noise: seeds",
+        "documents",
+        "smallest visible",
+        "p",
+        "verdict",
+    )
+    return table(head, rows, words=(0, 8))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
 
 
 def _curves(found: Comparison) -> str:
@@ -119,22 +154,20 @@ def _runs(found: Comparison) -> str:
 
 def _notes(found: Comparison) -> list[str]:
     n_seeds = min(len(values) for values in found.values[OVERALL].values())
-    budgets = "; ".join(
-        f"{corpus.name} {budget.tokens:,} tokens, {budget.passes:.2f} passes"
-        for corpus, budget in zip(found.corpora, found.budgets, strict=True)
-    )
     equal = "bytes (tokenizers differ, so models differ in vocabulary)" if found.is_per_byte else "tokens"
-    notes = [f"Lower is better. Runs have equal {equal}: {budgets}.", f"Validation set: {found.validation}"]
+    notes = [f"Lower is better. Runs have equal {equal}.", f"Validation set: {found.validation}"]
     if n_seeds < 2:
         return [*notes, "One seed shows nothing about chance: no verdict. Give --seeds 3 or more."]
-    freedom = 2 * (n_seeds - 1)
-    widest = quantile(1 - ALPHA / 2, freedom) * math.sqrt(2 / n_seeds)
+    if all(each.p is None for each in found.judgements):
+        return [*notes, "One document, or runs without any spread, show nothing about chance: no verdict."]
     return [
         *notes,
-        f"Spread: standard deviation over {n_seeds} seeds. Difference: of means, ± its 95 % interval; at equal spreads "
-        f"it is ± {widest:.2f} spreads wide, and so many seeds can't distinguish a smaller difference from chance.",
-        f"Verdict: Welch's t test, two-sided, p below {ALPHA} after Holm's correction: overall over the corpora, else "
-        f"over all corpora and sets. Within noise does not prove equality.",
+        f"Spread: standard deviation over {n_seeds} seeds. Difference: of means, ± its 95 % interval. Its noise: standard "
+        "errors by seeds (the spread of all corpora, pooled) and by documents (drawn again, the same ones for all).",
+        f"Smallest visible: {POWER:.0%} of such experiments would find a true difference of this size. Within noise "
+        "doesn't prove equality: a smaller one may be there.",
+        f"Verdict: t test, two-sided, p below {ALPHA} after Holm's correction: overall over the corpora, else "
+        "over all corpora and sets.",
     ]
 
 

@@ -3,7 +3,7 @@
 A text's loss is summed over all its tokens and divided by the bytes of the text as it was published (for WikiText and
 the like, not of its de-tokenized form). It is computed in float32, in windows of one context that don't overlap, each
 text after an end-of-text. In the validation set the ends of all documents but the last are predicted too, and have no
-bytes.
+bytes. Losses are kept by document, so that documents can be drawn again; other texts are cut into blocks for that.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from webtext.train.evaluate.table3 import TASKS, TASKS_3_4_TO_3_8
 from webtext.train.evaluate.texts import read_file, read_running_text
 from webtext.train.experiments.trials import Trial
 
-CODE_VERSION = 2
+CODE_VERSION = 3
 MEASURES = "measures.json"
 VALIDATION = "validation"
 BATCH_SIZE = 8
+BLOCK_BYTES = 2048
+"""Bytes of a block of running text: a page or so, beyond which few predictions depend on each other."""
 _NO_TEXTS = ("lambada", "cbt-cn", "cbt-ne", *TASKS_3_4_TO_3_8)
 
 
@@ -43,16 +45,21 @@ class EvaluationSet:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A model's loss on one set in nats, and the set's tokens and bytes."""
+    """A model's loss in nats on each document (or block) of a set, the documents' bytes, and all their tokens."""
 
-    loss: float
+    losses: list[float]
+    sizes: list[float]
     tokens: int
-    bytes: int
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of the set."""
+        return sum(self.sizes)
 
     @property
     def bits_per_byte(self) -> float:
         """The value that is compared."""
-        return self.loss / math.log(2) / self.bytes
+        return sum(self.losses) / math.log(2) / self.bytes
 
 
 def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
@@ -92,14 +99,17 @@ def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str
         found = _measure(trial, missing, tokenizer)
         known |= {name: asdict(measure) | {"key": keys[name]} for name, measure in found.items()}
         folder.write_bytes(MEASURES, json.dumps(known, indent=1).encode() + b"\n")
-    return {each.name: Measure(*(known[each.name][name] for name in ("loss", "tokens", "bytes"))) for each in sets}
+    return {each.name: Measure(*(known[each.name][name] for name in ("losses", "sizes", "tokens"))) for each in sets}
 
 
 def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -> dict[str, Measure]:
+    import numpy as np
+    import torch
+
     from webtext.shards.writing.pack import need_eot_id
     from webtext.tokenizer import Tokenizer
     from webtext.train.checkpoint.checkpoint import load_model
-    from webtext.train.data.windows import Windows, total_loss
+    from webtext.train.data.windows import Windows
     from webtext.train.resilience.distributed import join_world
 
     tokenizer = Tokenizer.load(tokenizer_path)
@@ -108,26 +118,43 @@ def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -
     with join_world(trial.settings.device) as world:
         model = model.to(world.device)
         for each in sets:
-            stream, n_bytes = _stream(each, tokenizer, need_eot_id(tokenizer, tokenizer_path))
+            stream, documents, sizes = _stream(each, tokenizer, need_eot_id(tokenizer, tokenizer_path))
             windows = Windows([stream], context=model.config.context, stride=None)
-            loss, n_tokens = total_loss(model, windows, BATCH_SIZE, world)
-            measures[each.name] = Measure(loss, n_tokens, n_bytes)
+            losses: list[Any] = []
+            for tokens_bt, n_scored in windows.batches(BATCH_SIZE):
+                tokens = torch.from_numpy(tokens_bt).to(world.device)
+                likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
+                losses += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
+                world.advance()
+            of_documents = np.bincount(documents, np.concatenate(losses), len(sizes)).tolist()
+            measures[each.name] = Measure(of_documents, sizes, len(documents))
             print(f"{each.name}: {measures[each.name].bits_per_byte:.4f} bits per byte", flush=True)
     return measures
 
 
-def _stream(each: EvaluationSet, tokenizer: Any, eot_id: int) -> tuple[Any, int]:
-    """Return the set's tokens after an end-of-text, and its bytes. InputError if the file has changed."""
+def _stream(each: EvaluationSet, tokenizer: Any, eot_id: int) -> tuple[Any, Any, list[float]]:
+    """Return the set's tokens after an end-of-text, the document of each but the first, and the documents' bytes.
+
+    An end-of-text belongs to the document that it ends. InputError if the file has changed.
+    """
     import numpy as np
 
+    from webtext.train.evaluate.perplexity import token_bytes
     from webtext.train.experiments.validation import read_validation
 
     data = read_file(each.path)
     if hashlib.sha256(data).hexdigest() != each.hash:
         raise InputError(f"'{each.path}' changed during the comparison", "rerun the same command")
     if each.task == VALIDATION:
-        documents = read_validation(each.path)
-        rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for _, text in documents.documents]
-        return np.concatenate(rows), documents.n_bytes
+        texts = [text for _, text in read_validation(each.path).documents]
+        rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in texts]
+        stream, sizes = np.concatenate(rows), [float(len(text.encode())) for text in texts]
+        return stream, np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1], sizes
     text = read_running_text(each.task, data, each.path)
-    return np.insert(tokenizer.encode_numpy(text.text), 0, eot_id), text.units.get("byte", len(text.text))
+    tokens = tokenizer.encode_numpy(text.text)
+    in_text = token_bytes(tokenizer)[tokens]
+    starts = np.cumsum(in_text) - in_text
+    blocks = np.arange(0, in_text.sum(), BLOCK_BYTES)
+    published = text.units.get("byte", len(text.text)) / in_text.sum()
+    sizes = np.diff(blocks, append=in_text.sum()) * published
+    return np.insert(tokens, 0, eot_id), starts // BLOCK_BYTES, sizes.tolist()

@@ -1,50 +1,107 @@
-"""Test whether two corpora differ by more than their seeds do: Welch's t test, with Holm's correction over several.
+"""Test whether corpora differ by more than chance: by more than other seeds and other held-out documents would move them.
 
-A run's bits per byte depend on its seed (initial weights, order of the windows), so a corpus has a mean and a spread.
-The difference of two corpora's means is compared with what such spreads would show by chance (Welch 1947), without
-assuming equal variances. Seeds aren't paired: two corpora have different windows in another order, so an equal seed
-makes only the initial weights equal, and pairs would halve the degrees of freedom. If several differences are judged
-together, Holm's correction (1979) keeps the chance of any wrong verdict at `ALPHA`.
+A run's bits per byte depend on its seed (initial weights, order of the windows) and on the documents that measure it.
+The variance of a difference is that of a bootstrap over documents x seeds, computed instead of drawn:
+
+- Documents are drawn with replacement, the same ones for all corpora, so differences are paired by document.
+- Seeds are drawn from the deviations of all corpora's seeds from their corpus's mean (pooled variance), because few
+  seeds of one corpus hardly show its spread. They aren't paired: an equal seed makes only the initial weights equal.
+
+How a seed's deviation differs between documents would be counted twice (Owen 2007, "The pigeonhole bootstrap"), so the
+seeds' variance is reduced by it. Interval and test are Student's t with the degrees of freedom of Satterthwaite (1946).
+If several differences are judged together, Holm's correction (1979) keeps the chance of any wrong verdict at `ALPHA`.
 """
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-ALPHA = 0.05
+import numpy as np
+import numpy.typing as npt
+
+ALPHA, POWER = 0.05, 0.8
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of `values` minus mean of `baseline`; `margin` is half of its 95 % interval, `p` of the two-sided test.
+    """A mean minus the first one; `margin` is half of its 95 % interval, `p` of the two-sided test.
 
-    `margin` and `p` are None if there is no test: one seed, or seeds without any spread.
+    `smallest` is the smallest true difference that `POWER` of such experiments find; `seeds` and `documents` are the
+    standard errors that each makes. All are None without a test: one seed, one document, or no spread at all.
     """
 
     mean: float
-    margin: float | None
-    p: float | None
+    margin: float | None = None
+    p: float | None = None
+    smallest: float | None = None
+    seeds: float | None = None
+    documents: float | None = None
 
 
-def welch(baseline: Sequence[float], values: Sequence[float]) -> Difference:
-    """Return the difference of two corpora, given the values of their seeds.
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """What documents add to each run's mean [corpora, seeds, documents]: their squares' sum is the documents' variance.
 
-    >>> found = welch([30.02, 29.99, 30.11, 29.97, 30.01, 29.99], [29.89, 29.93, 29.72, 29.98, 30.02, 29.98])
-    >>> round(found.mean, 3), round(found.p, 4)
-    (-0.095, 0.0908)
+    `freedom` is one less than the number of equally long documents that tell as much (Kish 1965).
     """
-    mean = statistics.fmean(values) - statistics.fmean(baseline)
-    if min(len(baseline), len(values)) < 2:
-        return Difference(mean, None, None)
-    one, other = (statistics.variance(sample) / len(sample) for sample in (baseline, values))
-    error = math.sqrt(one + other)
-    if error == 0:
-        return Difference(mean, None, None)
-    freedom = (one + other) ** 2 / (one**2 / (len(baseline) - 1) + other**2 / (len(values) - 1))
-    return Difference(mean, quantile(1 - ALPHA / 2, freedom) * error, 2 * tail(abs(mean) / error, freedom))
+
+    values: Floats
+    freedom: float
+
+
+def influence(bits: Floats, n_bytes: Floats) -> Influence:
+    """Return the influence on bits per byte, given bits [corpora, seeds, documents] and bytes [documents]."""
+    total = n_bytes.sum()
+    freedom = float(total**2 / (n_bytes**2).sum()) - 1
+    if round(freedom, 6) < 1:  # hardly more than one document decides, and nobody knows what another would do
+        return Influence(np.zeros_like(bits), 0)
+    values = (bits - bits.sum(-1, keepdims=True) / total * n_bytes) / total
+    return Influence(values * math.sqrt(1 + 1 / freedom), freedom)  # unbiased, also for few documents
+
+
+def average(influences: Sequence[Influence]) -> Influence:
+    """Return the influence of all documents of several sets on the mean over the sets."""
+    values = np.concatenate([each.values for each in influences], -1) / len(influences)
+    return Influence(values, min(each.freedom for each in influences))
+
+
+def differences(runs: Any, documents: Influence | None = None) -> list[Difference]:
+    """Return each corpus's difference from the first, given the runs' values [corpora, seeds].
+
+    Without `documents`, only the seeds make noise: the answer is about these documents.
+
+    >>> [found] = differences([[30.02, 29.99, 30.11, 29.97, 30.01, 29.99], [29.89, 29.93, 29.72, 29.98, 30.02, 29.98]])
+    >>> round(found.mean, 3), round(found.p, 4)
+    (-0.095, 0.0786)
+    """
+    runs = np.asarray(runs, np.float64)
+    n_corpora, n_seeds = runs.shape
+    means = runs.mean(1, keepdims=True)
+    documents = documents or Influence(np.zeros((n_corpora, n_seeds, 1)), math.inf)
+    of_corpora = documents.values.mean(1, keepdims=True)
+    freedom = n_corpora * (n_seeds - 1)
+    if not freedom or not documents.freedom:
+        return [Difference(float(mean)) for mean in (means - means[0])[1:, 0]]
+    of_seeds = 2 / n_seeds * float(((runs - means) ** 2).sum()) / freedom
+    of_both = 2 / n_seeds * float(((documents.values - of_corpora) ** 2).sum()) / freedom
+    of_documents = ((of_corpora - of_corpora[0]) ** 2).sum((1, 2))
+    found = []
+    for mean, each in zip((means - means[0])[1:, 0].tolist(), of_documents[1:].tolist(), strict=True):
+        error = math.sqrt(each + max(0.0, of_seeds - of_both))
+        if error == 0:
+            found.append(Difference(mean))
+            continue
+        together = error**4 / (of_seeds**2 / freedom + each**2 / documents.freedom)
+        t = quantile(1 - ALPHA / 2, together)
+        smallest = (t + quantile(POWER, together)) * error
+        p = 2 * tail(abs(mean) / error, together)
+        found.append(Difference(mean, t * error, p, smallest, math.sqrt(of_seeds), math.sqrt(each)))
+    return found
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from webtext.train.experiments.grid import Candidate, value_text
-from webtext.train.experiments.halving import Losses, Rung, mean_loss
-from webtext.train.experiments.significance import ALPHA, welch
+from webtext.train.experiments.halving import Rung
+from webtext.train.experiments.significance import ALPHA, differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,19 @@ def order_note(last: Rung, names: Sequence[str]) -> str:
     best = last.ranking()
     if len(best) < 2:
         return "No other candidate ran to the end, so the winner is compared with none there."
-    first, second = (last.losses[i] for i in best[:2])
-    difference = _mean(second) - _mean(first)
-    two = f"{names[best[0]]} and {names[best[1]]}, {difference:.4f} apart"
-    if len(first) < 2:
+    runs = [[loss for loss in last.losses[i] if loss is not None] for i in best[:2]]
+    found = differences(runs)[0]
+    two = f"{names[best[0]]} and {names[best[1]]}, {found.mean:.4f} apart"
+    if len(runs[0]) < 2:
         return f"One seed: the effect of chance is not known, so the order of {two}, is not shown. Use --seeds 3."
-    margin = welch(_numbers(first), _numbers(second)).margin
-    spread = statistics.fmean(statistics.variance(_numbers(each)) for each in (first, second)) ** 0.5
+    spread = math.sqrt(statistics.fmean(statistics.variance(each) for each in runs))
     spread_text = f"seeds of one candidate spread by {spread:.4f}"
-    if margin is None or difference <= margin:
-        width = "" if margin is None else f", and so few can't distinguish less than {margin:.4f} from chance"
+    if found.margin is None or found.mean <= found.margin:
+        width = (
+            "" if found.margin is None else f", and so few can't distinguish less than {found.margin:.4f} from chance"
+        )
         return f"The order of {two}, is not shown: {spread_text}{width}. Use more --seeds."
-    return (
-        f"{two}: more than the {margin:.4f} that chance explains (Welch, p < {ALPHA}, two of several); {spread_text}."
-    )
+    return f"{two}: more than the {found.margin:.4f} that chance explains (t test, p < {ALPHA}, two of several); {spread_text}."
 
 
 def _further(value: float, neighbour: float) -> float | int | None:
@@ -78,13 +78,3 @@ def _further(value: float, neighbour: float) -> float | int | None:
     if isinstance(value, int):
         return max(1, round(further)) if max(1, round(further)) != value else None
     return float(f"{further:.3g}")
-
-
-def _mean(losses: Losses) -> float:
-    mean = mean_loss(losses)
-    assert mean is not None
-    return mean
-
-
-def _numbers(losses: Losses) -> list[float]:
-    return [loss for loss in losses if loss is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import signal
@@ -24,8 +25,10 @@ from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
+from webtext.train.experiments import measure
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
 from webtext.train.experiments.compare_page import comparison_page
+from webtext.train.experiments.measure import VALIDATION, EvaluationSet
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
@@ -48,7 +51,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     sentences: str, letters: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     news = tmp_path / "news.txt"
-    news.write_text("the old dog sees the small cat near the river. " * 20)
+    news.write_text("the old dog sees the small cat near the river. " * 100)
     settings = changed(settings, steps=20, eval_interval=10, seed=100, checkpoint_interval=None)
     names = [f"plain={sentences}", f"again={sentences}", f"letters={letters}"]
     found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, talking(), evaluation=[str(news)])
@@ -76,6 +79,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     how = EvalSettings(untrained=False, baselines=False, device="cpu")
     alone = evaluate_model(load_measured(result.trial.folder, tok), str(packed), how, Run.quiet())
     assert result.answer["validation"].bits_per_byte == pytest.approx(alone["bits_per_byte"], rel=1e-6)
+    assert result.answer["validation"].sizes == [len(text.encode()) for _, text in found.validation.documents]
     assert [n for n, _ in result.curve().held_out] == [128 * step for step in range(0, 21, 2)]
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.safetensors")}
@@ -156,3 +160,27 @@ def test_a_verdict_needs_a_difference_beyond_that_of_seeds() -> None:
     found = verdicts(values, ["near"], ["a", "b"])[0]
     assert found.difference.margin is not None
     assert math.isclose(found.difference.mean, -0.01, abs_tol=1e-12)
+
+
+def test_losses_are_those_of_documents_or_of_blocks_of_a_text(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """An end-of-text belongs to the document that it ends, and a token to the block of its first byte."""
+
+    def stream_of(task: str, text: str) -> tuple[list[int], list[int], list[float]]:
+        path = tmp_path / task
+        path.write_text(text)
+        each = EvaluationSet(task, task, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+        tokens, documents, sizes = measure._stream(each, tokenizer, tokenizer.eot_id)
+        assert len(documents) == len(tokens) - 1
+        return tokens.tolist(), documents.tolist(), sizes
+
+    rows = [{"id": "a", "text": "the old dog"}, {"id": "b", "text": "a cat"}]
+    tokens, documents, sizes = stream_of(VALIDATION, "\n".join(map(json.dumps, rows)))
+    n_first = len(tokenizer.encode("the old dog"))
+    assert tokens[n_first + 1] == tokenizer.eot_id
+    assert documents == [0] * (n_first + 1) + [1] * len(tokenizer.encode("a cat"))
+    assert sizes == [11, 5]
+    text = "the old dog sees a cat. " * 200
+    tokens, documents, sizes = stream_of("text", text)
+    assert sizes == [2048, 2048, len(text) - 4096]
+    starts = [len(tokenizer.decode_bytes(tokens[1:i])) for i in range(1, len(tokens))]
+    assert documents == [start // 2048 for start in starts]

@@ -1,8 +1,10 @@
-"""Student's t and Welch's test, lines by least squares: published values, error rates and intervals that cover as they claim."""
+"""Student's t, the noise of seeds and documents, fitted lines: published values, and intervals that cover as they claim."""
 
 from __future__ import annotations
 
-import random
+import itertools
+import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +14,17 @@ from hypothesis import strategies as st
 from webtext.base.errors import ConfigError
 from webtext.train.experiments import significance
 from webtext.train.experiments.fit import fit_line
-from webtext.train.experiments.significance import ALPHA, holm, quantile, tail, welch
+from webtext.train.experiments.significance import (
+    ALPHA,
+    Difference,
+    Floats,
+    average,
+    differences,
+    holm,
+    influence,
+    quantile,
+    tail,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,27 +40,149 @@ def test_quantile_and_tail_are_inverse(freedom: float, t: float) -> None:
     assert quantile(1 - tail(t, freedom), freedom) == pytest.approx(t, rel=1e-6)
 
 
-def test_one_corpus_against_itself_is_called_different_in_at_most_one_of_twenty(
-    monkeypatch: pytest.MonkeyPatch,
+def experiments(
+    *,
+    corpora: int,
+    seeds: int,
+    documents: int,
+    by_seed: float,
+    by_document: float,
+    by_both: float,
+    ragged: bool = False,
+) -> Iterator[tuple[Floats, Floats]]:
+    """Endless experiments without any difference: bits [corpora, seeds, documents] and bytes [documents].
+
+    A run differs by its seed, a corpus by document, and a run by document, each with a normal deviation of this size.
+    """
+    generator = np.random.default_rng(0)
+    while True:
+        n_bytes = generator.lognormal(7, 1, documents) if ragged else np.full(documents, 1000.0)
+        per_byte = 1 + generator.normal(0, 0.2, documents)  # what makes a document hard for all of them
+        per_byte = per_byte + generator.normal(0, by_document, (corpora, 1, documents))
+        per_byte = per_byte + generator.normal(0, by_seed, (corpora, seeds, 1))
+        yield (per_byte + generator.normal(0, by_both, (corpora, seeds, documents))) * n_bytes, n_bytes
+
+
+def judged(bits: Floats, n_bytes: Floats) -> list[Difference]:
+    return differences(bits.sum(-1) / n_bytes.sum(), influence(bits, n_bytes))
+
+
+NOISE = [
+    pytest.param({"by_seed": 0.01, "by_document": 0.0, "by_both": 0.0}, id="seeds"),
+    pytest.param({"by_seed": 0.0001, "by_document": 0.04, "by_both": 0.0}, id="documents"),
+    pytest.param({"by_seed": 0.01, "by_document": 0.04, "by_both": 0.0}, id="both"),
+    pytest.param({"by_seed": 0.005, "by_document": 0.03, "by_both": 0.03}, id="and seeds that differ by document"),
+]
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize(("corpora", "documents", "ragged"), [(2, 20, False), (4, 60, True)])
+def test_the_interval_covers_the_truth_and_nothing_is_called_different_from_itself(
+    noise: dict[str, float], corpora: int, documents: int, ragged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three normal values against three of the same distribution; 400 repetitions of a fixed generator."""
-    monkeypatch.setattr(significance, "quantile", lambda *_: 0.0)  # of the margins, which aren't looked at
-    generator = random.Random(0)
-    found = [welch(*([generator.gauss(0, 1) for _ in range(3)] for _ in range(2))) for _ in range(400)]
-    assert sum(each.p is not None and each.p < ALPHA for each in found) <= 400 / 20
+    """600 experiments: their count of misses has a standard deviation of 5.3 around 30, so 46 are three of them.
+
+    The truth, 0, is in the interval if p is ALPHA or more (see below); margins take long and aren't looked at.
+    """
+    monkeypatch.setattr(significance, "quantile", lambda *_: 0.0)
+    n, misses, alarms = 600, 0, 0
+    made = experiments(corpora=corpora, seeds=3, documents=documents, ragged=ragged, **noise)
+    for bits, n_bytes in itertools.islice(made, n):
+        ps = [each.p or 1.0 for each in judged(bits, n_bytes)]
+        misses += ps[0] < ALPHA
+        alarms += any(p is not None and p < ALPHA for p in holm(ps))
+    assert misses <= 0.05 * n + 16
+    assert alarms <= 0.05 * n + 16
+    assert misses >= 8, "an interval that is much too wide would find nothing"
+
+
+def test_four_of_five_experiments_find_the_smallest_visible_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median of what twenty of them call so is put between the corpora of 400."""
+    made = experiments(corpora=2, seeds=5, documents=100, by_seed=0.01, by_document=0.03, by_both=0.0)
+    experiment = list(itertools.islice(made, 400))
+    smallest = float(np.median([judged(*each)[0].smallest or 0 for each in experiment[:20]]))
+    monkeypatch.setattr(significance, "quantile", lambda *_: 0.0)
+    seen = 0
+    for bits, n_bytes in experiment:
+        bits[1] += smallest * n_bytes
+        seen += (judged(bits, n_bytes)[0].p or 1) < ALPHA
+    assert 0.74 < seen / len(experiment) < 0.86
+
+
+def test_the_variance_is_that_of_a_bootstrap_that_draws_documents_and_seeds() -> None:
+    """Seeds are drawn from all deviations, stretched by sqrt(3 / 2) because three lie nearer to their own mean."""
+    made = experiments(corpora=2, seeds=3, documents=400, by_seed=0.01, by_document=0.05, by_both=0.0)
+    bits, n_bytes = next(made)
+    (found,) = judged(bits, n_bytes)
+    generator = np.random.default_rng(1)
+    runs = bits.sum(-1) / n_bytes.sum()
+    deviations = (runs - runs.mean(1, keepdims=True)).ravel() * math.sqrt(3 / 2)
+    documents, seeds = [], []
+    for _ in range(4000):
+        drawn = np.bincount(generator.integers(400, size=400), minlength=400)
+        one, other = bits.mean(1) @ drawn / (n_bytes @ drawn)
+        documents.append(other - one)
+        one, other = generator.choice(deviations, (2, 3)).mean(1)
+        seeds.append(other - one)
+    assert found.documents == pytest.approx(np.std(documents), rel=0.05)
+    assert found.seeds == pytest.approx(np.std(seeds), rel=0.05)
+
+
+def test_a_worked_example() -> None:
+    """Two documents of 100 bytes. Corpora differ by 10 and 30 bits: by 0.2 per byte, and by document by 0.1 around it.
+
+    Documents: 2 (0.1 / 2)^2 x 2 = 0.01, of which the root is 0.1. Seeds lie 0.01 around each mean: the pooled variance
+    is 4 x 0.0001 / 2, that of the difference of two means of two the same, of which the root is 0.01414. With one
+    document alone nothing is known of others.
+    """
+    bits = np.array([[[199.0, 199.0], [201.0, 201.0]], [[209.0, 229.0], [211.0, 231.0]]])
+    (found,) = judged(bits, np.array([100.0, 100.0]))
+    assert found.mean == pytest.approx(0.2)
+    assert found.documents == pytest.approx(0.1)
+    assert found.seeds == pytest.approx(0.0002**0.5)
+    error, freedom = 0.0102**0.5, 0.0102**2 / (0.0002**2 / 2 + 0.01**2 / 1)
+    assert found.margin == pytest.approx(quantile(0.975, freedom) * error)
+    assert found.smallest == pytest.approx((quantile(0.975, freedom) + quantile(0.8, freedom)) * error)
+    assert found.p == pytest.approx(2 * tail(0.2 / error, freedom))
+
+
+def test_documents_that_all_differ_alike_leave_only_the_seeds() -> None:
+    bits, n_bytes = next(experiments(corpora=2, seeds=3, documents=9, by_seed=0.01, by_document=0, by_both=0))
+    (found,) = judged(bits, n_bytes)
+    assert found.documents == pytest.approx(0, abs=1e-12)
+    (alone,) = differences(bits.sum(-1) / n_bytes.sum())
+    assert (found.margin, found.p) == (pytest.approx(alone.margin), pytest.approx(alone.p))
+
+
+def test_the_mean_of_two_sets_has_the_noise_of_both() -> None:
+    made = experiments(corpora=2, seeds=2, documents=30, by_seed=0, by_document=0.1, by_both=0)
+    (one, of_one), (other, of_other) = itertools.islice(made, 2)
+    runs = [bits.sum(-1) / n_bytes.sum() for bits, n_bytes in ((one, of_one), (other, of_other))]
+    influences = [influence(one, of_one), influence(other, of_other)]
+    parts = [differences(run, each)[0].documents for run, each in zip(runs, influences, strict=True)]
+    (both,) = differences((runs[0] + runs[1]) / 2, average(influences))
+    assert both.documents == pytest.approx(math.hypot(*parts) / 2)
 
 
 def test_the_margin_ends_where_p_is_alpha() -> None:
     values = [1.00, 1.02, 0.98]
-    margin = welch(values, values).margin
-    assert margin is not None
-    assert welch(values, [value + margin for value in values]).p == pytest.approx(ALPHA)
+    (found,) = differences([values, values])
+    assert differences([values, [value + found.margin for value in values]])[0].p == pytest.approx(ALPHA)
 
 
-def test_one_seed_and_seeds_that_change_nothing_have_no_test() -> None:
-    for one, other in (([1.0], [2.0]), ([1.0, 1.1], [2.0]), ([1.0, 1.0], [2.0, 2.0])):
-        found = welch(one, other)
-        assert (found.mean, found.margin, found.p) == (pytest.approx(found.mean), None, None)
+def test_one_seed_one_document_and_equal_losses_have_no_test() -> None:
+    many = np.ones((2, 3, 4)) * [1.0, 2.0, 3.0, 4.0]
+    spread = np.random.default_rng(0).random((2, 3, 4))
+    for bits in (many, spread[:, :1], spread[:, :, :1]):
+        (found,) = judged(bits, np.ones(bits.shape[-1]))
+        assert found == Difference(pytest.approx(found.mean))
+    assert differences([[1.0], [2.0]]) == [Difference(1.0)]
+
+
+def test_one_document_of_nearly_all_bytes_is_like_one_alone() -> None:
+    bits, _ = next(experiments(corpora=2, seeds=3, documents=5, by_seed=0.01, by_document=0.1, by_both=0))
+    assert judged(bits, np.full(5, 1000.0))[0].p is not None
+    assert judged(bits * [100, 1, 1, 1, 1], np.array([1e5, 1e3, 1e3, 1e3, 1e3]))[0].p is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
