@@ -350,6 +350,8 @@ def paper(
     measured = load_measured(model, tokenizer, run.console.warn)
     with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
         found = measure_paper(measured, data, tokens, folder, settings, run)
+    if not _is_main_process():
+        return
     folder.write_object("paper.json", found)
     folder.write_bytes("paper.html", paper_page(found).encode())
     run.console.result(found, f"{paper_text(found)}\npage: '{folder.location('paper.html')}'")

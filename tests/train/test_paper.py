@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
@@ -260,6 +261,21 @@ def test_a_rerun_measures_only_what_has_changed(
     measured.clear()
     assert paper("--stride", "9")[0] == 0
     assert set(measured) == every
+
+
+@pytest.mark.slow
+def test_two_processes_measure_what_one_does(
+    paper: Paper, model: str, sets: Path, tmp_path: Path, torchrun: Callable[..., list[str]]
+) -> None:
+    for name in ("enwik8", "text8", "ptb.test.txt"):
+        (sets / name).unlink()
+    _, one = paper()
+    verb = ["train", "paper", model, "--data", str(sets), "--out", str(tmp_path / "two"), "--quiet"]
+    done = subprocess.run(torchrun(2, "-m", "webtext.app.main", *verb), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    two = json.loads((tmp_path / "two/paper.json").read_text())
+    values = [[each["value"] for row in found["rows"] for each in row["ours"]] for found in (one, two)]
+    assert values[1] == pytest.approx(values[0], rel=1e-5)
 
 
 def test_a_part_of_a_set_is_said_to_be_one_at_each_number(paper: Paper, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from webtext.train.evaluate.perplexity import CODE_VERSION, evaluate_model, kept
 from webtext.train.evaluate.table3 import FILTERED
 from webtext.train.evaluate.zero_shot import evaluate_task
 from webtext.train.model.gpt2 import GPT2
+from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings
 
 WEIGHTS = (".safetensors", ".gguf")
@@ -34,7 +35,8 @@ def measure_paper(
     """Return the content of paper.json: an answer per task, and the paper's rows with our results as "ours".
 
     An answer is that of `evaluate_task`, or {"missing": FILE}, or {"error": TEXT} if a file can't be used; the others
-    are measured then, too. `tokens` is a token set, whose splits are measured for figure 4.
+    are measured then, too. `tokens` is a token set, whose splits are measured for figure 4. Several processes measure
+    each set together, and the first one keeps the answers in `out`.
     """
     found = find(data)
     weights = measured.facts.get("files") or _versions(measured.path, WEIGHTS)
@@ -44,22 +46,25 @@ def measure_paper(
         key = sha256_json([*same, *parts])
         if answer := kept_evaluation(out, f"evaluation-{task}.json", key):
             return answer
-        answer = _or_error(measure)
-        if "error" not in answer:
-            answer |= {"task": task, "key": key}
+        try:
+            answer = measure() | {"task": task, "key": key}
+        except (InputError, ConfigError) as error:
+            return {"error": str(error)}
+        if world.rank == 0:
             write_evaluation(out, answer)
         return {name: value for name, value in answer.items() if name != "predictions"}
 
-    answers: dict[str, Answer] = {"model": _model(measured)}
-    for task, name in SETS.items():
-        words = found.get(STOP_WORDS) if task == "lambada" else None
-        measure = partial(evaluate_task, measured, task, found.get(name, ""), settings, run, stop_words=words)
-        parts: list[Any] = [_versions(path) for path in (found.get(name), words) if path]
-        answers[task] = kept(task, parts, measure) if name in found else {"missing": name}
-    answers["tokens"] = {"missing": "--tokens TOKENS"}
-    if tokens is not None:
-        parts = [TokenShards(tokens, split="validation").hash]
-        answers["tokens"] = kept("tokens", parts, partial(_measure_tokens, measured, tokens, settings, run))
+    answers = {"model": _model(measured)}
+    with join_world(settings.device) as world:
+        for task, name in SETS.items():
+            words = found.get(STOP_WORDS) if task == "lambada" else None
+            measure = partial(evaluate_task, measured, task, found.get(name, ""), settings, run, stop_words=words)
+            parts: list[Any] = [_versions(path) for path in (found.get(name), words) if path]
+            answers[task] = kept(task, parts, measure) if name in found else {"missing": name}
+        answers["tokens"] = {"missing": "--tokens TOKENS"}
+        if tokens is not None:
+            parts = [TokenShards(tokens, split="validation").hash]
+            answers["tokens"] = kept("tokens", parts, partial(_measure_tokens, measured, tokens, settings, run))
     answers |= read_reports(found)
     rows = [row._asdict() | _ours(row, answers[row.task]) for row in published()]
     n = next((each["value"] for each in answers["model"]["results"]), None)
@@ -74,13 +79,6 @@ def _ours(row: Published, answer: Answer) -> dict[str, Any]:
     missing = answer.get("missing", STOP_WORDS if row.measure == FILTERED else None)
     lack = answer.get("error") or (f"missing: {missing}" if missing else "not measured")
     return {"ours": ours, "lack": None if ours else lack}
-
-
-def _or_error(measure: Callable[[], Answer]) -> Answer:
-    try:
-        return measure()
-    except (InputError, ConfigError) as error:
-        return {"error": str(error)}
 
 
 def _versions(path: str, suffixes: tuple[str, ...] = ("",)) -> dict[str, tuple[int, str]]:
