@@ -356,7 +356,7 @@ def paper(
     folder.write_bytes("paper.html", paper_page(found).encode())
     run.console.result(found, f"{paper_text(found)}\npage: '{folder.location('paper.html')}'")
     if failed := [task for task, answer in found["answers"].items() if "error" in answer]:
-        raise InputError(f"could not measure {', '.join(failed)}", found["answers"][failed[0]]["error"].split("\n")[0])
+        raise InputError(f"could not measure {', '.join(failed)}", found["answers"][failed[0]]["error"])
 
 
 @verb(group, "sample", settings=SampleSettings, section="train.sample")

@@ -102,6 +102,7 @@ def test_logits_equal_those_of_transformers(model: Any, tmp_path: Path, monkeypa
     """At once, token after token, from a start that several texts share, and when only some logits fit into memory."""
     model = saved(tmp_path, model)
     ours = PretrainedModel(str(tmp_path))
+    assert ours.shape == (sum(each.numel() for each in model.parameters()), model.config.num_hidden_layers, 32)
     tokens_bt = torch.randint(0, PADDED, (3, 30), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         theirs_btv = model(tokens_bt).logits

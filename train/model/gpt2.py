@@ -138,6 +138,10 @@ class GPT2(nn.Module):
         return self.config.vocab_size
 
     @property
+    def shape(self) -> tuple[int, int, int]:  # noqa: D102
+        return self.config.n_parameters, self.config.n_layer, self.config.n_embd
+
+    @property
     def device(self) -> torch.device:  # noqa: D102
         return self.final_norm.weight.device
 

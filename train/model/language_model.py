@@ -27,6 +27,10 @@ class LanguageModel(Protocol):
         """Number of logits. It may be padded: larger than the tokenizer's vocabulary."""
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """Its number of parameters, of layers, and the width of its residual stream."""
+
+    @property
     def device(self) -> torch.device:
         """The device of its parameters, on which it expects tokens."""
 

@@ -54,7 +54,9 @@ class PretrainedModel:
         if missing := sorted({*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])}):
             raise InputError(f"'{path}' has no tensor '{missing[0]}', which its config requires", "copy it again")
         self._model.eval().requires_grad_(False)
-        self.vocab_size = int(config.get_text_config(decoder=True).vocab_size)
+        decoder = config.get_text_config(decoder=True)
+        self.vocab_size = int(decoder.vocab_size)
+        self.shape = (self._model.num_parameters(), decoder.num_hidden_layers, decoder.hidden_size)
         ends = self._model.generation_config.eos_token_id
         self.end_ids = frozenset([ends] if isinstance(ends, int) else ends or ())
         accepted = inspect.signature(self._model.forward).parameters

@@ -15,13 +15,12 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.train.evaluate.measured import Measured
-from webtext.train.evaluate.paper.published import PARAMETERS, Published, published
+from webtext.train.evaluate.paper.published import PARAMETERS, TITLES, Published, published
 from webtext.train.evaluate.paper.reports import Answer, read_reports, result
 from webtext.train.evaluate.paper.sets import SETS, STOP_WORDS, find
 from webtext.train.evaluate.perplexity import CODE_VERSION, evaluate_model, kept_evaluation, write_evaluation
 from webtext.train.evaluate.table3 import FILTERED
 from webtext.train.evaluate.zero_shot import evaluate_task
-from webtext.train.model.gpt2 import GPT2
 from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings
 
@@ -49,12 +48,13 @@ def measure_paper(
         try:
             answer = measure() | {"task": task, "key": key}
         except (InputError, ConfigError) as error:
-            return {"error": str(error)}
+            return {"error": "; ".join(error.lines)}
         if world.rank == 0:
             write_evaluation(out, answer)
         return {name: value for name, value in answer.items() if name != "predictions"}
 
-    answers = {"model": _model(measured)}
+    shape = zip(("parameters", "layers", "d_model"), measured.model.shape, strict=True)
+    answers: dict[str, Answer] = {"model": {"results": [result(name, "", 1, n) for name, n in shape]}}
     with join_world(settings.device) as world:
         for task, name in SETS.items():
             words = found.get(STOP_WORDS) if task == "lambada" else None
@@ -66,9 +66,10 @@ def measure_paper(
             parts = [TokenShards(tokens, split="validation").hash]
             answers["tokens"] = kept("tokens", parts, partial(_measure_tokens, measured, tokens, settings, run))
     answers |= read_reports(found)
-    rows = [row._asdict() | _ours(row, answers[row.task]) for row in published()]
-    n = next((each["value"] for each in answers["model"]["results"]), None)
-    closest = n and min(PARAMETERS, key=lambda size: abs(math.log(PARAMETERS[size] / n)))
+    in_order = sorted(published(), key=lambda row: list(TITLES).index(row.place))
+    rows = [row._asdict() | _ours(row, answers[row.task]) for row in in_order]
+    n = measured.model.shape[0]
+    closest = min(PARAMETERS, key=lambda size: abs(math.log(PARAMETERS[size] / n)))
     about = {"model": measured.path, "parameters": n, "closest": closest, "data": data}
     return {**about, "answers": answers, "rows": rows}
 
@@ -89,12 +90,6 @@ def _versions(path: str, suffixes: tuple[str, ...] = ("",)) -> dict[str, tuple[i
     return {name: files[name] for name in files if name.startswith(begin) and name.endswith(suffixes)}
 
 
-def _model(measured: Measured) -> Answer:
-    config = measured.model.config if isinstance(measured.model, GPT2) else None
-    shape = {"parameters": config.n_parameters, "layers": config.n_layer, "d_model": config.n_embd} if config else {}
-    return {"results": [result(name, "", 1, n) for name, n in shape.items()]}
-
-
 def _measure_tokens(measured: Measured, tokens: str, settings: EvalSettings, run: Run) -> Answer:
     """Measure both splits per token, the training split by as many windows as the held-out one has."""
     answer = evaluate_model(measured, tokens, settings, run)
@@ -104,4 +99,4 @@ def _measure_tokens(measured: Measured, tokens: str, settings: EvalSettings, run
     values = {"held-out": answer["perplexity"], "training": training["perplexity"]}
     values |= {f"held-out, {name}": answer[key] for key, name in BASELINES.items() if key in answer}
     results = [result(f"perplexity, {name}", "token", answer["tokens"], value) for name, value in values.items()]
-    return answer | {"results": results}
+    return answer | {"results": results, "part": f"{answer['tokens']:,} tokens of each split"}

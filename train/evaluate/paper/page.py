@@ -18,10 +18,17 @@ SHARES = ("accuracy", "8-grams", "median", "without")
 STYLE = """
 td small{color:var(--soft)}
 p{overflow-wrap:anywhere}
-td:first-child{overflow-wrap:normal}
+td:nth-child(-n+2){white-space:nowrap}
 .lack{color:#b8480a}
 @media(prefers-color-scheme:dark){.lack{color:#f0894e}}
 """
+PROTOCOL = {
+    "stride": "stride {}",
+    "context": "context {}",
+    "detokenizer": "de-tokenizer {}",
+    "shots": "{} examples before each item",
+    "contexts_cut": "{} contexts cut from the left",
+}
 Found = Mapping[str, Any]
 Rows = Sequence[Found]
 
@@ -39,18 +46,17 @@ def paper_page(found: Found) -> str:
 
 
 def paper_text(found: Found) -> str:
-    """Return a line for each row of the paper: our first value, what is missing, or why there is none."""
-    lines = []
-    for row in found["rows"]:
-        ours = [_shown(each) for each in row["ours"][:1]] or [row["lack"]]
-        lines.append(f"{row['place']:<9} {row['task'] + ', ' + row['measure']:<45} {ours[0]}")
-    return "\n".join(lines)
+    """Return a line for each row of the paper: our first value, or what it lacks."""
+    return "\n".join(
+        f"{row['place']:<9} {row['task'] + ', ' + row['measure']:<45} {_shown(row['ours'][0]) if row['ours'] else row['lack']}"
+        for row in found["rows"]
+    )
 
 
 def _notes(found: Found) -> list[str]:
     return [
-        f"{found['model']}, measured on the sets in {found['data']}. Bold: this model, beside the paper's closest size.",
-        "The paper names few of its units, strides and de-tokenizers: compare values with that in mind.",
+        f"Ours, in bold: {found['model']}, with {found['parameters']:,} parameters, measured on the sets in {found['data']}.",
+        "Small numbers after a measure are the paper's sections. It names few of its units, strides and de-tokenizers.",
     ]
 
 
@@ -63,18 +69,21 @@ def _table(rows: Rows, found: Found) -> str:
         cells = [_number(row["measure"], row["paper"][name]) if name in row["paper"] else "" for name in whose]
         ours = "<br>".join(_ours(row, each, found) for each in row["ours"])
         lack = f'<span class="lack">{escape(row["lack"] or "")}</span>'
-        lines.append([row["task"], row["measure"], *cells[:at], ours or lack, *cells[at:], row["section"]])
-    return table(["", "", *whose[:at], "this model", *whose[at:], "section"], lines, words=(0, 1))
+        names = [escape(row["task"]), f"{escape(row['measure'])} <small>{row['section']}</small>"]
+        lines.append([*names, *cells[:at], ours or lack, *cells[at:]])
+    return table(["", "", *whose[:at], "ours", *whose[at:]], lines, words=(0, 1))
 
 
 def _ours(row: Found, each: Found, found: Found) -> str:
     """Return one of our values with what distinguishes it: variant, unit, and how much of the set was measured."""
-    answer = found["answers"][row["task"]]
-    part = (
-        answer.get("part", "all") if answer.get("scored_ratio", 1) == 1 else f"{answer['scored_ratio']:.2%} of tokens"
-    )
+    part = _part(found["answers"][row["task"]])
     about = [each["measure"].removeprefix(row["measure"]).strip(", "), each["unit"], part * (part != "all")]
     return f"<b>{_shown(each)}</b> <small>{escape(', '.join(filter(None, about)))}</small>"
+
+
+def _part(answer: Found) -> str:
+    ratio = answer.get("scored_ratio", 1)
+    return f"{ratio:.2%} of tokens" if ratio < 1 else answer.get("part", "all")
 
 
 def _shown(each: Found) -> str:
@@ -82,55 +91,60 @@ def _shown(each: Found) -> str:
 
 
 def _number(measure: str, value: float) -> str:
-    return f"{value:.2%}" if measure.startswith(SHARES) else f"{value:,.6g}" if value < 1e5 else f"{value:,.0f}"
+    return (
+        f"{value:.2%}" if measure.startswith(SHARES) else f"{round(value, 3):,.6g}" if value < 1e5 else f"{value:,.0f}"
+    )
 
 
 def _protocol(task: str, found: Found) -> list[str]:
     """Return how the task was measured, as one sentence, or nothing if it was not."""
     answer = found["answers"][task]
-    words = {"stride": "stride", "context": "context", "detokenizer": "de-tokenizer", "shots": "examples before each"}
-    how = [f"{words[name]} {answer[name] if answer[name] is not None else 'none'}" for name in words if name in answer]
-    how += [f"{answer['contexts_cut']:,} contexts cut from the left"] if answer.get("contexts_cut") else []
-    return [f"{task}: {answer['data']} ({answer.get('part', 'all')}), {', '.join(how)}."] if "data" in answer else []
+    how = [
+        form.format("none" if answer[name] is None else answer[name])
+        for name, form in PROTOCOL.items()
+        if name in answer
+    ]
+    return [f"{task}: {answer['data']} ({_part(answer)}), {', '.join(how)}."] if "data" in answer else []
 
 
 def _drawing(place: str, rows: Rows, found: Found) -> str:
     """Draw each measure of a figure over the number of parameters, figure 5 over the share of 8-grams."""
     if place == "figure 5":
         shares = found["answers"]["memorized"].get("shares", {})
-        cdf = {who: [(100 * x, (i + 1) / len(some)) for i, x in enumerate(some)] for who, some in shares.items()}
+        cdf = {
+            who: [(100 * x, (i + up) / len(some)) for i, x in enumerate(some) for up in (0, 1)]
+            for who, some in shares.items()
+        }
         return _drawn(cdf, "8-grams that occur in the training set, %", "share of texts")
     measures = dict.fromkeys(row["measure"] for row in rows) if place.startswith("figure") else ()
     return "".join(_chart([row for row in rows if row["measure"] == name], found["parameters"]) for name in measures)
 
 
 def _chart(rows: Rows, parameters: int) -> str:
+    """Draw a measure of some tasks: the paper's values by size, and ours; nothing if there is one size only."""
     measure = rows[0]["measure"]
     scale = 100 if measure.startswith(SHARES) else 1
-    curves: dict[str, list[tuple[float, float]]] = {}
+    curves: dict[str, Sequence[tuple[float, float]]] = {}
     for row in rows:
-        curves[f"paper, {row['task']}"] = [
-            (n, scale * row["paper"][size]) for size, n in PARAMETERS.items() if size in row["paper"]
-        ]
-        values = [each["value"] for each in row["ours"] if each["value"] is not None]
-        curves[f"this model, {row['task']}"] = [(parameters, scale * value) for value in values]
+        paper = [(n, scale * row["paper"][size]) for size, n in PARAMETERS.items() if size in row["paper"]]
+        ours = [(parameters, scale * each["value"]) for each in row["ours"][:1] if each["value"] is not None]
+        curves |= {f"paper, {row['task']}": paper, f"ours, {row['task']}": ours}
+    if len({x for points in curves.values() for x, _ in points}) < 2:
+        return ""
     return _drawn(curves, "parameters", f"{measure}, %" if scale > 1 else measure, log_x=True)
 
 
 def _drawn(
     curves: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, *, log_x: bool = False
 ) -> str:
-    """Return a chart of the curves that have points, and which colour is whose; nothing for a single point."""
+    """Return a chart of the curves that have points, with dots if `log_x`, and which colour is whose."""
     names = [name for name, points in curves.items() if points]
-    lines = [Line(curves[name], "held-out", colour(i), partial(_dot, name)) for i, name in enumerate(names)]
-    if sum(len(line.points) for line in lines) < 2:
+    if not names:
         return ""
+    dots = [partial("{}, {:,.0f} parameters: {:.4g}".format, name) for name in names]
+    lines = [Line(curves[name], "held-out", colour(i), dots[i] if log_x else None) for i, name in enumerate(names)]
     drawing = line_chart(lines, x_label=x_label, y_label=y_label, label=y_label, height=HEIGHT, log_x=log_x)
     return drawing + "<p>" + " &emsp; ".join(swatch(colour(i)) + escape(name) for i, name in enumerate(names)) + "</p>"
-
-
-def _dot(name: str, x: float, y: float) -> str:
-    return f"{name}: {y:.4g} at {x:,.6g}"
 
 
 def _examples(found: Found) -> str:
@@ -148,7 +162,7 @@ def _most_confident(found: Found) -> str:
             [f"{each['probability']:.1%}", _mark(each["right"]), each["question"], each["answer"]] if each else [""] * 4
         )
         lines.append([str(rank), f"{paper[0]:.1%}", _mark(paper[1]), *map(escape, cells)])
-    return table(["rank", "paper", "", "this model", "", "our question", "our answer"], lines, words=(2, 4, 5, 6))
+    return table(["rank", "paper", "", "ours", "", "our question", "our answer"], lines, words=(2, 4, 5, 6))
 
 
 def _mark(is_right: bool) -> str:

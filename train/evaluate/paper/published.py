@@ -52,9 +52,7 @@ IN_TEXT: Mapping[str, tuple[str, ...]] = {
     "table 1": ("Examples without counts. WebText has 10 MB of French (3.7).",),
     "figure 1": ("Curves: only these values are in the text. The smallest model has at most 1.0 % of answers (3.8).",),
     "figure 2": ("The curves' values are those of table 3.",),
-    "figure 3": (
-        "Curves of full and partial scoring: the text has one value, and doesn't say which scoring it is of.",
-    ),
+    "figure 3": ("Curves of full and partial scoring. The text has one value, without saying of which.",),
     "figure 4": ("The paper shows curves, and no value.",),
     "figure 5": ("Curves: most samples share less than 1 % of their 8-grams, and over 30 % of samples share nothing.",),
 }
@@ -76,7 +74,7 @@ TABLE_6: Mapping[str, tuple[float, float]] = {  # in the set's own training spli
 
 
 def published() -> Iterator[Published]:
-    """Yield every row in the paper's order; figures repeat the values of tables that they show."""
+    """Yield every row; figures repeat the values of tables that they show."""
     yield Published("table 1", "3.1", "grep", "occurrences of <UNK>", {"WebText": 26})
     shapes = [GPT2Config.named(size) for size in SIZES]
     yield _by_size("table 2", "2.3", "model", "parameters", [1e6 * int(size.removesuffix("M")) for size in SIZES])

@@ -39,7 +39,7 @@ def _grep(data: bytes, _: Mapping[str, str]) -> dict[str, Answer]:
     """Read a line of `inspect grep --json` per pattern; "shown" has the documents with one."""
     rows = [json.loads(line) for line in data.splitlines()]
     counts = [
-        result(f"occurrences of {row['pattern']}", "document", int(row["documents"]), int(row["occurrences"]))
+        result(f"occurrences of {row['pattern']}", f"in {row['documents']:,} documents", 1, int(row["occurrences"]))
         for row in rows
     ]
     shown = [
