@@ -109,7 +109,7 @@ def extraction(data: Path, runs: int) -> Iterator[Row]:
 
 def duplicates(ids: list[str], texts: list[str]) -> Row:
     """Measure recall and precision on the planted near-duplicates."""
-    _, stays = bench_dedup.removals(ids, texts)
+    _, _, stays = bench_dedup.removals(ids, texts)
     met, total, right = bench_dedup.judged(stays, bench_dedup.true_pairs(ids, texts))
     similar = [cell for cell in total if cell >= 0.8]
     recall = sum(met[cell] for cell in similar) / sum(total[cell] for cell in similar)
