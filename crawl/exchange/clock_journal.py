@@ -31,7 +31,7 @@ class NotedClock:
 
 
 class ClockJournal:
-    """The journal file in `folder`. An incomplete line, left by a kill, is skipped."""
+    """The journal file in `folder`. An incomplete line, left by a kill, or a damaged one is skipped."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -82,7 +82,7 @@ def _line(name: str, now: float, wait: float, pace: float) -> str:
 
 def _parse(line: str, now: float) -> NotedClock | None:
     fields = line.split("\t")
-    if len(fields) != 4 or not line.endswith("\n"):
+    if len(fields) != 4 or not line.endswith("\n") or not line.isascii():
         return None
     try:
         written, until, pace = map(float, fields[1:])

@@ -39,6 +39,11 @@ class Entry(msgspec.Struct, array_like=True):
     row: dict[str, Any]
     end: int
     index_line: str | None  # CDXJ line of its page, if it has one
+    check: int | None = None  # CRC-32 of the JSON of the others; none in lines of earlier versions
+
+    def crc(self) -> int:
+        """Return what `check` should be."""
+        return zlib.crc32(msgspec.json.encode([self.row, self.end, self.index_line]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,9 @@ class OpenPart:
             row["warc_offset"], row["warc_length"] = stored.offset, stored.length
         # Not synced: after a power failure `recover` finds what is complete. Written at its own offset, so that a write
         # that failed (a full disk) is overwritten and leaves no gap.
-        data = msgspec.json.encode(Entry(row, self._warc.n_bytes, line)) + b"\n"
+        entry = Entry(row, self._warc.n_bytes, line)
+        entry.check = entry.crc()
+        data = msgspec.json.encode(entry) + b"\n"
         n_written = 0
         while n_written < len(data):
             n_written += os.pwrite(self._journal, data[n_written:], self._journal_bytes + n_written)
@@ -194,7 +201,7 @@ def _reopen(folder: Folder, warc_name: str, warc_path: Path) -> None:
 
 
 def _entries(journal: Path) -> Iterator[tuple[Entry, int]]:
-    """Yield the complete lines of a journal, each with the offset of its end."""
+    """Yield the lines of a journal up to the first incomplete or damaged one, each with the offset of its end."""
     decoder = msgspec.json.Decoder(Entry)
     end = 0
     with open(journal, "rb") as file:
@@ -204,7 +211,7 @@ def _entries(journal: Path) -> Iterator[tuple[Entry, int]]:
                 entry = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") or entry.check not in (None, entry.crc()):
                 return
             yield entry, end
 

@@ -109,6 +109,20 @@ def test_a_flipped_bit_costs_its_record_and_the_later_ones(tmp_path: Path) -> No
     assert finish(tmp_path) == (2, EXPECTED)
 
 
+def test_a_flipped_bit_in_the_journal_costs_its_row_and_the_later_ones(tmp_path: Path) -> None:
+    path = killed(tmp_path) / JOURNAL
+    written = path.read_bytes()
+    whole = recover(Folder(tmp_path), {})
+    assert whole is not None
+    for place in range(len(written)):
+        flipped = bytearray(written)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        found = recover(Folder(tmp_path), {})
+        n_before = written[:place].count(b"\n")
+        assert (found.entries if found else ()) == whole.entries[:n_before]
+
+
 @pytest.mark.parametrize("published", [1, 2])
 def test_a_part_killed_during_publication_is_still_open(published: int, tmp_path: Path) -> None:
     """The WARC file, the index and the rows were moved, but the entry was not written: the part does not count yet."""

@@ -254,7 +254,9 @@ def test_a_clock_that_was_set_back_doesn_t_change_waits(
 def test_invalid_lines_of_a_journal_are_skipped(tmp_path: Path) -> None:
     lines = ["", "a\tb\tc\td", "a\t1\t1e999\t1", "a\t1\t2", "a\tnan\tnan\tnan", "a\tinf\tinf\t1", "\xff\t1\t2\t3"]
     (tmp_path / NAME).write_text("\n".join(lines) + "\n", encoding="latin-1")
-    assert [noted for noted in ClockJournal(tmp_path).read() if noted.wait > 0] == []
+    journal = ClockJournal(tmp_path)
+    assert journal.read() == []
+    journal.begin(journal.read())  # with a name that isn't ASCII it couldn't be written
 
 
 def test_a_long_journal_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

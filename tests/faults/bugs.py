@@ -328,14 +328,6 @@ BUGS = (
         "train",
         "killed run",
     ),
-    Bug(
-        "half a line of metrics is kept",
-        METRICS,
-        "            rows.pop()  # half written",
-        "            pass  # half written",
-        "train",
-        "killed run",
-    ),
 )
 
 

@@ -169,6 +169,7 @@ def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> 
         if best is None or path != best[0]:
             with contextlib.suppress(OSError):  # renamed first, so that one with its final name is complete
                 os.rename(path, temporary_path(path))
+                sync_folder(path.parent)
             shutil.rmtree(temporary_path(path), ignore_errors=True)
 
 
