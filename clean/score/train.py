@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from heapq import heappush, heappushpop
+from heapq import nsmallest
 from typing import Any
 
 import numpy as np
@@ -71,10 +71,8 @@ def train_score(
         sums = cross_val_predict(model, matrix, is_voted, cv=folds, method="decision_function")[:, None]
         scores = cross_val_predict(platt, sums, is_voted, cv=folds, method="predict_proba")[:, 1]
         model.fit(matrix, is_voted)
-        slope, offset = (
-            platt.fit(sums, is_voted).coef_[0, 0],
-            platt.intercept_[0] + platt.coef_[0, 0] * model.intercept_[0],
-        )
+        slope = platt.fit(sums, is_voted).coef_[0, 0]
+    offset = platt.intercept_[0] + slope * model.intercept_[0]
     card: dict[str, Any] = {
         "in_both": len(in_both), "without_words": len(chosen) - len(n), "per_domain": per_domain, "most": most
     }  # fmt: skip
@@ -88,14 +86,15 @@ def train_score(
 
 def _chosen(sets: Sequence[PartSet], per_domain: int) -> dict[str, int]:
     """Return digest -> hashed domain of at most `per_domain` texts per domain; a text without a domain is one by itself."""
-    smallest: dict[str, list[Any]] = {}
+    texts: dict[str, set[str]] = {}
     for batch in _batches(sets, ["text_digest", "domain"]):
         for digest, domain in zip(batch["text_digest"].to_pylist(), batch["domain"].to_pylist(), strict=True):
-            heap, entry = smallest.setdefault(domain or digest, []), (-int(digest, 16), digest)
-            if entry not in heap:
-                (heappush if len(heap) < per_domain else heappushpop)(heap, entry)
-    hashes = {domain: int(hashlib.sha256(domain.encode()).hexdigest()[:16], 16) for domain in smallest}
-    return {digest: hashes[domain] for domain, heap in smallest.items() for _, digest in heap}
+            of_domain = texts.setdefault(domain or digest, set())
+            of_domain.add(digest)
+            if len(of_domain) > 2 * per_domain:  # not at each text, which would take quadratic time
+                texts[domain] = set(nsmallest(per_domain, of_domain))
+    hashes = {domain: int(hashlib.sha256(domain.encode()).hexdigest()[:16], 16) for domain in sorted(texts)}
+    return {digest: hashed for domain, hashed in hashes.items() for digest in nsmallest(per_domain, texts[domain])}
 
 
 def _features(sets: Sequence[PartSet], chosen: Any) -> Iterator[tuple[str, Array]]:
