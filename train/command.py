@@ -112,6 +112,9 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
 
 @verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings})
 @click.argument("corpora", nargs=-1, metavar="CORPUS...")
+@click.option(
+    "--karma", metavar="N,N,...", help="Vote thresholds: compare the documents of one build that reach N, for each N."
+)
 @click.option("--eval", "evaluation", multiple=True, metavar="[TASK=]FILE", help="Evaluation set; repeatable.")
 @click.option(
     "--validation",
@@ -124,6 +127,7 @@ def compare(
     run: Run,
     settings: Mapping[str, Any],
     corpora: tuple[str, ...],
+    karma: str | None,
     evaluation: tuple[str, ...],
     validation: str | None,
     tokenizer: str | None,
@@ -132,15 +136,16 @@ def compare(
     """Test whether each CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
 
     A CORPUS is a build or a token set, or NAME=PATH. All train the same model with the same schedule and number of
-    tokens (--tokens). Models are measured in bits per byte. Rerun the same command to resume.
+    tokens (--tokens). Models are measured in bits per byte. With --karma, one build is compared with itself under higher
+    vote thresholds. Rerun the same command to resume.
 
     \b
-      webtext train compare build-karma-3 build-karma-10 --tokens 50000000 --config train/recipes/toy-cpu.toml --out ablation
+      webtext train compare build --karma 3,10,30 --config train/recipes/toy-cpu.toml --out votes
       webtext train compare plain=build/a strict=build/b --eval wikitext-103=wiki.test.tokens --seeds 5 --out ablation
 
     \b
     Reads:  builds or part sets of tokens, their tokenizers, evaluation sets
-    Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders)
+    Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders), views/karma-N/ (tokens)
     """
     from webtext.train.experiments.compare import compare_corpora
 
@@ -154,6 +159,7 @@ def compare(
         evaluation=evaluation,
         validation=validation,
         tokenizer=tokenizer,
+        karma=karma,
     )
     from webtext.train.experiments.compare_page import comparison_page, comparison_text
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
+import re
+import string
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -106,3 +109,16 @@ if __name__ == "__main__":  # on_ranks(n, Path(small_runs.__file__), folder, jso
         os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
         for tokens, out, settings in json.loads(runs):
             train(tokens, out, TrainSettings.of(**settings))
+
+
+WORDS = re.findall(
+    r"\w+", "the a cat dog bird sees likes finds old small red house tree river in near under and then it was"
+)
+
+
+def texts_of(seed: int, n: int, *, noise: bool = False) -> list[str]:
+    """Sentences of few words, which a model learns, or letters drawn one by one, which teach it nothing of sentences."""
+    generator = random.Random(seed)
+    if noise:
+        return ["".join(generator.choices(string.ascii_letters + " ", k=400)) for _ in range(n)]
+    return [" ".join(generator.choice(WORDS) for _ in range(80)) + "." for _ in range(n)]

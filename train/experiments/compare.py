@@ -2,7 +2,8 @@
 
 Every corpus gets the same model, schedule, seeds and number of tokens (of bytes, if tokenizers differ), and every model
 is measured in bits per byte on texts that none of them was trained on. So only the corpus differs; the seeds and the
-texts show how much chance alone does. The others are compared with the first corpus.
+texts show how much chance alone does. The others are compared with the first corpus. With `karma`, the corpora are
+views of one build by vote threshold (`karma.py`).
 
 A token set that is named twice is trained with other seeds the second time: then only chance differs.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,11 +21,13 @@ from typing import Any
 import numpy as np
 
 from webtext.base.config import changed, recipe_settings
+from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.experiments.corpora import Budget, Corpus, budgets, open_corpora, share_tokenizer
+from webtext.train.experiments.corpora import Budget, Corpus, budgets, one_pass, open_corpora, share_tokenizer
 from webtext.train.experiments.cost import cost_of
+from webtext.train.experiments.karma import karma_views
 from webtext.train.experiments.measure import (
     VALIDATION,
     EvaluationSet,
@@ -50,6 +53,8 @@ from webtext.train.settings import TrainSettings
 
 COMPARISON, OVERALL = "compare.json", "overall"
 CURVE_POINTS = 10
+MANY_PASSES = 4
+"""Text repeated up to four times teaches almost as much as new text (Muennighoff et al. 2023, abstract)."""
 BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
 Values = Mapping[str, Mapping[str, Sequence[float]]]
 """Set -> corpus -> bits per byte of each seed."""
@@ -99,6 +104,7 @@ class Comparison:
             "corpora": [
                 {
                     "name": corpus.name,
+                    "karma": corpus.karma,
                     "tokens": corpus.tokens,
                     "tokens_hash": corpus.train.hash,
                     "tokenizer_hash": corpus.tokenizer.hash,
@@ -139,15 +145,21 @@ def compare_corpora(
     evaluation: Sequence[str] = (),
     validation: str | None = None,
     tokenizer: str | None = None,
+    karma: str | None = None,
 ) -> Comparison:
     """Train and measure all runs in `out`, and judge them; finished runs and measures are reused.
 
-    `arguments` are as in `corpora.open_corpora`, `evaluation` as in `measure.open_evaluation_sets`; `validation` is the
-    file of a frozen set. Whatever can be rejected is rejected before the first step. Writes runs/, the validation set
-    and compare.json into `out`; the caller writes the page.
+    `arguments` are as in `corpora.open_corpora`, or with the thresholds `karma` as in `karma.karma_views`; `evaluation`
+    is as in `measure.open_evaluation_sets`; `validation` is the file of a frozen set. Whatever can be rejected is
+    rejected before the first step. Writes runs/, views/, the validation set and compare.json into `out`; the caller
+    writes the page.
     """
     refuse_torchrun()
-    corpora = open_corpora(arguments, tokenizer)
+    corpora = (
+        open_corpora(arguments, tokenizer) if karma is None else karma_views(arguments, karma, out, tokenizer, run)
+    )
+    if karma is not None and compare.tokens is None:
+        compare = replace(compare, tokens=one_pass(corpora, settings))
     plan = budgets(corpora, settings, compare)
     sets = open_evaluation_sets(evaluation)
     frozen = frozen_validation(corpora, validation, compare.validation_bytes)
@@ -156,7 +168,7 @@ def compare_corpora(
         corpus.name: _trials(corpus, corpora[:i], budget.settings, compare.seeds, out)
         for i, (corpus, budget) in enumerate(zip(corpora, plan, strict=True))
     }
-    _announce(corpora, plan, frozen, compare, run.console.say)
+    _announce(corpora, plan, frozen, compare, run.console)
     everything = [trial for of_corpus in trials.values() for trial in of_corpus]
     run.console.say(f"compare: {cost_of(everything, run, compare)}")
     if run.dry_run:
@@ -290,14 +302,19 @@ def _announce(
     plan: Sequence[Budget],
     frozen: ValidationSet,
     compare: CompareSettings,
-    say: Callable[[str], None],
+    console: Console,
 ) -> None:
     """Print what will be compared, and anything that a reader might not expect."""
+    say = console.say
     for i, (corpus, budget) in enumerate(zip(corpora, plan, strict=True)):
         say(
             f"compare: '{corpus.name}': {budget.settings.steps:,} steps, {budget.tokens:,} tokens, about "
             f"{budget.tokens * corpus.bytes_per_token:,.0f} bytes, {budget.passes:.2f} passes over {corpus.train.n_tokens:,}"
         )
+        if budget.passes > MANY_PASSES:
+            console.warn(
+                f"'{corpus.name}' is repeated {budget.passes:.1f} times: beyond {MANY_PASSES}, text teaches little more"
+            )
         if any(corpus.train.hash == other.train.hash for other in corpora[:i]):
             say(f"compare: '{corpus.name}' is a token set that was named before: other seeds, so only chance differs")
     if not share_tokenizer(corpora):

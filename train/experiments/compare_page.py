@@ -20,7 +20,8 @@ _STYLE = """
 .better{color:#00794f;font-weight:600}.worse{color:#b8480a;font-weight:600}
 @media(prefers-color-scheme:dark){.better{color:#3fc495}.worse{color:#f0894e}}
 svg .each{stroke-width:1;opacity:.35}
-svg .mean{stroke-width:2.4}
+svg .mean,svg .interval{stroke-width:2.4}
+svg .first{stroke-width:1;stroke-dasharray:4}
 """
 
 
@@ -48,7 +49,7 @@ def comparison_text(found: Comparison) -> str:
 def comparison_page(found: Comparison) -> str:
     """Return the page: first the verdicts, then every set, then the curves of every run."""
     tables = (f"<h2>{escape(_title(found, name))}</h2>{_table(found, name)}" for name in found.rows)
-    parts = (_headline(found), *tables, paragraphs(_notes(found)), _corpora(found), _curves(found))
+    parts = (_headline(found), _over_karma(found), *tables, paragraphs(_notes(found)), _corpora(found), _curves(found))
     return page("Corpora compared", *parts, "<h2>Runs</h2>", _runs(found), style=_STYLE)
 
 
@@ -64,6 +65,34 @@ def _headline(found: Comparison) -> str:
             f"({_difference_text(judgement)} bits per byte)</p>"
         )
     return "".join(rows)
+
+
+def _over_karma(found: Comparison) -> str:
+    """Draw bits per byte over the threshold, with the interval of each difference from the first around its mean."""
+    if any(corpus.karma is None for corpus in found.corpora):
+        return ""
+    points = [(float(c.karma or 0), statistics.fmean(found.values[OVERALL][c.name])) for c in found.corpora]
+    (first, level), last = points[0], points[-1][0]
+
+    def label_of(x: float, y: float) -> str:
+        return f"karma {x:,.0f}: {y:.4f} bits per byte"
+
+    lines = [Line([(first, level), (last, level)], "first", colour(0)), Line(points, "mean", colour(0), label_of)]
+    for corpus, (x, y) in zip(found.corpora, points, strict=True):
+        judgement = found.judgement(corpus.name, OVERALL)
+        margin = judgement.difference.margin if judgement else None
+        if margin is not None:
+            lines.append(Line([(x, y - margin), (x, y + margin)], "interval", colour(0)))
+    drawing = line_chart(
+        lines,
+        x_label="karma that training documents reach",
+        y_label="bits per byte",
+        label="bits per byte over karma",
+        height=HEIGHT,
+        log_x=True,
+    )
+    caption = "Bars: 95 % intervals of the differences from the first threshold, whose level is dashed."
+    return f"<h2>Over karma</h2>{drawing}<p>{caption}</p>"
 
 
 def _corpora(found: Comparison) -> str:

@@ -37,6 +37,8 @@ class Corpus:
     name: str
     tokens: str
     tokenizer_path: str
+    karma: int | None = None
+    """Threshold of a view (`karma.py`)."""
 
     @property
     def slug(self) -> str:
@@ -87,16 +89,21 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
             f"{counted(len(arguments), 'corpus', 'corpora')} named, at least two are needed",
             "name two or more: webtext train compare build-a build-b …",
         )
-    corpora = [_open(argument, tokenizer) for argument in arguments]
+    corpora = [open_corpus(argument, tokenizer) for argument in arguments]
     slugs = [corpus.slug for corpus in corpora]
     for i, corpus in enumerate(corpora):
         if corpus.slug in slugs[:i]:
             raise ConfigError(f"two corpora have the name '{corpus.name}'", "name them: one=PATH other=PATH")
-    for corpus in corpora:
-        corpus.train.check_tokenizer(corpus.tokenizer)
-        if not corpus.train.n_tokens:
-            raise InputError(f"'{corpus.tokens}' has no training tokens", "build the corpus, and pack it")
     return corpora
+
+
+def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
+    """Open one corpus. InputError if there is none, if it has no training tokens, or if another tokenizer packed it."""
+    corpus = _find(argument, tokenizer)
+    corpus.train.check_tokenizer(corpus.tokenizer)
+    if not corpus.train.n_tokens:
+        raise InputError(f"'{corpus.tokens}' has no training tokens", "build the corpus, and pack it")
+    return corpus
 
 
 def share_tokenizer(corpora: Sequence[Corpus]) -> bool:
@@ -147,6 +154,21 @@ def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
     return replace(settings, steps=steps)
 
 
+def one_pass(corpora: Sequence[Corpus], settings: TrainSettings) -> int:
+    """Return the tokens of as many steps as no corpus repeats. ConfigError if these are too few for the warm-up."""
+    smallest = min(corpora, key=lambda corpus: corpus.train.n_tokens)
+    n_tokens = _whole_steps(settings, smallest.train.n_tokens)
+    try:
+        with_tokens(settings, n_tokens)
+    except ConfigError as error:
+        remedy = "leave it out, give smaller --warmup-steps or --batch-size, or repeat it: --tokens N --max-passes N"
+        raise ConfigError(
+            f"'{smallest.name}' has {counted(smallest.train.n_documents, 'document')}, which are too few: {error.lines[0]}",
+            remedy,
+        ) from None
+    return n_tokens
+
+
 def _whole_steps(settings: TrainSettings, n_tokens: float) -> int:
     """Return the tokens of as many complete steps as fit into `n_tokens`, which `with_tokens` doesn't round up."""
     in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
@@ -157,7 +179,7 @@ def _tokens_in_ramp(settings: TrainSettings) -> int:
     return sequences_before(settings, settings.schedule.batch_ramp_steps) * settings.context
 
 
-def _open(argument: str, tokenizer: str | None) -> Corpus:
+def _find(argument: str, tokenizer: str | None) -> Corpus:
     name, equals, path = argument.partition("=")
     if not equals or Folder(argument).exists("."):
         name = path = argument

@@ -29,7 +29,9 @@ class CompareSettings(ExperimentSettings):
     """Settings of `train compare`; the model and its schedule are in [train]."""
 
     tokens: int | None = setting(
-        None, "tokens of each run, rounded up to whole steps  [default: those of --steps and --batch-size]"
+        None,
+        "tokens of each run, rounded up to whole steps  [default: those of --steps and --batch-size; with --karma, as "
+        "many steps as repeat no text]",
     )
     seeds: int = setting(3, "runs of each corpus, with --seed and the seeds after it")
     max_passes: float = setting(1.0, "most passes of a run over a corpus's training tokens")

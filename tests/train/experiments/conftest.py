@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import re
-import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from small_runs import small, train
+from small_runs import small, texts_of, train
 
 from webtext.base.errors import RunFailed
 from webtext.base.parts.partwriter import SetWriter
@@ -30,19 +27,6 @@ def settings() -> TrainSettings:
         n_layer=2, n_head=2, n_embd=32, context=32, microbatch_size=4, steps=12, warmup_steps=2, learning_rate=1e-2,
         dtype="float32", device="cpu", eval_interval=None, eval_windows=4, checkpoint_interval=4,
     )  # fmt: skip
-
-
-WORDS = re.findall(
-    r"\w+", "the a cat dog bird sees likes finds old small red house tree river in near under and then it was"
-)
-
-
-def texts_of(seed: int, n: int, *, noise: bool = False) -> list[str]:
-    """Sentences of few words, which a model learns, or letters drawn one by one, which teach it nothing of sentences."""
-    generator = random.Random(seed)
-    if noise:
-        return ["".join(generator.choices(string.ascii_letters + " ", k=400)) for _ in range(n)]
-    return [" ".join(generator.choice(WORDS) for _ in range(80)) + "." for _ in range(n)]
 
 
 MakeBuild = Callable[..., str]

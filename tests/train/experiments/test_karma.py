@@ -1,0 +1,263 @@
+"""Views of one build by vote threshold: what each has, the curve over karma, and builds that have no such views."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import shown
+from small_runs import texts_of
+
+from webtext.app.main import run
+from webtext.base.config import changed
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
+from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.lineage import places_of
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
+from webtext.shards import TokenShards
+from webtext.shards.settings import PackSettings
+from webtext.shards.writing.pack import pack_shards
+from webtext.tokenizer import Tokenizer
+from webtext.train import TrainSettings
+from webtext.train.experiments.compare import BETTER, NOISE, Comparison, compare_corpora
+from webtext.train.experiments.compare_page import comparison_page, comparison_text
+from webtext.train.experiments.settings import CompareSettings
+
+COMPARE = CompareSettings(estimate=False, side_by_side=2)
+Row = tuple[str, str, str, int | None, list[int]]
+"""Id, text, split, karma and the scores of the posts."""
+Vote = Callable[..., str]
+
+
+class InThisProcess:
+    """Makes every part in this process, which is quicker."""
+
+    workers = 1
+
+    def map(self, function: Callable[..., Any], tasks: Sequence[Any], *, on_done: Any, **_: Any) -> list[Any]:
+        for i, task in enumerate(tasks):
+            on_done(i, function(Journal(), task))
+        return []
+
+
+def here(mode: str = "quiet", *, dry_run: bool = False) -> Run:
+    return Run(InThisProcess(), Console(mode), dry_run=dry_run)
+
+
+@pytest.fixture
+def vote(tmp_path: Path, tokenizer: Tokenizer) -> Vote:
+    """vote(rows, part of rows, …, links=recipe, votes=recipe) makes links/, corpus/, tokens/ and tokenizer/ of a build."""
+
+    def write(name: str, kind: str, parts: list[list[dict[str, Any]]], settings: dict[str, Any], parents: Any) -> Any:
+        recipe = Recipe(stage=f"test.{kind}", code_version=1, settings=settings)
+        made = SetWriter(str(tmp_path / name), kind, recipe, parents)
+        written = []
+        for index, rows in enumerate(parts):
+            with made.part(index, key=f"{index}") as part:
+                part.write(rows)
+                part.counts.keep(len(rows))
+                written.append(part.publish())
+        sealed = made.seal(written)
+        (tmp_path / name / "run.json").write_text(json.dumps({"parents": places_of(parents, sealed.folder)}))
+        return sealed
+
+    def vote(*parts: list[Row], links: dict[str, Any] | None = None, votes: dict[str, Any] | None = None) -> str:
+        post = {"source": "reddit", "post_id": "a", "subreddit": "test", "created": 1, "retrieved": None}
+        documents = [
+            [
+                {
+                    "id": identifier, "text": text, "text_digest": text_digest(text), "split": split, "karma": karma,
+                    "link_ids": [], "posts": [post | {"score": score} for score in scores],
+                }
+                for identifier, text, split, karma, scores in rows
+            ]
+            for rows in parts
+        ]  # fmt: skip
+        linked = write("build/links", "links", [], links or {"min_karma": 1, "sum_karma": False}, [])
+        write("build/corpus", "corpus", documents, {"votes": votes} if votes else {}, [linked])
+        build = tmp_path / "build"
+        (build / "tokenizer").mkdir(exist_ok=True)
+        tokenizer.save(build / "tokenizer/tokenizer.json")
+        place = str(build / "tokenizer/tokenizer.json")
+        pack_shards(str(build / "corpus"), place, str(build / "tokens"), PackSettings(shard_tokens=3000), here())
+        return str(build)
+
+    return vote
+
+
+def rows_of(texts: dict[int, list[str]], held_out: dict[int, list[str]]) -> list[Row]:
+    """Documents of these texts by karma, shuffled; ids begin with the karma."""
+    rows: list[Row] = [
+        (f"{karma}-{split}-{i}", text, split, karma, [karma, 1] if karma else [])
+        for split, by_karma in (("train", texts), ("validation", held_out))
+        for karma, of_karma in by_karma.items()
+        for i, text in enumerate(of_karma)
+    ]
+    random.Random(0).shuffle(rows)
+    return rows
+
+
+def compare(
+    build: str, out: Path, settings: TrainSettings, karma: str, run: Run | None = None, **how: Any
+) -> Comparison:
+    told = CompareSettings(estimate=False, side_by_side=2, **how)
+    return compare_corpora([build], str(out), settings, told, run or here(), karma=karma)
+
+
+@pytest.mark.usefixtures("made")
+def test_the_curve_finds_quality_that_votes_show(
+    vote: Vote, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Training documents of one or two points are letters. Held-out ones are sentences, so all behave alike."""
+    texts = {1: texts_of(1, 10, noise=True), 2: texts_of(2, 10, noise=True), 3: texts_of(3, 10), 30: texts_of(4, 14)}
+    rows = rows_of(texts, {1: texts_of(5, 2), 30: texts_of(6, 8)})
+    build = vote(rows[:30], rows[30:])
+    settings = changed(settings, warmup_steps=4, eval_interval=10, checkpoint_interval=None)
+    found = compare(build, tmp_path / "out", settings, "1,3,30", here("human"))
+    said = capsys.readouterr().err
+    assert "karma 1: 44 training documents" in said
+    assert "karma 30: 14 training documents" in said
+    assert {each.verdict for each in found.judgements} == {BETTER}
+    assert len(found.validation.documents) == 10, "also those of one point"
+
+    views = [TokenShards(corpus.tokens, "train") for corpus in found.corpora]
+    whole = {each.id: each for each in TokenShards(f"{build}/tokens").documents()}
+    for least, view in zip((1, 3, 30), views, strict=True):
+        mine = list(view.documents())
+        assert [each.id for each in mine] == [i for i in whole if int(i.partition("-")[0]) >= least]
+        assert all((each.tokens == whole[each.id].tokens).all() for each in mine)
+        assert all((each.source_part, each.row) == (whole[each.id].source_part, whole[each.id].row) for each in mine)
+        view.verify()
+
+    written = json.loads((tmp_path / "out/compare.json").read_text())
+    assert [each["karma"] for each in written["corpora"]] == [1, 3, 30]
+    assert [each["training_documents"] for each in written["corpora"]] == [44, 24, 14]
+    assert len({each["trained_tokens"] for each in written["corpora"]}) == 1
+    last = written["corpora"][-1]
+    assert last["training_tokens"] - 4 * 32 < last["trained_tokens"] <= last["training_tokens"]
+    assert all(each["passes"] <= 1 for each in written["corpora"])
+    for judgement in written["judgements"]:
+        of = judgement["difference"]
+        assert 0 < of["margin"] < of["smallest"] < -of["mean"]
+        assert max(of["seeds"], of["documents"]) < of["margin"]
+    assert "epochs" in comparison_text(found)
+    assert "smallest visible" in comparison_text(found)
+
+    page = tmp_path / "page.html"
+    page.write_text(comparison_page(found))
+    with shown(page) as browser:
+        text = browser.inner_text("body")
+        chart = browser.query_selector("svg[aria-label='bits per byte over karma']")
+        bars = [bar.bounding_box() for bar in chart.query_selector_all("polyline.interval")]
+        dots = [dot.bounding_box() for dot in chart.query_selector_all("circle")]
+    assert "karma 30: better than karma 1" in text
+    assert [box["x"] for box in dots] == sorted(box["x"] for box in dots)
+    for bar, dot in zip(bars, dots[1:], strict=True):
+        assert bar["y"] < dot["y"] + dot["height"] / 2 < bar["y"] + bar["height"]
+
+    again = compare(build, tmp_path / "out", settings, "1,3,30")
+    assert again.to_json() == found.to_json()
+
+
+@pytest.mark.usefixtures("made")
+def test_votes_that_show_nothing_are_within_noise_and_repeated_text_is_warned_of(
+    vote: Vote, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = vote(rows_of({1: texts_of(1, 20), 9: texts_of(2, 4)}, {1: texts_of(3, 6), 9: texts_of(4, 4)}))
+    found = compare(build, tmp_path / "out", settings, "1,9", here("human"), tokens=3_000, max_passes=9)
+    assert [each.verdict for each in found.judgements] == [NOISE]
+    assert found.budgets[1].passes > 4 > 1 > found.budgets[0].passes
+    assert "warning: 'karma 9' is repeated" in capsys.readouterr().err
+
+
+def test_karma_is_the_sum_where_the_crawl_added_scores_up(
+    vote: Vote, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three posts of 2 points are 6 in sum; a document without posts has no sum, whatever its karma is."""
+    text = texts_of(0, 1)[0]
+    rows: list[Row] = [(f"sum-{i}", text, "train", 2, [2, 2, 2]) for i in range(9)]
+    rows += [(f"one-{i}", text, "train", 5, [5]) for i in range(7)] + [
+        (f"none-{i}", text, "train", 50, []) for i in range(5)
+    ]
+    rows += [("held", text, "validation", 5, [5])]
+    build = vote(rows, links={"min_karma": 3, "sum_karma": True})
+    dry = here("human", dry_run=True)
+    with pytest.raises(DryRun):
+        compare(build, tmp_path / "out", settings, "5,6", dry)
+    said = capsys.readouterr().err
+    assert "karma 5: 16 training documents" in said
+    assert "karma 6: 9 training documents" in said
+    assert "5 training documents of unknown karma are in no view" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("karma", ["3", "", "3,x", "10,3", "3,3", "0,3", "3,,10", "3.5,10"])
+def test_thresholds_that_are_not_rising_numbers(
+    karma: str, sentences: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    with pytest.raises(ConfigError, match="give two or more numbers that rise from 1 or more, e.g. 1,3,10"):
+        compare(sentences, tmp_path / "out", settings, karma)
+
+
+HELD = texts_of(9, 3)
+
+
+@pytest.mark.parametrize(
+    ("texts", "karma", "recipes", "kind", "message"),
+    [
+        ({5: 9, 7: 9}, "1,7", {"links": {"min_karma": 3}}, InputError, "min_karma 3: links below it were never crawled"),
+        ({5: 9, 7: 9}, "3,7", {"votes": {"min_karma": 5}}, InputError, "begin --karma with 5 or more"),
+        ({5: 9, 7: 9}, "5,7", {"votes": {"communities": ["science"]}}, InputError, "counts only some posts"),
+        ({5: 9, 7: 9}, "5,8", {}, InputError, "no training document of '.*corpus' has karma 8\nthe highest karma is 7"),
+        ({5: 9, 7: 9}, "5,6,7", {}, InputError, "karma 7 keeps the same documents as the threshold before it"),
+        ({None: 9}, "1,3", {}, InputError, "no document of '.*corpus' has karma\nname a build of links with votes"),
+        ({5: 60, 7: 1}, "5,7", {}, ConfigError, "'karma 7' has 1 document, which are too few: .* the warm-up is 40"),
+    ],
+)  # fmt: skip
+def test_builds_without_such_views(
+    texts: dict[int, int], karma: str, recipes: dict[str, Any], kind: type[WebtextError], message: str, vote: Vote,
+    tmp_path: Path, settings: TrainSettings,
+) -> None:  # fmt: skip
+    build = vote(rows_of({k: texts_of(k or 0, n) for k, n in texts.items()}, dict.fromkeys(texts, HELD)), **recipes)
+    with pytest.raises(kind, match=message) as caught:
+        compare(build, tmp_path / "out", changed(settings, warmup_steps=40, steps=50), karma)
+    assert len(caught.value.lines) <= 3
+    assert not (tmp_path / "out/runs").exists()
+
+
+def test_several_corpora_tokens_without_a_corpus_and_a_corpus_that_changed(
+    sentences: str, letters: str, vote: Vote, tmp_path: Path, settings: TrainSettings
+) -> None:
+    with pytest.raises(ConfigError, match="--karma with 2 corpora\nname one build"):
+        compare_corpora([sentences, letters], str(tmp_path / "out"), settings, COMPARE, Run.quiet(), karma="1,3")
+    with pytest.raises(InputError, match="has no corpus that it was packed from, so karma is unknown"):
+        compare(sentences, tmp_path / "out", settings, "1,3")
+    build = vote(rows_of({1: texts_of(1, 3), 3: texts_of(3, 3)}, {3: HELD}))
+    tokens = Path(build, "tokens").rename(tmp_path / "before")
+    vote(rows_of({1: texts_of(1, 4), 3: texts_of(3, 3)}, {3: HELD}))
+    Path(build, "tokens").rename(tmp_path / "after")
+    tokens.rename(Path(build, "tokens"))
+    with pytest.raises(InputError, match="is stale"):
+        compare(build, tmp_path / "out", settings, "1,3")
+
+
+def test_the_command_line(
+    vote: Vote, tmp_path: Path, made: list[Any], capsys: pytest.CaptureFixture[str], settings: TrainSettings
+) -> None:
+    build = vote(rows_of({1: texts_of(1, 20), 3: texts_of(3, 20)}, {3: HELD}))
+    model = "--n-layer 1 --n-head 1 --n-embd 16 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2"
+    how = f"--device cpu --dtype float32 --seeds 2 --no-estimate --karma 1,3 --out {tmp_path}/out --json"
+    assert run(["train", "compare", build, *model.split(), *how.split()]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out.splitlines()[-1])["corpora"]] == [
+        "karma 1",
+        "karma 3",
+    ]
+    assert "Over karma" in (tmp_path / "out/compare.html").read_text()
