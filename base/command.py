@@ -93,6 +93,7 @@ def verb(
     also_read: Mapping[str, type] | None = None,
     config_argument: bool = False,
     workers: bool = False,
+    defaults: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
@@ -102,6 +103,7 @@ def verb(
     section -> instance. `also_read` adds sections of other verbs to that dict. They have no options: their values come
     from the file and `--set`. With `config_argument` the verb works on an entire config file: CONFIG is its argument,
     and the function receives `config_path` and `overrides` unresolved. Without settings it has neither --config nor --set.
+    `defaults` returns further defaults, for settings that nothing gives, from the given settings and the arguments.
     Only with `workers` does it have options for the engine, for verbs that make parts.
     """
     classes = _by_section(settings, section)
@@ -127,7 +129,13 @@ def verb(
             from webtext.base.run import Run, Share
 
             flags = {name: {key: arguments.pop(key) for key in options(cls)} for name, cls in classes.items()}
-            resolved = {} if config_argument else resolve(read, config_path, overrides, flags)
+            resolved = (
+                {}
+                if config_argument
+                else resolve(
+                    read, config_path, overrides, flags, lambda given: defaults(given, arguments) if defaults else {}
+                )
+            )
             if classes:
                 arguments["settings"] = resolved if isinstance(settings, Mapping) else resolved[section]
             if config_argument:
@@ -197,8 +205,12 @@ def resolve(
     config_path: str | None,
     overrides: tuple[str, ...],
     flags: Mapping[str, Mapping[str, Any]],
+    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda given: {},
 ) -> dict[str, Any]:
-    """Return section -> settings, from defaults, file, `--set` and flags; an absent flag is None or an empty tuple."""
+    """Return section -> settings, from defaults, file, `--set` and flags; an absent flag is None or an empty tuple.
+
+    `defaults` returns the values of further settings from those that file, `--set` and flags give.
+    """
     places = [*classes, *(place(section, name) for section, cls in classes.items() for name in subsections(cls))]
     for override in overrides:
         named = override.partition("=")[0].rpartition(".")[0]
@@ -209,7 +221,8 @@ def resolve(
     resolved: dict[str, Any] = {}
     for section, cls in classes.items():
         given = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
-        resolved[section] = from_table(cls, section_of(config, section, cls) | given, section)
+        given = section_of(config, section, cls) | given
+        resolved[section] = from_table(cls, {**defaults(given), **given}, section)
     return resolved
 
 

@@ -56,27 +56,49 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None
     run.console.result(answer.to_json(), plan_text(answer))
 
 
-@verb(group, "run", settings=TrainSettings, section="train")
+def _shape_of_weights(given: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shape of the weights named by --from, as far as no setting gives one."""
+    if arguments["start"] is None:
+        return {}
+    from webtext.train.run.given_weights import shape_of
+
+    shape = shape_of(arguments["start"], arguments["out"])
+    return {"context": shape["context"]} if "model" in given else shape
+
+
+@verb(group, "run", settings=TrainSettings, section="train", defaults=_shape_of_weights)
 @click.argument("tokens", nargs=-1, required=True)
+@click.option(
+    "--from", "start", metavar="FOLDER", help="Weights to start with: a Hugging Face GPT-2, or a model of ours."
+)
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed TOKENS; any other is rejected.")
 @click.option("--out", metavar="DIR", help="Folder for checkpoints and metrics.jsonl.")
-def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], tokenizer: str | None, out: str | None) -> None:
+def run_(
+    run: Run,
+    settings: TrainSettings,
+    tokens: tuple[str, ...],
+    start: str | None,
+    tokenizer: str | None,
+    out: str | None,
+) -> None:
     """Train a GPT-2 on the token set TOKENS. Rerun the same command to resume.
 
-    Several sets of one tokenizer are mixed by --weights, or by size without it.
+    Several sets of one tokenizer are mixed by --weights, or by size without it. --from continues or fine-tunes given
+    weights, with a new optimizer and schedule; they also give the shape.
 
     \b
       webtext train run build/tokens --out build/model
       webtext train run build/tokens books/tokens --weights 0.7,0.3 --out build/model
+      webtext train run books/tokens --from build/model --learning-rate 1e-4 --steps 500 --out tuned
       torchrun --nproc-per-node 8 -m webtext.app.main train run build/tokens --out build/model --mesh dp=2,fsdp=4
 
     \b
-    Reads:  part sets of tokens
+    Reads:  part sets of tokens, and weights
     Writes: DIR: checkpoints/step-*, metrics.jsonl
     """
     from webtext.train import train_model
 
-    result = train_model(tokens, need_out(out), settings, run, tokenizer=tokenizer)
+    result = train_model(tokens, need_out(out), settings, run, tokenizer=tokenizer, start=start)
     if _is_main_process():
         measured = {"loss": result.loss, "held-out loss": result.validation_loss}
         losses = "".join(f", {name} {loss:.4f}" for name, loss in measured.items() if loss is not None)

@@ -104,13 +104,6 @@ def joined_ranks() -> Iterator[tuple[int, int, Path, list[str]]]:
         distributed.destroy_process_group()
 
 
-if __name__ == "__main__":  # on_ranks(n, Path(small_runs.__file__), folder, json.dumps([[tokens, out, settings], ...]))
-    with joined_ranks() as (rank, n, _, (runs,)):
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
-        for tokens, out, settings in json.loads(runs):
-            train(tokens, out, TrainSettings.of(**settings))
-
-
 WORDS = re.findall(
     r"\w+", "the a cat dog bird sees likes finds old small red house tree river in near under and then it was"
 )
@@ -122,3 +115,10 @@ def texts_of(seed: int, n: int, *, noise: bool = False) -> list[str]:
     if noise:
         return ["".join(generator.choices(string.ascii_letters + " ", k=400)) for _ in range(n)]
     return [" ".join(generator.choice(WORDS) for _ in range(80)) + "." for _ in range(n)]
+
+
+if __name__ == "__main__":  # on_ranks(n, Path(small_runs.__file__), folder, json.dumps([[tokens, out, settings], ...]))
+    with joined_ranks() as (rank, n, _, (runs,)):
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank)}
+        for tokens, out, settings, *start in json.loads(runs):
+            train(tokens, out, TrainSettings.of(**settings), start=start[0] if start else None)

@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.mesh import MeshShape
-from webtext.train.model.initialization import first_values
+from webtext.train.model.initialization import drawn, first_values
 from webtext.train.model.loss import WindowRules
 from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.parallel.parallelize import ParallelModel
@@ -100,7 +100,9 @@ def test_an_offloaded_model_has_the_values_of_the_plain_one(folder: str | None, 
     settings = TrainSettings.of(
         n_layer=6, n_head=2, n_embd=30, context=16, batch_size=2, offload=place, device_memory_gib=0.1, seed=3
     )
-    engine = OffloadedEngine(on_meta(), settings, WindowRules(), World(0, 1, CPU), torch.bfloat16)
+    engine = OffloadedEngine(
+        on_meta(), settings, WindowRules(), World(0, 1, CPU), torch.bfloat16, drawn(CONFIG, settings.seed)
+    )
     for (name, ours), theirs in zip(engine.parameters.items(), GPT2(CONFIG, 3).parameters(), strict=True):
         assert torch.equal(ours, theirs), name
     tokens_bt = torch.zeros(1, 17, dtype=torch.long)
@@ -137,7 +139,7 @@ def pieces_of_rank(mesh: str, schedule: str, rank: int) -> tuple[dict[str, np.nd
     shape = MeshShape.parse(mesh)
     distributed.init_process_group("fake", store=FakeStore(), rank=rank, world_size=shape.size)
     with Allocations() as allocations:
-        how = {"schedule": schedule, "seed": 7}
+        how = {"schedule": schedule, "values": drawn(CONFIG, 7)}
         engine = ParallelModel(on_meta(), shape, CPU, dtype=torch.float32, rules=WindowRules(), **how)  # type: ignore[arg-type]
     found: dict[str, np.ndarray[Any, Any]] = {}
     held = 0

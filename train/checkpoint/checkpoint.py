@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from webtext.train.model.gpt2 import GPT2
+    from webtext.train.model.initialization import Values
 
 FORMAT = 2
 STATE = "state.json"
@@ -84,6 +85,19 @@ class Checkpoint:
         """Return its model, on the CPU."""
         import torch
 
+        from webtext.train.model.gpt2 import GPT2
+
+        values = self.values()
+        with torch.device("meta"):
+            model = GPT2(self.config)
+        parameters = {name: values(name, tensor.shape) for name, tensor in model.state_dict().items()}
+        model.load_state_dict(parameters, assign=True)
+        return model.requires_grad_(True)
+
+    def values(self) -> Values:
+        """Return its model's parameters, each read when it is asked for. Raises InputError if one isn't finite."""
+        import torch
+
         from webtext.train.checkpoint.storage import PieceReader, read_tensors
         from webtext.train.model.gpt2 import GPT2
 
@@ -96,12 +110,16 @@ class Checkpoint:
             )
         with torch.device("meta"):
             model = GPT2(self.config)
-        wanted = {MODEL + name: tensor for name, tensor in model.state_dict().items()}
-        reader.check(wanted, prefix=MODEL)
-        tensors = {name: torch.zeros_like(tensor, device="cpu") for name, tensor in wanted.items()}
-        read_tensors(reader, tensors)
-        model.load_state_dict({name.removeprefix(MODEL): tensor for name, tensor in tensors.items()}, assign=True)
-        return model.requires_grad_(True)
+        reader.check({MODEL + name: tensor for name, tensor in model.state_dict().items()}, prefix=MODEL)
+
+        def values(name: str, shape: Sequence[int]) -> Tensor:
+            tensor = torch.zeros(*shape, dtype=torch.float32, device="cpu")
+            read_tensors(reader, {MODEL + name: tensor})
+            if not torch.isfinite(tensor).all():
+                raise InputError(f"'{MODEL}{name}' in '{self.path}' has values that are not finite", "name another")
+            return tensor
+
+        return values
 
 
 class _Damaged(InputError):
@@ -134,11 +152,11 @@ def publish_checkpoint(
     sync_folder(target.parent)
 
 
-def latest_checkpoint(model_dir: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+def latest_checkpoint(model_dir: Path, warn: Callable[[str], None], *, verify: bool = True) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, or None. Each damaged one is reported to `warn` and skipped."""
     for path in reversed(list_checkpoints(model_dir)):
         try:
-            return open_checkpoint(path)
+            return open_checkpoint(path, verify=verify)
         except _Damaged as error:
             warn(f"skipping a checkpoint: {error.lines[0]}")
     return None
@@ -191,7 +209,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
             raise _Damaged(f"'{path / STATE}' lists {name!r}, which is not a checkpoint file", remedy)
         if not (path / name).is_file():
             raise _Damaged(f"'{path / name}' is missing", remedy)
-        if verify and _sha256(path / name) != digest:
+        if verify and file_sha256(path / name) != digest:
             raise _Damaged(f"'{path / name}' has changed since it was written", remedy)
     return Checkpoint(path, step, state)
 
@@ -222,15 +240,16 @@ def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = war
     return find_checkpoint(place, warn).model().eval()
 
 
-def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) -> Checkpoint:
+def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn, *, verify: bool = True) -> Checkpoint:
     """Return the checkpoint at `place`, or the latest undamaged one of a training folder.
 
-    Calls `warn` for each newer one that is damaged. Raises InputError if there is none.
+    Calls `warn` for each newer one that is damaged. Raises InputError if there is none. `verify` is as in
+    `open_checkpoint`.
     """
     if (place / STATE).is_file():
-        return open_checkpoint(place)
+        return open_checkpoint(place, verify=verify)
     problems: list[str] = []
-    found = latest_checkpoint(place, problems.append)
+    found = latest_checkpoint(place, problems.append, verify=verify)
     if found is None:
         if problems:
             raise InputError(f"every checkpoint in '{place}' is damaged", problems[0])
@@ -240,6 +259,7 @@ def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn) 
     return found
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.model.huggingface import is_gpt2
 from webtext.train.model.language_model import LanguageModel
-from webtext.train.model.pretrained import GGUF, PretrainedModel, PretrainedTokenizer
+from webtext.train.model.pretrained import GGUF, PretrainedModel, own_tokenizer
 from webtext.train.resilience.distributed import World
-
-_TOKENIZER_FILES = ("tokenizer", "vocab", "encoder.json", "spiece", "sentencepiece")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object
     is_pretrained = is_gguf or (is_folder and not is_gpt2(place))
     model: LanguageModel = PretrainedModel(str(place)) if is_pretrained else load_model(path, warn)
     facts = {} if is_gguf or is_folder else run_facts(path)
-    own = _own_tokenizer(place) if is_gguf or is_folder else None
+    own = own_tokenizer(place) if is_gguf or is_folder else None
     chosen = Tokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer or own
     known = facts.get("tokenizer_hash", None if own is None else own.hash)
     measured = Measured(path, model, chosen, facts, known)
@@ -88,21 +85,6 @@ def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object
         given = tokenizer if isinstance(tokenizer, str) else f"{path}/tokenizer.json"
         measured.check_fits(chosen.vocab_size, chosen.hash, given)
     return measured
-
-
-def _own_tokenizer(place: Path) -> Any:
-    """Return the tokenizer of a Hugging Face folder or a .gguf file; None if the folder has none.
-
-    It is ours if that supports it and it has an end-of-text, else that of transformers.
-    """
-    if place.suffix != GGUF:
-        if not any(path.name.startswith(_TOKENIZER_FILES) for path in place.iterdir()):
-            return None
-        with contextlib.suppress(InputError):  # transformers may support it
-            ours = Tokenizer.load(place)
-            if ours.eot_id is not None:
-                return ours
-    return PretrainedTokenizer(str(place))
 
 
 def run_facts(model_path: str) -> dict[str, Any]:
@@ -115,7 +97,7 @@ def run_facts(model_path: str) -> dict[str, Any]:
     return {
         "step": state["step"],
         "files": state["files"],
-        "seed": settings["seed"],
+        **({} if "from" in settings else {"seed": settings["seed"]}),
         "tokenizer_hash": settings["tokenizer"],
         "document_masks": settings["document_masks"],
     }

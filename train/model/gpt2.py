@@ -23,8 +23,8 @@ from webtext.base.errors import InputError
 from webtext.train.model.activation_checkpointing import checkpointed
 from webtext.train.model.attention import causal_attention
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
-from webtext.train.model.huggingface import SHARD_BYTES, read_huggingface, write_huggingface
-from webtext.train.model.initialization import initialize
+from webtext.train.model.huggingface import SHARD_BYTES, GPT2Folder, write_huggingface
+from webtext.train.model.initialization import drawn, initialize
 from webtext.train.model.language_model import Places
 from webtext.train.shape import GPT2Config
 
@@ -126,7 +126,7 @@ class GPT2(nn.Module):
         device = torch.get_default_device()
         if device.type != "meta":
             self.to_empty(device=device)
-            initialize(self, config, seed)
+            initialize(self, drawn(config, seed))
 
     @property
     def context(self) -> int:
@@ -239,9 +239,10 @@ class GPT2(nn.Module):
     @classmethod
     def from_huggingface(cls, folder: str | os.PathLike[str]) -> GPT2:
         """Return the model of a Hugging Face GPT-2 folder (config.json and model.safetensors)."""
-        config, parameters = read_huggingface(folder)
+        weights = GPT2Folder(folder)
         with torch.device("meta"):
-            model = cls(config)
+            model = cls(weights.config)
+        parameters = {name: weights.values(name, tensor.shape) for name, tensor in model.state_dict().items()}
         model.load_state_dict(parameters, assign=True)
         return model.requires_grad_(True)
 

@@ -7,10 +7,9 @@ folder's tensors are compared with its config.json by name and shape before anyt
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +31,10 @@ _LINEARS = {
     "mlp.c_fc": ("feed_forward.expand", 1, 4),
     "mlp.c_proj": ("feed_forward.contract", 4, 1),
 }
+_ENDS = {"token_embedding": "wte", "position_embedding": "wpe", "final_norm": "ln_f"}
+_THEIRS = {ours: theirs for theirs, ours in _NORMS.items()} | {
+    ours: theirs for theirs, (ours, _, _) in _LINEARS.items()
+}
 _FUSED = ("attention.query", "attention.key", "attention.value")
 _MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -46,14 +49,21 @@ _FIXED = {
 }
 
 
-def read_huggingface(folder: str | os.PathLike[str]) -> tuple[GPT2Config, dict[str, Tensor]]:
-    """Return a model's shape and its parameters by name, in float32; float16 and bfloat16 weights are widened."""
-    place = Folder(folder)
-    config = _read_config(place)
-    with contextlib.ExitStack() as stack:
-        theirs = _Weights(place, stack)
-        theirs.check(config)
-        return config, _from_theirs(theirs, config)
+class GPT2Folder:
+    """A model's shape, and its parameters by name; float16 and bfloat16 weights are widened to float32."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        place = Folder(folder)
+        self.config = _read_config(place)
+        self.files = weight_files(place)
+        self._theirs = _Weights(place, self.files)
+        self._theirs.check(self.config)
+
+    def values(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a parameter of `GPT2` by its name there. Raises InputError if it isn't finite."""
+        tensor = _to_ours(self._theirs, self.config, name)
+        assert tensor.shape == tuple(shape), name
+        return tensor
 
 
 def write_huggingface(
@@ -84,13 +94,13 @@ def is_gpt2(folder: str | os.PathLike[str]) -> bool:
 class _Weights(Mapping[str, Tensor]):
     """The tensors of a folder by name, without the prefix that some have; read one at a time, in float32."""
 
-    def __init__(self, place: Folder, stack: contextlib.ExitStack) -> None:
+    def __init__(self, place: Folder, files: Sequence[str]) -> None:
         self._place = place.url
         self._found: dict[str, tuple[Any, str]] = {}
-        for name in weight_files(place):
+        for name in files:
             location = place.location(name)
             try:
-                file = stack.enter_context(safe_open(place.local_path(name), framework="pt"))
+                file: Any = safe_open(place.local_path(name), framework="pt")
             except SafetensorError as error:
                 raise InputError(f"'{location}' is not an intact safetensors file ({error})", "copy it again") from None
             for key in file.keys():  # noqa: SIM118 - not a mapping
@@ -105,6 +115,8 @@ class _Weights(Mapping[str, Tensor]):
         if tensor.dtype not in _FLOATS:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise InputError(f"tensor '{name}' in '{self._place}' is {kind}", "expected float32, float16 or bfloat16")
+        if not torch.isfinite(tensor).all():
+            raise InputError(f"tensor '{name}' in '{self._place}' has values that are not finite", "copy it again")
         return tensor.float()
 
     def __iter__(self) -> Iterator[str]:
@@ -227,31 +239,26 @@ def _their_shapes(config: GPT2Config) -> Iterator[tuple[str, list[int]]]:
     yield from ((f"ln_f.{kind}", [width]) for kind in ("weight", "bias"))
 
 
-def _from_theirs(theirs: Mapping[str, Tensor], config: GPT2Config) -> dict[str, Tensor]:
-    padding = torch.zeros(config.padded_vocab_size - config.vocab_size, config.n_embd)
-    ours = {
-        "token_embedding.weight": torch.cat([theirs["wte.weight"], padding]),
-        "position_embedding.weight": theirs["wpe.weight"],
-    }
-    for kind in ("weight", "bias"):
-        ours[f"final_norm.{kind}"] = theirs[f"ln_f.{kind}"]
-        for i in range(config.n_layer):
-            for their_name, our_name in _NORMS.items():
-                ours[f"blocks.{i}.{our_name}.{kind}"] = theirs[f"h.{i}.{their_name}.{kind}"]
-            for their_name, (our_name, _, _) in _LINEARS.items():
-                ours[f"blocks.{i}.{our_name}.{kind}"] = theirs[f"h.{i}.{their_name}.{kind}"].t().contiguous()
-            fused = theirs[f"h.{i}.attn.c_attn.{kind}"]
-            for our_name, part in zip(_FUSED, fused.chunk(3, dim=-1), strict=True):
-                ours[f"blocks.{i}.{our_name}.{kind}"] = part.t().contiguous()
-    return ours
+def _to_ours(theirs: Mapping[str, Tensor], config: GPT2Config, name: str) -> Tensor:
+    """Return one of the parameters of `GPT2`."""
+    part, _, kind = name.rpartition(".")
+    if part == "token_embedding":
+        return torch.cat(
+            [theirs["wte.weight"], torch.zeros(config.padded_vocab_size - config.vocab_size, config.n_embd)]
+        )
+    if not part.startswith("blocks."):
+        return theirs[f"{_ENDS[part]}.{kind}"]
+    _, i, part = part.split(".", 2)
+    if part in _FUSED:
+        return theirs[f"h.{i}.attn.c_attn.{kind}"].chunk(3, dim=-1)[_FUSED.index(part)].t().contiguous()
+    return theirs[f"h.{i}.{_THEIRS[part]}.{kind}"].t().contiguous()
 
 
 def _to_theirs(ours: Mapping[str, Tensor], config: GPT2Config, name: str) -> Tensor:
     """Return one of the tensors of `_their_shapes`."""
     part, _, kind = name.rpartition(".")
     if not part.startswith("h."):
-        ends = {"wte": "token_embedding", "wpe": "position_embedding", "ln_f": "final_norm"}
-        tensor = ours[f"{ends[part]}.{kind}"]
+        tensor = ours[f"{next(own for own, name in _ENDS.items() if name == part)}.{kind}"]
         return tensor[: config.vocab_size].contiguous().cpu() if part == "wte" else tensor.cpu()
     _, i, part = part.split(".", 2)
     if part == "attn.c_attn":

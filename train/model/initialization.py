@@ -13,7 +13,7 @@ norms            1
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,8 @@ from webtext.train.shape import GPT2Config
 
 TOKEN_EMBEDDING, POSITION_EMBEDDING = "token_embedding.weight", "position_embedding.weight"
 WEIGHT_STD, POSITION_STD = 0.02, 0.01
+Values = Callable[[str, Sequence[int]], Tensor]
+"""Returns a complete parameter by its name and shape, on the CPU in float32: drawn, or read from given weights."""
 _RESIDUAL = (".projection.weight", ".contract.weight")
 
 
@@ -40,11 +42,16 @@ def first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int)
     return values
 
 
+def drawn(config: GPT2Config, seed: int) -> Values:
+    """Return `first_values` of a model and seed."""
+    return lambda name, shape: first_values(config, name, shape, seed)
+
+
 @torch.no_grad()
-def initialize(model: nn.Module, config: GPT2Config, seed: int) -> None:
+def initialize(model: nn.Module, values: Values) -> None:
     """Set the parameters of a model, which must be allocated, to their initial values."""
     for name, parameter in model.named_parameters():
-        parameter.copy_(first_values(config, name, parameter.shape, seed))
+        parameter.copy_(values(name, parameter.shape))
 
 
 def _std(config: GPT2Config, name: str) -> float:

@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.storage import Folder
+from webtext.tokenizer import Tokenizer
 from webtext.train.model.huggingface import weight_files
 from webtext.train.model.language_model import Places
 
@@ -35,6 +36,7 @@ EXTRA = "transformers"
 LOGITS_AT_ONCE = 2**27
 """Half a GiB: of a model with a large vocabulary, few rows of a batch or a part of one row at a time."""
 _CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "context_length")
+_TOKENIZER_FILES = ("tokenizer", "vocab", "encoder.json", "spiece", "sentencepiece")
 _EOT = "<|endoftext|>"
 
 
@@ -214,6 +216,21 @@ class _DecodeStream:
     def _rest(self) -> str:
         done = self._tokenizer.decode(self._ids[: self._n_done])
         return self._tokenizer.decode(self._ids)[len(done) :]
+
+
+def own_tokenizer(place: Path) -> Any:
+    """Return the tokenizer of a Hugging Face folder or a .gguf file; None if the folder has none.
+
+    It is ours if that supports it and it has an end-of-text, else that of transformers.
+    """
+    if place.suffix != GGUF:
+        if not any(path.name.startswith(_TOKENIZER_FILES) for path in place.iterdir()):
+            return None
+        with contextlib.suppress(InputError):  # transformers may support it
+            ours = Tokenizer.load(place)
+            if ours.eot_id is not None:
+                return ours
+    return PretrainedTokenizer(str(place))
 
 
 def _transformers() -> Any:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from webtext.train.data.windows import Windows, total_loss
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.initialization import initialize
+from webtext.train.model.initialization import Values, initialize
 from webtext.train.model.loss import MaskedLikelihood, WindowRules
 from webtext.train.offload.device_memory import device_memory
 from webtext.train.offload.fit import fit
@@ -34,13 +34,19 @@ from webtext.train.settings import TrainSettings
 class OffloadedEngine:
     """One process, or one of several replicas, each with its own device and host memory.
 
-    `model` has no values yet; they are drawn into rows of pinned memory or of files on the host.
+    `model` has no values yet; they are written into rows of pinned memory or of files on the host.
     """
 
     stages: Mapping[int, nn.Module] = MappingProxyType({})
 
     def __init__(
-        self, model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype
+        self,
+        model: GPT2,
+        settings: TrainSettings,
+        rules: WindowRules,
+        world: World,
+        dtype: torch.dtype,
+        values: Values,
     ) -> None:
         self.model, self.rules, self.world, self.device = model, rules, world, world.device
         self.data_rank, self.n_data = world.rank, world.size
@@ -49,7 +55,7 @@ class OffloadedEngine:
         self.memory = device_memory(settings, device)
         link = CudaLink(device) if device.type == "cuda" else ThreadLink()
         self.offloaded = OffloadedModel(model, link, device, dtype=dtype, folder=self.folder, rules=rules)
-        initialize(model, model.config, settings.seed)
+        initialize(model, values)
         self.offloaded.refresh()
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
         microbatch, accumulation = settings.accumulation(self.n_data)

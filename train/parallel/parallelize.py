@@ -33,7 +33,7 @@ from webtext.train.data.windows import Windows
 from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, rank_of_stage, stages_of_rank
 from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.initialization import TOKEN_EMBEDDING, first_values
+from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import update
@@ -69,13 +69,14 @@ class ParallelModel:
         dtype: torch.dtype,
         rules: WindowRules,
         schedule: str = "1f1b",
-        seed: int = 0,
+        values: Values | None = None,
         advance: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
         self.rules, self.schedule, self.advance = rules, schedule, advance
         self.mesh = mesh = shape.build(device.type)
         shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        values = values or drawn(model.config, 0)
         n = n_stages(schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
         blocks = {i: blocks_of_stage(model.config.n_layer, n, i) for i in numbers}
@@ -87,7 +88,7 @@ class ParallelModel:
             self._spread_over_data_ranks(stage)
             stage.to_empty(device=device)
             for name, parameter in stage.model.named_parameters():
-                self._fill(name, parameter, first_values(model.config, name, shapes[name], seed))
+                self._fill(name, parameter, values(name, shapes[name]))
         self._pieces: dict[str, nn.Parameter] = {}  # what FSDP2 and the stages have: DTensors where data ranks share
         self._copies: list[nn.Parameter] = []  # of the tied weight, if first and last stage are on one rank
         for stage in self.stages.values():

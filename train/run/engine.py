@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from webtext.train.data.sources import Source
 from webtext.train.data.windows import Windows
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.initialization import initialize
+from webtext.train.model.initialization import Values, initialize
 from webtext.train.model.loss import WindowRules
 from webtext.train.resilience.distributed import World
 from webtext.train.run.single_process import SingleProcessModel
@@ -77,14 +77,16 @@ class Engine(Protocol):
         """Return the model itself, to generate texts from; None if no process has all of it."""
 
 
-def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype) -> Engine:
-    """Return the engine for `model`, which has no values yet: this process trains all of it, or a part of it."""
+def make_engine(
+    model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype, values: Values
+) -> Engine:
+    """Return the engine for `model`, which gets its `values` there: this process trains all of it, or a part of it."""
     if settings.machine.offload is not None:
         from webtext.train.offload.engine import OffloadedEngine
 
-        return OffloadedEngine(model, settings, rules, world, dtype)
+        return OffloadedEngine(model, settings, rules, world, dtype, values)
     if world.size == 1:
-        initialize(model.to_empty(device=world.device), model.config, settings.seed)
+        initialize(model.to_empty(device=world.device), values)
         return SingleProcessModel(model, rules, world.device, dtype)
     from webtext.train.parallel.parallelize import ParallelModel
 
@@ -96,7 +98,7 @@ def make_engine(model: GPT2, settings: TrainSettings, rules: WindowRules, world:
         rules=rules,
         dtype=dtype,
         schedule=schedule,
-        seed=settings.seed,
+        values=values,
         advance=world.advance,
     )
 

@@ -31,6 +31,7 @@ from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.mesh import MeshShape
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.parallel.refusal import check_trainable
+from webtext.train.run.given_weights import FROM, GivenWeights, given_weights
 from webtext.train.settings import TrainSettings, difference
 from webtext.train.shape import GPT2Config
 
@@ -81,11 +82,14 @@ def train_model(
     *,
     tokenizer: str | None = None,
     held_out: str | None = None,
+    start: str | None = None,
 ) -> TrainResult:
     """Train a GPT-2 on the token set `tokens`, or on several mixed; write checkpoints and metrics.jsonl to `out`.
 
     `tokenizer` is the file that packed the tokens; any other is rejected. It is needed if `settings` ask for sample
     texts. `held_out` is a token set whose validation split is measured instead of those of `tokens`.
+
+    `start` is a folder of weights to start with instead of drawn ones (`given_weights.py`); the optimizer is new.
 
     A run of several processes needs an `out` on a disk.
 
@@ -93,13 +97,13 @@ def train_model(
     of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this; the first one writes.
     """
     if Folder(out).is_local:
-        return _train(tokens, out, settings, run, tokenizer, held_out)
+        return _train(tokens, out, settings, run, tokenizer, held_out, start)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(f"several processes cannot train in '{out}'", "choose an --out on a disk that they share")
     with contextlib.nullcontext() if run.dry_run else Folder(out).held():
         copy = ModelCopy(out)
         try:
-            result = _train(tokens, str(copy.path), settings, run, tokenizer, held_out, copy.upload)
+            result = _train(tokens, str(copy.path), settings, run, tokenizer, held_out, start, copy.upload)
         finally:
             if not run.dry_run:
                 copy.upload()  # the last rows of metrics.jsonl
@@ -113,6 +117,7 @@ def _train(
     run: Run,
     tokenizer: str | None,
     held_out: str | None,
+    start: str | None,
     published: Callable[[], None] = lambda: None,
 ) -> TrainResult:
     try:
@@ -131,7 +136,6 @@ def _train(
     uses = source_uses(sources, settings, total_tokens(settings))
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
     model_dir = Folder(out).local_path()
-    recipe = make_recipe(settings, sources)
     with (
         deterministic(settings.machine.deterministic),
         join_world(settings.device, settings.monitor.hang_timeout) as world,
@@ -142,6 +146,8 @@ def _train(
             for source in sources:
                 warn_if_stale(source.train.set, console)
         checkpoint = _checkpoint_of_all_processes(model_dir, world, console)
+        given = given_weights(start, settings, sources[0], checkpoint, world, console)
+        recipe = make_recipe(settings, sources, given)
         if checkpoint is not None:
             _check_same_run(checkpoint, recipe, model_dir)
             if checkpoint.step >= settings.last_step:
@@ -157,7 +163,8 @@ def _train(
             if world.is_main:
                 warn_if_too_large(config, settings, world, console)
             with memory_is_an_error(config, settings, world):
-                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts, published)
+                values = None if given is None else given.values
+                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts, published, values)
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
@@ -234,12 +241,14 @@ def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Seq
     return tokenizer
 
 
-def make_recipe(settings: TrainSettings, sources: Sequence[Source]) -> Recipe:
-    """Return what determines the model: settings, its resolved shape, and the tokens."""
+def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: GivenWeights | None = None) -> Recipe:
+    """Return what determines the model: settings, its resolved shape, the tokens, and the weights it starts with."""
     chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
     train = sources[0].train
     shape = asdict(settings.config(train.vocab_size))
-    data = {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
+    data: dict[str, Any] = {"tokens": [source.train.hash for source in sources], "tokenizer": train.tokenizer_hash}
+    if given is not None:
+        data[FROM] = given.facts
     return Recipe(stage="train.run", code_version=CODE_VERSION, settings={**shape, **chosen, **data})
 
 
@@ -250,6 +259,10 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
     for name, what in (("tokenizer", "with another tokenizer"), ("tokens", "on other tokens")):
         if theirs.pop(name, None) != ours.pop(name):
             raise InputError(f"'{model_dir}' was trained {what}", remedy)
+    given, wanted = theirs.pop(FROM, None), ours.pop(FROM, None)  # `given_weights` compares their files
+    if (given is None) != (wanted is None):
+        what = "drawn weights" if given is None else f"the weights of '{given['folder']}'"
+        raise InputError(f"'{model_dir}' was started with {what}", f"use the same --from, or {remedy}")
     changed = difference(theirs, ours)
     if changed:
         raise InputError(f"'{model_dir}' was trained with other settings: {changed}", f"use the same, or {remedy}")

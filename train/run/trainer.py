@@ -30,6 +30,7 @@ from webtext.train.data.sources import Source, make_sampler
 from webtext.train.metrics import metrics_log
 from webtext.train.model.compilation import as_it_stands, compile_blocks, compiles
 from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.initialization import Values, drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
 from webtext.train.model.sample import sample_text
@@ -60,7 +61,10 @@ class _Queued:
 
 
 class Trainer:
-    """One run of `settings.steps` steps, or up to `settings.stop_at_step`; `recipe` is stored in its checkpoints."""
+    """One run of `settings.steps` steps, or up to `settings.stop_at_step`; `recipe` is stored in its checkpoints.
+
+    Initial `values` are drawn from the seed if none are given.
+    """
 
     def __init__(
         self,
@@ -72,6 +76,7 @@ class Trainer:
         console: Console,
         tokenizer: Any = None,
         published: Callable[[], None] = lambda: None,
+        values: Values | None = None,
     ) -> None:
         if settings.machine.threads is not None:
             torch.set_num_threads(settings.machine.threads)
@@ -90,7 +95,9 @@ class Trainer:
         """Whether the first step, in which all processes compile blocks, is over."""
         self.config = model.config
         self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
-        self.engine = make_engine(model, settings, WindowRules.of(settings, sources[0].train.eot_id), world, self.dtype)
+        rules = WindowRules.of(settings, sources[0].train.eot_id)
+        values = values or drawn(self.config, settings.seed)
+        self.engine = make_engine(model, settings, rules, world, self.dtype, values)
         self.optimizer = self.engine.make_optimizer(settings)
         self.microbatch, _ = settings.accumulation(self.engine.n_data)
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}

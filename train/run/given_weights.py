@@ -1,0 +1,134 @@
+"""Given weights, with which a run starts instead of drawn ones: a Hugging Face GPT-2 folder, a checkpoint, or a
+training folder, whose latest checkpoint is taken. Only the model's parameters are read; the optimizer starts anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from webtext.base.console import Console
+from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.train.checkpoint.checkpoint import Checkpoint, file_sha256, find_checkpoint
+from webtext.train.checkpoint.model_copy import local_model
+from webtext.train.data.sources import Source
+from webtext.train.settings import TrainSettings
+from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from webtext.train.model.initialization import Values
+    from webtext.train.resilience.distributed import World
+
+FROM = "from"
+"""Where a run's recipe records its given weights: {"folder", "step", "tokenizer", "weights": {file: SHA-256}}."""
+_SHAPE = ("n_layer", "n_head", "n_embd", "context")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenWeights:
+    """What the recipe records of them, and their values; None if the folder is gone and a run only resumes."""
+
+    facts: Mapping[str, Any]
+    values: Values | None
+
+
+def shape_of(folder: str, out: str | None) -> dict[str, int]:
+    """Return the settings of the shape of the model in `folder`; if that is gone, of the one that is trained in `out`."""
+    place = local_model(folder)
+    config = _open(folder if out is None or _exists(place) else out, lambda _: None, verify=False)[0]
+    return {name: getattr(config, name) for name in _SHAPE}
+
+
+def given_weights(
+    folder: str | None,
+    settings: TrainSettings,
+    source: Source,
+    checkpoint: Checkpoint | None,
+    world: World,
+    console: Console,
+) -> GivenWeights | None:
+    """Open the weights in `folder`, None if no folder is given; all processes call this.
+
+    Raises InputError or ConfigError if its tokenizer, vocabulary or shape isn't the run's, or if the run resumes from
+    `checkpoint` and started with other weights than there are now.
+    """
+    if folder is None:
+        return None
+    recorded = None if checkpoint is None else checkpoint.run_state()["recipe"]["settings"].get(FROM)
+    if recorded is not None and not _exists(local_model(folder)):
+        return GivenWeights(recorded, None)
+    world.enter("reads given weights")
+    world.count_rounds(False)  # hashing may take any time
+    config, values, files, facts = _open(folder, console.warn, verify=world.is_main)
+    _check(config, facts["tokenizer"], folder, settings, source, console)
+    if len(set(world.gather((facts["step"], tuple((path.name, path.stat().st_size) for path in files))))) > 1:
+        raise MachineError(
+            f"the processes see different files in '{folder}'", "name one checkpoint, on a file system that all share"
+        )
+    digests = {path.name: file_sha256(path) for path in files} if world.is_main else None
+    facts = {"folder": folder} | facts | {"weights": world.gather(digests)[0]}
+    world.count_rounds(True)
+    if recorded is not None and recorded["weights"] != facts["weights"]:
+        raise InputError(
+            f"'{folder}' has changed since the run started with it: step {recorded['step']} then, {facts['step']} now",
+            "name the checkpoint that it started with, restore the folder, or choose another --out",
+        )
+    return GivenWeights(facts, values)
+
+
+def _exists(place: Path) -> bool:
+    return place.is_dir() and any(place.iterdir())  # the copy of a folder at a URL is empty if that is gone
+
+
+def _open(
+    folder: str, warn: Callable[[str], None], *, verify: bool
+) -> tuple[GPT2Config, Values, list[Path], dict[str, Any]]:
+    """Return the model's shape, its values, its files, and the step and tokenizer as in the recipe."""
+    from webtext.train.model.huggingface import GPT2Folder, is_gpt2
+    from webtext.train.model.pretrained import own_tokenizer
+
+    place = local_model(folder)
+    if not (place / "config.json").is_file():
+        found = find_checkpoint(place, warn, verify=verify)
+        files = [found.path / name for name in sorted(found.state["files"]) if not name.startswith("optimizer")]
+        tokenizer = found.run_state()["recipe"]["settings"].get("tokenizer")
+        return found.config, found.values(), files, {"step": found.step, "tokenizer": tokenizer}
+    if not is_gpt2(place):
+        raise InputError(
+            f"'{folder}' has another architecture than GPT-2, the only one that is trained",
+            "name a GPT-2; other models can be evaluated and sampled",
+        )
+    weights, own = GPT2Folder(place), own_tokenizer(place)
+    files = [place / name for name in weights.files]
+    return weights.config, weights.values, files, {"step": None, "tokenizer": None if own is None else own.hash}
+
+
+def _check(
+    config: GPT2Config, tokenizer: str | None, folder: str, settings: TrainSettings, source: Source, console: Console
+) -> None:
+    """Raise InputError or ConfigError, which names both values, if the weights are of another kind than the run's."""
+    tokens = source.train
+    if tokenizer is None:
+        console.warn(
+            f"'{folder}' has no tokenizer: its vocabulary is compared with that of '{source.name}' by size only"
+        )
+    elif tokenizer != tokens.tokenizer_hash:
+        raise InputError(
+            f"'{folder}' was trained with another tokenizer ({tokenizer[:12]}) than the one of '{source.name}' "
+            f"({tokens.tokenizer_hash[:12]})",
+            "pack the texts with the tokenizer of the weights",
+        )
+    if config.vocab_size != tokens.vocab_size:
+        raise InputError(
+            f"'{folder}' has a vocabulary of {config.vocab_size:,}, '{source.name}' one of {tokens.vocab_size:,}",
+            "pack the texts with the tokenizer of the weights",
+        )
+    ours = settings.config(tokens.vocab_size)
+    for name in _SHAPE:
+        if getattr(ours, name) != getattr(config, name):
+            raise ConfigError(
+                f"{name} is {getattr(ours, name)} here and {getattr(config, name)} in '{folder}'",
+                "leave out the settings of the shape: it is that of the weights",
+            )
