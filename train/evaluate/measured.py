@@ -49,11 +49,11 @@ class Measured:
         A model may have more logits than its own tokenizer has ids; an unknown tokenizer must have as many.
         """
         remedy = "name the tokens, or the tokenizer, that the model was trained with"
-        if self.hash not in (None, tokenizer_hash):
-            raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
         n, may_be_padded = self.model.vocab_size, self.hash is not None and not self.facts
         if n < vocab_size or (n > vocab_size and not may_be_padded):
             raise InputError(f"'{self.path}' has a vocabulary of {n:,}, '{data}' one of {vocab_size:,}", remedy)
+        if self.hash not in (None, tokenizer_hash):
+            raise InputError(f"'{self.path}' was trained with another tokenizer than the one of '{data}'", remedy)
 
     def check_same_checkpoint(self, world: World) -> None:
         """Raise MachineError in all processes if one found another checkpoint in the folder than process 0."""

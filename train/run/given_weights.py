@@ -1,5 +1,5 @@
 """Given weights, with which a run starts instead of drawn ones: a Hugging Face GPT-2 folder, a checkpoint, or a
-training folder, whose latest checkpoint is taken. Only the model's parameters are read; the optimizer starts anew.
+training folder, whose latest checkpoint is taken. Only the model's parameters are read, not the optimizer's state.
 """
 
 from __future__ import annotations
