@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -234,6 +235,17 @@ def test_files_that_cannot_be_used_are_named_in_their_place_and_the_others_are_m
     assert "could not measure lambada, grep, memorized, overlap of ptb" in error
     assert wrong in error
     assert not (tmp_path / "out/evaluation-lambada.json").exists()
+
+
+@pytest.mark.parametrize("shares", [[0.1, math.nan], [math.inf], [-1], ["x"], 3])
+def test_a_report_with_impossible_shares_is_named(shares: Any, paper: Paper, sets: Path) -> None:
+    for name in TEXTS:
+        (sets / name).unlink()
+    report = {"held_out": overlap([0, 0, 0]), "generated": overlap([0, 0, 0]) | {"shares": shares}, "sets": []}
+    (sets / "memorized.json").write_text(json.dumps(report))
+    code, found = paper()
+    assert code == 3
+    assert "is not what `inspect memorized` writes" in lacks(found)["memorized"]
 
 
 def test_a_rerun_measures_only_what_has_changed(

@@ -14,6 +14,7 @@ from webtext.train.evaluate.page import colour, page, paragraphs, swatch, table
 from webtext.train.evaluate.paper.published import IN_TEXT, PARAMETERS, TABLE_5, TITLES
 
 HEIGHT = 280
+MARKS = ("wrong", "right")
 SHARES = ("accuracy", "8-grams", "median", "without")
 STYLE = """
 td small{color:var(--soft)}
@@ -25,6 +26,7 @@ td:nth-child(-n+2){white-space:nowrap}
 PROTOCOL = {
     "stride": "stride {}",
     "context": "context {}",
+    "vocab_size": "tokenizer of {} ids",
     "detokenizer": "de-tokenizer {}",
     "shots": "{} examples before each item",
     "contexts_cut": "{} contexts cut from the left",
@@ -91,9 +93,9 @@ def _shown(each: Found) -> str:
 
 
 def _number(measure: str, value: float) -> str:
-    return (
-        f"{value:.2%}" if measure.startswith(SHARES) else f"{round(value, 3):,.6g}" if value < 1e5 else f"{value:,.0f}"
-    )
+    if measure.startswith(SHARES):
+        return f"{value:.2%}"
+    return f"{round(value, 3):,.6g}" if value < 1e5 else f"{value:,.0f}"
 
 
 def _protocol(task: str, found: Found) -> list[str]:
@@ -158,12 +160,13 @@ def _most_confident(found: Found) -> str:
     ours = found["answers"]["natural-questions"].get("most_confident", [])
     lines = []
     for rank, (paper, each) in enumerate(zip_longest(TABLE_5, ours), 1):
-        cells = (
-            [f"{each['probability']:.1%}", _mark(each["right"]), each["question"], each["answer"]] if each else [""] * 4
-        )
-        lines.append([str(rank), f"{paper[0]:.1%}", _mark(paper[1]), *map(escape, cells)])
+        cells = [""] * 4
+        if each:
+            cells = [
+                f"{each['probability']:.1%}",
+                MARKS[each["right"]],
+                escape(each["question"]),
+                escape(each["answer"]),
+            ]
+        lines.append([str(rank), f"{paper[0]:.1%}", MARKS[paper[1]], *cells])
     return table(["rank", "paper", "", "ours", "", "our question", "our answer"], lines, words=(2, 4, 5, 6))
-
-
-def _mark(is_right: bool) -> str:
-    return "right" if is_right else "wrong"

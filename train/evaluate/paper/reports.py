@@ -60,6 +60,8 @@ def _memorized(data: bytes, found: Mapping[str, str]) -> dict[str, Answer]:
         for who, curve in curves.items()
     ]
     shares = {who: [float(share) for share in curve["shares"]] for who, curve in curves.items()}
+    if not all(0 <= share <= 1 for curve in shares.values() for share in curve):
+        raise ValueError("a share is not from 0 to 1")
     answers: dict[str, Answer] = {"memorized": {"results": results, "shares": shares}}
     by_hash = {
         row["sha256"]: result("8-grams", "8-gram", int(row["ngrams"]), float(row["overlap_ratio"]))
