@@ -363,6 +363,7 @@ def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: b
 @click.argument("build_folder", metavar="BUILD")
 @click.option("--samples", metavar="FILE", help="A model's texts, from `train sample --json`.")
 @click.option("--model", metavar="DIR", help="A model that continues held-out documents, instead of --samples.")
+@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
 @click.option("--documents", type=click.IntRange(1), default=500, show_default=True, help="How many it continues.")
 @click.option("--against", metavar="FILE", multiple=True, help="Evaluation set to look up; repeatable.")
 @click.option("--filter", "kept", metavar="FILE", help="BUILD's n-gram filter.  [default: BUILD/corpus.filter]")
@@ -373,6 +374,7 @@ def inspect_memorized(
     build_folder: str,
     samples: str | None,
     model: str | None,
+    tokenizer: str | None,
     documents: int,
     against: tuple[str, ...],
     kept: str | None,
@@ -405,7 +407,7 @@ def inspect_memorized(
     if model is not None:
         from webtext.train.evaluate.measured import load_measured
 
-        texts = continue_held_out(corpus, load_measured(model, warn=run.console.warn), documents)
+        texts = continue_held_out(corpus, load_measured(model, tokenizer, run.console.warn), documents)
         write_samples(Folder(need_out(out)), "samples.jsonl", texts)
     else:
         texts = read_samples(str(samples))

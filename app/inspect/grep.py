@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import re2
 
@@ -31,8 +33,9 @@ KARMA = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 """Where ranges of karma begin; 3 is the least that a link in WebText has."""
 RANGES = ("unknown", "below 3", *(f"{a:,}-{b - 1:,}" for a, b in itertools.pairwise(KARMA)), f"{KARMA[-1]:,} and more")
 COUNTS = ("documents", "bytes", "matching_documents", "occurrences")
-FAILED = "failed"
+COLUMNS = ["id", "url", "karma", "text"]
 CONTEXT_BYTES, MATCH_BYTES = 100, 400
+Counts = npt.NDArray[np.int64]
 
 
 class Query(NamedTuple):
@@ -68,16 +71,19 @@ def grep(opened: PartSet, query: Query, n: int, run: Run) -> dict[str, Any]:
     query.compiled()
     mine = {part.name for part in of_share(run.share, opened.parts)}
     tasks = [(SetName.of(opened), i, query, n) for i, part in enumerate(opened.parts) if part.name in mine]
-    counts: Counter[tuple[str, str]] = Counter()
+    counts, failed = np.zeros((len(RANGES), len(COUNTS)), np.int64), Counter[str]()
     shown: list[dict[str, Any]] = []
-    for of_part, first in run.map(_search_part, tasks, "inspect grep"):
-        counts.update(of_part)
+    for of_part, failures, first in run.map(_search_part, tasks, "inspect grep"):
+        counts += of_part
+        failed.update(failures)
         shown += first[: n - len(shown)]
-    rows = [{"karma": karma} | {name: counts[karma, name] for name in COUNTS} for karma in RANGES]
-    rows = [row for row in rows if row["documents"]]
-    failed = {reason: number for (kind, reason), number in counts.items() if kind == FAILED}
-    found = {"by_karma": rows, "failed": failed, "shown": shown, "set": opened.folder.url}
-    return query._asdict() | found | {name: sum(int(row[name]) for row in rows) for name in COUNTS}
+    rows = [{"karma": karma} | _named(row) for karma, row in zip(RANGES, counts, strict=True) if row[0]]
+    found = {"by_karma": rows, "failed": dict(failed), "shown": shown, "set": opened.folder.url}
+    return query._asdict() | found | _named(counts.sum(axis=0))
+
+
+def _named(counts: Counts) -> dict[str, int]:
+    return dict(zip(COUNTS, counts.tolist(), strict=True))
 
 
 def grep_text(found: Mapping[str, Any]) -> str:
@@ -98,38 +104,37 @@ def grep_text(found: Mapping[str, Any]) -> str:
 
 def _search_part(
     journal: Journal, task: tuple[SetName, int, Query, int]
-) -> tuple[Counter[tuple[str, str]], list[dict[str, Any]]]:
-    """Return counts of (range of karma, one of COUNTS) and of (FAILED, reason), and the first documents found."""
+) -> tuple[Counts, dict[str, int], list[dict[str, Any]]]:
+    """Return COUNTS by range of karma [ranges, 4], how many documents failed, by reason, and the first ones found."""
     documents, part, query, n = task
-    compiled, counts = query.compiled(), Counter[tuple[str, str]]()
+    compiled, counts, failed = query.compiled(), np.zeros((len(RANGES), len(COUNTS)), np.int64), Counter[str]()
     shown: list[dict[str, Any]] = []
 
     def search(batch: pa.RecordBatch) -> list[tuple[int, int, str]]:
         data, ends = texts_of(batch["text"])
-        return [_occurrences(compiled, data[start:end]) for start, end in itertools.pairwise(ends.tolist())]
+        return [_occurrences(compiled, data.data[start:end]) for start, end in itertools.pairwise(ends.tolist())]
 
-    batches = documents.open().batches(part, ["id", "url", "karma", "text"])
-    for batch, found in journal.apply_to_batches(search, batches):
-        if isinstance(found, Failed):
-            counts[FAILED, found.reason] += 1
+    for batch, texts in journal.apply_to_batches(search, documents.open().batches(part, COLUMNS)):
+        if isinstance(texts, Failed):
+            failed[texts.reason] += 1
             continue
-        for row, (n_bytes, occurrences, context) in enumerate(found):
-            karma = batch["karma"][row].as_py()
-            of = RANGES[0 if karma is None else 1 + bisect.bisect_right(KARMA, karma)]
-            counts.update({(of, "documents"): 1, (of, "bytes"): n_bytes, (of, "occurrences"): occurrences})
-            if occurrences:
-                counts[of, "matching_documents"] += 1
-                about = {"karma": karma, "occurrences": occurrences, "context": context}
-                about |= {name: batch[name][row].as_py() for name in ("id", "url")}
-                shown += [about] if len(shown) < n else []
-    return counts, shown
+        karma = batch["karma"].to_pylist()
+        of = [0 if each is None else 1 + bisect.bisect_right(KARMA, each) for each in karma]
+        np.add.at(counts, of, np.array([(1, n_bytes, times > 0, times) for n_bytes, times, _ in texts]))
+        for row, (_, times, context) in enumerate(texts):
+            if times and len(shown) < n:
+                about = {name: batch[name][row].as_py() for name in ("id", "url")}
+                shown.append(about | {"karma": karma[row], "occurrences": times, "context": context})
+    return counts, failed, shown
 
 
-def _occurrences(compiled: Any, text: Any) -> tuple[int, int, str]:
+def _occurrences(compiled: Any, text: memoryview) -> tuple[int, int, str]:
     """Return a text's bytes, its occurrences (empty ones aren't counted), and the first with its context."""
-    spans = (match.span() for match in compiled.finditer(text.data))
-    spans = ((start, end) for start, end in spans if end > start)
-    start, end = next(spans, (0, 0))
-    until = min(end, start + MATCH_BYTES) + CONTEXT_BYTES
-    context = text[max(0, start - CONTEXT_BYTES) : until].tobytes().decode(errors="ignore")
-    return len(text), (end > start) + sum(1 for _ in spans), context
+    times, context = 0, ""
+    for match in compiled.finditer(text):
+        start, end = match.span()
+        if times == 0 and end > start:
+            around = slice(max(0, start - CONTEXT_BYTES), min(end, start + MATCH_BYTES) + CONTEXT_BYTES)
+            context = bytes(text[around]).decode(errors="ignore")
+        times += end > start
+    return len(text), times, context
