@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.app.inspect.grep import Query, grep, grep_text, open_texts
+from webtext.app.inspect.grep import Query, _search_part, grep, grep_text, open_texts
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.partset import SetName
 from webtext.base.run import Run, Share
+from webtext.base.workers.journal import Journal
 
 from .conftest import SCRIPT, write_set
 
@@ -125,6 +127,16 @@ def test_a_pattern_that_makes_backtracking_hang_is_found_in_linear_time(tmp_path
     found = found_in(place, Query("(x+x+)+y", regex=True))
     assert [row["id"] for row in found["shown"]] == ["b"]
     assert found["failed"] == {}
+
+
+def test_a_document_that_killed_a_worker_is_counted_as_not_searched(build: str) -> None:
+    """A part's documents are those that were searched and those that failed."""
+    opened = open_texts(build)
+    counts, failed, shown = _search_part(Journal(set_aside={1: "hung"}), (SetName.of(opened), 0, Query("<UNK>"), 5))
+    assert (counts.sum(axis=0).tolist()[0], failed) == (2, {"killed_worker": 1})
+    assert [row["id"] for row in shown] == ["a"]
+    found = found_in(build, Query("<UNK>")) | {"failed": {"killed_worker": 1}}
+    assert "\nnot searched: 1 document, killed_worker\n" in grep_text(found)
 
 
 def test_a_match_of_a_whole_text_has_a_bounded_context(tmp_path: Path) -> None:

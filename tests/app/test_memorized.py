@@ -15,15 +15,16 @@ from hypothesis import strategies as st
 from object_store import BUCKET, object_store
 
 from webtext.app.inspect.held_out import Sample, continue_held_out, read_samples, write_samples
-from webtext.app.inspect.memorized import find_memorized, longest_stretch, place_of
+from webtext.app.inspect.memorized import _search_part, find_memorized, longest_stretch, place_of
 from webtext.app.inspect.memorized_page import memorized_page
 from webtext.app.main import run as webtext
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import text_digest
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import Journal
 from webtext.clean._minhash import key
 from webtext.clean.decontaminate.kept_filter import FilterHeader, open_filter
 from webtext.tokenizer import Tokenizer
@@ -279,6 +280,25 @@ def test_repetitive_texts_and_documents_take_bounded_time(tmp_path: Path) -> Non
     place = build_of(tmp_path / "build", [[("kept", "buy now " * 20_000)], [("copy", "buy now " * 9)]])
     (match,) = find_memorized(place, [Sample("", "buy now " * 300, None)], [], 5, Run.quiet())["matches"]
     assert (match["words"], match["documents"], match["id"]) == (600, 1, document("kept")["id"])
+
+
+def test_a_script_without_spaces_is_matched_by_its_letters(tmp_path: Path) -> None:
+    line = "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。"
+    place = build_of(tmp_path / "build", [[("kept", f"{words(9, 1)} {line}")]])
+    found = find_memorized(place, [Sample("", f"夏目は「{line}」と", None)], [], 1, Run.quiet())
+    (match,) = found["matches"]
+    assert match["passage"] == line.rstrip("。")
+    assert match["words"] == len([each for each in line if each != "。"])
+    assert match["place"] == len(words(9, 1)) + 1
+    assert 0.5 < found["generated"]["share"] < 1
+
+
+def test_a_document_that_killed_a_worker_is_counted_and_the_others_are_searched(build: str) -> None:
+    corpus = SetName.of(PartSet.open(f"{build}/corpus"))
+    task = (corpus, 0, [ADDRESS])
+    (match,), failed = _search_part(Journal(), task)
+    assert (match.id, failed) == (document("kept")["id"], {})
+    assert _search_part(Journal(set_aside={1: "hung"}), task) == ([], {"killed_worker": 1})
 
 
 @pytest.mark.parametrize(
