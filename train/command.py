@@ -451,7 +451,8 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
 
     \b
     Reads:  a trained model, and its tokenizer
-    Writes: DIR: config.json, model.safetensors (several files above 5 GB), and the tokenizer's files
+    Writes: DIR: config.json, model.safetensors (several files above 5 GB), the tokenizer's files, and README.md, a model
+            card, unless MODEL is such a folder itself
     """
     target = need_out(out)
     if Folder(target).exists(METRICS):
@@ -460,13 +461,14 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     import torch
 
     from webtext.train import GPT2
+    from webtext.train.checkpoint.model_card import model_card
     from webtext.train.evaluate.measured import load_measured
 
     measured = load_measured(model, tokenizer, run.console.warn)
     if not isinstance(measured.model, GPT2):
         raise InputError(f"'{model}' is not a GPT-2", "only a GPT-2 is exported")
     written = None if tokenizer is None else measured.tokenizer
-    measured.model.to_huggingface(target, written, dtype=getattr(torch, dtype))
+    measured.model.to_huggingface(target, written, dtype=getattr(torch, dtype), card=model_card(model))
     run.console.result({"out": target}, f"wrote '{target}'")
 
 

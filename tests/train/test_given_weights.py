@@ -138,6 +138,28 @@ def test_the_weights_are_recorded_and_the_optimizer_is_new(
     assert "perplexity_before" not in answer, "the seed didn't draw what was there before"
 
 
+def test_the_model_card_of_an_export_says_what_the_model_was_trained_from(
+    theirs: str, trained: str, own_tokens: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    tuned = tmp_path / "tuned"
+    result = train(own_tokens, tuned, SETTINGS, start=theirs)
+    for model, start in (
+        (tuned, f"the weights in `{theirs}`: model.safetensors `"),
+        (trained, "drawn from the seed 9"),
+    ):
+        assert command(["train", "export", str(model), "--out", str(tmp_path / "export"), "--quiet"]) == 0
+        card = (tmp_path / "export/README.md").read_text()
+        assert start in card
+        assert f"| tokenizer | {tokenizer.vocab_size} ids, `{tokenizer.hash}` |" in card
+        assert "| trained | 4 steps, 320 tokens |" in card
+        described = json.loads(card.partition("```json\n")[2].partition("```")[0])
+        assert model != tuned or f"| held-out loss | {result.validation_loss:.4f} |" in card
+        assert described["learning_rate"] == (1e-3 if model == tuned else 1e-2)
+    again = ["train", "export", str(tmp_path / "export"), "--out", str(tmp_path / "again"), "--quiet"]
+    assert command(again) == 0
+    assert not (tmp_path / "again/README.md").exists()
+
+
 def recorded(out: Path, step: int) -> dict[str, Any]:
     state = json.loads((out / f"checkpoints/step-{step:06d}/state.json").read_text())
     facts: dict[str, Any] = state["recipe"]["settings"]["from"]

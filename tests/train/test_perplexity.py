@@ -231,6 +231,7 @@ def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkey
     assert written == answer
     assert answer["sample"]
     assert sorted(path.name for path in export.iterdir()) == [
+        "README.md",
         "config.json",
         "model.safetensors",
         "tokenizer.json",

@@ -18,6 +18,7 @@ from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
+from webtext.train.checkpoint.model_card import model_card
 from webtext.train.data.windows import Judged, Tokens, TokenSequence, Windows, total_loss
 from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import Measured, load_measured, run_facts
@@ -104,7 +105,7 @@ def evaluate_run(
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
     assert isinstance(model, GPT2), "a training folder"
     answer |= {"sample": sample_text(model, tok, "", sampling), "key": key}
-    model.to_huggingface(export, tokenizer=tok)
+    model.to_huggingface(export, tokenizer=tok, card=model_card(model_dir))
     write_evaluation(folder, answer)
     return answer
 

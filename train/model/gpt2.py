@@ -253,9 +253,13 @@ class GPT2(nn.Module):
         *,
         dtype: torch.dtype = torch.float32,
         shard_bytes: int = SHARD_BYTES,
+        card: str | None = None,
     ) -> None:
-        """Write a folder that transformers' GPT2LMHeadModel loads with equal logits; with tokenizer.json if given."""
-        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, shard_bytes)
+        """Write a folder that transformers' GPT2LMHeadModel loads with equal logits.
+
+        With tokenizer.json, and with `card` as README.md, if they are given.
+        """
+        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, shard_bytes, card)
 
 
 def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:

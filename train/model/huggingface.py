@@ -73,6 +73,7 @@ def write_huggingface(
     tokenizer: Any,
     dtype: torch.dtype,
     shard_bytes: int,
+    card: str | None = None,
 ) -> None:
     """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last."""
     place = Folder(folder)
@@ -82,6 +83,8 @@ def write_huggingface(
     if tokenizer is not None:
         eot_id = tokenizer.eot_id
         tokenizer.save(place.url, model_max_length=config.context)
+    if card is not None:
+        place.write_bytes("README.md", card.encode())
     _write_json(place, "config.json", _their_config(config, eot_id, dtype))
 
 
