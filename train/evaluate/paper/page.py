@@ -19,7 +19,8 @@ SHARES = ("accuracy", "8-grams", "median", "without")
 STYLE = """
 td small{color:var(--soft)}
 p{overflow-wrap:anywhere}
-td:nth-child(-n+2){white-space:nowrap}
+td:first-child{overflow-wrap:normal}
+@media(min-width:40rem){.name{white-space:nowrap}}
 .lack{color:#b8480a}
 @media(prefers-color-scheme:dark){.lack{color:#f0894e}}
 """
@@ -71,8 +72,9 @@ def _table(rows: Rows, found: Found) -> str:
         cells = [_number(row["measure"], row["paper"][name]) if name in row["paper"] else "" for name in whose]
         ours = "<br>".join(_ours(row, each, found) for each in row["ours"])
         lack = f'<span class="lack">{escape(row["lack"] or "")}</span>'
-        names = [escape(row["task"]), f"{escape(row['measure'])} <small>{row['section']}</small>"]
-        lines.append([*names, *cells[:at], ours or lack, *cells[at:]])
+        name = f'<span class="name">{escape(row["task"])}</span>'
+        measure = f'<span class="name">{escape(row["measure"])} <small>{row["section"]}</small></span>'
+        lines.append([name, measure, *cells[:at], ours or lack, *cells[at:]])
     return table(["", "", *whose[:at], "ours", *whose[at:]], lines, words=(0, 1))
 
 
@@ -150,7 +152,7 @@ def _drawn(
 
 
 def _examples(found: Found) -> str:
-    names = ("pattern", "id", "karma", "context")
+    names = ("pattern", "context", "karma", "id")
     rows = [[escape(each[name]) for name in names] for each in found["answers"]["grep"].get("shown", [])]
     return table(names, rows, words=(0, 1, 3)) if rows else ""
 
