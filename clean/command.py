@@ -289,13 +289,7 @@ def score() -> None:
 @click.option("--background", multiple=True, metavar="SET", help="Pages that nobody voted for; repeatable.")
 @click.option("--out", metavar="FILE", help="Model to write.")
 @click.option("--per-domain", type=click.IntRange(1), default=10, show_default=True, help="Maximum texts of a domain.")
-@click.option(
-    "--most",
-    type=click.IntRange(1),
-    default=20_000,
-    show_default=True,
-    help="Maximum texts of a side; 60 KB of memory each.",
-)
+@click.option("--most", type=click.IntRange(1), default=20_000, show_default=True, help="Maximum texts of a side.")
 def score_train(
     run: Run, voted: tuple[str, ...], background: tuple[str, ...], out: str | None, per_domain: int, most: int
 ) -> None:
@@ -310,20 +304,15 @@ def score_train(
 
     if not background:
         raise ConfigError("no --background given", "name sets or files of pages that nobody voted for")
-    folder, name = Folder.split(need_out(out))
-    sides = [
-        documents_of(given, folder.location(f"_{name}/{side}"), run)
-        for side, given in {"voted": voted, "background": background}.items()
-    ]
-    run.would_write(folder.location(name))
-    card = train_score(sides[0], sides[1], folder.location(name), per_domain=per_domain, most=most).header["card"]
-    low, high = card["auc_interval"]
-    lines = [
-        f"area under the curve on unseen domains: {card['auc']:.4f} [{low:.4f}, {high:.4f}]",
-        "score   voted  background",
-    ]
-    lines += [f"{at:5.1f}  {100 * kept:5.1f} %  {100 * others:8.1f} %" for at, kept, others in card["curve"]]
-    run.console.result({"out": out, "card": card}, "\n".join([*lines, f"written to '{out}'"]))
+    folder, name = Folder.split(place := need_out(out))
+    voted_sets = documents_of(voted, folder.location(f"_{name}/voted"), run)
+    others = documents_of(background, folder.location(f"_{name}/background"), run)
+    run.would_write(place)
+    card = train_score(voted_sets, others, place, per_domain=per_domain, most=most).header["card"]
+    auc, (low, high) = card["auc"], card["auc_interval"]
+    lines = [f"area under the curve on unseen domains: {auc:.4f} [{low:.4f}, {high:.4f}]", "score   voted  background"]
+    lines += [f"{at:5.1f}  {100 * a:5.1f} %  {100 * b:8.1f} %" for at, a, b in card["curve"]]
+    run.console.result({"out": place, "card": card}, "\n".join([*lines, f"written to '{place}'"]))
 
 
 RELEASE_EXAMPLES = """\b

@@ -1,12 +1,11 @@
 """A model of the vote score in one small file: a line that names the format, a line of JSON, weights, and their SHA-256.
 
 The score of a text is 1 / (1 + e^-x), x = factor * sum of its features' weights / sqrt(their number) + offset. The weights
-are int8 [2^bits], so that sums are equal on every machine. The SHA-256 is of all bytes before it.
+are int16 [2^bits], so that sums are equal on every machine.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections.abc import Mapping
@@ -25,22 +24,19 @@ from webtext.clean import _ngrams
 from webtext.clean.text.arrays import texts_of
 
 MAGIC = b"webtext vote score 1"
-MAX_BITS, HASH_BYTES = 24, 32
+MAX_BITS, HASH_BYTES = 18, 32
 MAX_CHARACTERS = 10_000  # only the start of a longer text is read, as for its language
 SCORE_DIGITS = 6  # more would differ between machines
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreModel:
-    """An open model: its header (`write_model`) and its weights; pickled, it is opened again and must be the same."""
+    """An open model: its header (`write_model`) and its weights, and the SHA-256 of its file."""
 
     location: str
     sha256: str
     header: Mapping[str, Any]
-    weights: npt.NDArray[np.int8]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _open_again, (self.location, self.sha256)
+    weights: npt.NDArray[np.int16]
 
     def scores(self, texts: pa.Array) -> pa.Array:
         """Return each text's score, float64 in [0, 1]; null for a text without a word."""
@@ -56,13 +52,10 @@ def features(texts: pa.Array, bits: int) -> tuple[npt.NDArray[np.uint32], npt.ND
     return _ngrams.features(*texts_of(pc.utf8_slice_codeunits(texts, 0, MAX_CHARACTERS)), bits)
 
 
-def write_model(
-    location: str, weights: npt.NDArray[np.int8], factor: float, offset: float, card: Mapping[str, Any]
-) -> ScoreModel:
-    """Write the file and return the model; the card says how it was made and judged, and changes no score."""
-    header = {"factor": factor, "offset": offset, "card": card}
-    header |= {"bits": len(weights).bit_length() - 1, "unicode": _ngrams.UNICODE_VERSION}
-    data = b"\n".join((MAGIC, canonical_json(header), weights.tobytes()))
+def write_model(location: str, weights: npt.NDArray[np.int16], header: Mapping[str, Any]) -> ScoreModel:
+    """Write the file and return the model. The header has factor, offset, and a card that changes no score."""
+    about = {"bits": len(weights).bit_length() - 1, "unicode": _ngrams.UNICODE_VERSION}
+    data = b"\n".join((MAGIC, canonical_json({**header, **about}), weights.astype("<i2").tobytes()))
     folder, name = Folder.split(location)
     folder.write_bytes(name, data + hashlib.sha256(data).digest())
     return open_model(location)
@@ -76,33 +69,17 @@ def open_model(location: str) -> ScoreModel:
     if magic != MAGIC:
         raise InputError(f"'{location}' is not a vote score of version 1", "name a file that clean score train wrote")
     head, _, rest = rest.partition(b"\n")
-    weights = np.frombuffer(rest[:-HASH_BYTES], np.int8)
     if hashlib.sha256(data[:-HASH_BYTES]).digest() != rest[-HASH_BYTES:]:
         raise InputError(f"the model '{location}' was altered or is truncated", "make it again, or copy it again")
     header = json_object(head, location, "make it again")
-    if not _is_sound(header, len(weights)):
-        raise InputError(
-            f"the model '{location}' has sizes or numbers that no score can be computed with", "make it again"
-        )
-    if header["unicode"] != _ngrams.UNICODE_VERSION:
-        raise InputError(
-            f"the model '{location}' was made with Unicode {header['unicode']}, not {_ngrams.UNICODE_VERSION}",
-            "its words may be others in this package: train it again",
-        )
-    return ScoreModel(location, hashlib.sha256(data).hexdigest(), header, weights)
-
-
-def _is_sound(header: Mapping[str, Any], n_weights: int) -> bool:
+    if header.get("unicode") != _ngrams.UNICODE_VERSION:
+        made = f"Unicode {header.get('unicode')}, this package {_ngrams.UNICODE_VERSION}"
+        raise InputError(f"the words of the model '{location}' are those of {made}", "train it again")
     try:
-        finite = math.isfinite(header["factor"] + header["offset"])
-        return finite and 1 <= header["bits"] <= MAX_BITS and n_weights == 1 << header["bits"] and "unicode" in header
-    except (KeyError, TypeError, OverflowError):
-        return False
-
-
-@functools.lru_cache(maxsize=2)
-def _open_again(location: str, sha256: str) -> ScoreModel:
-    opened = open_model(location)
-    if opened.sha256 != sha256:
-        raise InputError(f"the model '{location}' changed while it was used", "rerun the same command")
-    return opened
+        is_sound = math.isfinite(header["factor"] + header["offset"]) and 1 <= header["bits"] <= MAX_BITS
+        weights = np.frombuffer(rest[:-HASH_BYTES], "<i2", 1 << header["bits"] if is_sound else 0)
+    except (KeyError, TypeError, OverflowError, ValueError):
+        is_sound = False
+    if not is_sound or 2 * len(weights) != len(rest) - HASH_BYTES:
+        raise InputError(f"'{location}' has sizes or numbers that no score can be computed with", "make it again")
+    return ScoreModel(location, hashlib.sha256(data).hexdigest(), header, weights)

@@ -33,18 +33,6 @@ LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 Array = npt.NDArray[Any]
 
 
-class _Rounded(LogisticRegression):  # type: ignore[misc]
-    """A logistic regression whose weights are whole numbers times `scale`: measured as it is written."""
-
-    coef_: Array
-
-    def fit(self, matrix: Any, is_voted: Array) -> _Rounded:
-        super().fit(matrix, is_voted)
-        self.scale = float(np.abs(self.coef_).max()) / 127 or 1.0
-        self.coef_ = np.rint(self.coef_ / self.scale) * self.scale
-        return self
-
-
 def train_score(
     voted: Sequence[PartSet], background: Sequence[PartSet], out: str, *, per_domain: int, most: int
 ) -> ScoreModel:
@@ -65,7 +53,7 @@ def train_score(
     columns = (np.cumsum(seen, dtype=np.int32) - 1)[every]
     matrix = csr_matrix((np.repeat(1 / np.sqrt(n), n), columns, np.cumsum([0, *n])))
     folds = PredefinedSplit(domains % FOLDS)
-    model = _Rounded(C=C, class_weight="balanced", max_iter=MAX_STEPS)
+    model = LogisticRegression(C=C, class_weight="balanced", max_iter=MAX_STEPS)
     platt = LogisticRegression(C=UNBOUND, class_weight="balanced")
     with threadpool_limits(1):
         sums = cross_val_predict(model, matrix, is_voted, cv=folds, method="decision_function")[:, None]
@@ -79,9 +67,11 @@ def train_score(
     for name, sets, mine in zip(SIDES, given, (~is_voted, is_voted), strict=True):
         about = {"documents": sum(each.records for each in sets), "taken": int(mine.sum())}
         card[name] = about | {"domains": len(np.unique(domains[mine])), "sets": [each.hash for each in sets]}
-    weights = np.zeros(1 << BITS, np.int8)
-    weights[seen] = np.rint(model.coef_[0] / model.scale)
-    return write_model(out, weights, slope * model.scale, offset, card | _judged(scores, is_voted, domains))
+    scale = float(np.abs(model.coef_).max()) / np.iinfo(np.int16).max or 1.0
+    weights = np.zeros(1 << BITS, np.int16)
+    weights[seen] = np.rint(model.coef_[0] / scale)
+    card |= _judged(scores, is_voted, domains)
+    return write_model(out, weights, {"factor": slope * scale, "offset": offset, "card": card})
 
 
 def _chosen(sets: Sequence[PartSet], per_domain: int) -> dict[str, int]:

@@ -149,8 +149,8 @@ def write_others() -> None:
         write_set("older/pages", "pages", row, Failure("an id", "raised", "ValueError: a cause"))
     write_harvest()
     write_killed_crawl()
-    weights = np.random.default_rng(0).integers(-127, 128, 1 << 10).astype(np.int8)
-    write_model("votes.score", weights, factor=0.05, offset=-0.25, card={"auc": 0.5})
+    weights = np.random.default_rng(0).integers(-127, 128, 1 << 10).astype(np.int16)
+    write_model("votes.score", weights, {"factor": 0.05, "offset": -0.25, "card": {"auc": 0.5}})
     with ShardWriter(
         Path("wide.tok"), vocab_size=100_000, eot_id=99_999, tokenizer_hash="ab" * 32, block_bytes=16
     ) as shard:

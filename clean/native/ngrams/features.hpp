@@ -2,8 +2,6 @@
 // twin is clean/score/features.py.
 #pragma once
 
-#include <array>
-
 #include "words/words.hpp"
 
 namespace webtext::score {
@@ -24,7 +22,8 @@ class Features {
       if (!seen_[feature]) seen_[feature] = 1, found.push_back(feature);
     };
     const std::string_view folded = folder_.fold(text);
-    for (minhash::Window& window : windows_) window.slide(folded, folder_.has_letters(), add);
+    unigrams_.slide(folded, folder_.has_letters(), add);
+    bigrams_.slide(folded, folder_.has_letters(), add);
     words_.clear();
     minhash::append_words(folded, words_);
     words_ += "  ";  // readable bytes after the last n-gram; append_words ends in one blank more
@@ -38,7 +37,7 @@ class Features {
 
  private:
   minhash::Folder folder_;
-  std::array<minhash::Window, 2> windows_{minhash::Window(1), minhash::Window(2)};
+  minhash::Window unigrams_{1}, bigrams_{2};
   unsigned shift_;
   std::string words_;
   std::vector<uint8_t> seen_;  // by feature; all 0 between texts
