@@ -272,9 +272,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str 
 @click.option("--detokenize/--no-detokenize", default=True, help="Undo the spacing of tokenised text; on by default.")
 @click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
 @click.option("--stop-words", metavar="FILE", help="For LAMBADA: words that never end a passage, one per line.")
-@click.option(
-    "--shots", type=int, metavar="N", help="Examples before each item.  [default: 0, or 5 where the paper has]"
-)
+@click.option("--shots", type=int, metavar="N", help="Examples before each item.  [default: 0, in some tasks 5]")
 @click.option("--shots-from", metavar="FILE", help="Set that has the examples.  [default: the first items of DATA]")
 @click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and predictions.")
 def eval_(
@@ -303,8 +301,7 @@ def eval_(
 
     \b
     Reads:  a model, its tokenizer, and a part set of tokens or a file
-    Writes: if --out is given: DIR/evaluation.json, or for a file DIR/evaluation-TASK.json and, for tasks with answers,
-            DIR/predictions-TASK.jsonl
+    Writes: if --out is given: DIR/evaluation.json, or for a file DIR/evaluation-TASK.json, DIR/predictions-TASK.jsonl
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")

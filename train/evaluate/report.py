@@ -22,6 +22,8 @@ def task_text(answer: Mapping[str, Any]) -> str:
     part = answer["part"]
     if answer.get("scored_ratio", 1) < 1:
         part += f", {answer['scored_ratio']:.2%} of its tokens scored"
+    if "shots" in answer:
+        part += f", {answer['shots']} examples before each, {answer['contexts_cut']:,} contexts cut"
     tokenizer = f"tokenizer {answer['tokenizer_hash'][:8]} of {answer['vocab_size']:,}"
     paper: Mapping[str, Mapping[str, float]] = answer.get("paper", {})
     rows: list[Sequence[str]] = [COLUMNS]
