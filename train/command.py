@@ -363,7 +363,7 @@ def paper(
 
     \b
     Reads:  a trained or exported model, evaluation sets, answers of `inspect memorized` and `inspect grep`, a token set
-    Writes: DIR: paper.html, paper.json, evaluation-TASK.json
+    Writes: DIR: paper.html, paper.json, evaluation-TASK.json, predictions-TASK.jsonl
     """
     folder = Folder(need_out(out))
     _plan(run, f"would measure '{model}' on the sets in '{data}'")

@@ -51,7 +51,7 @@ def paper_page(found: Found) -> str:
 def paper_text(found: Found) -> str:
     """Return a line for each row of the paper: our first value, or what it lacks."""
     return "\n".join(
-        f"{row['place']:<9} {row['task'] + ', ' + row['measure']:<45} {_shown(row['ours'][0]) if row['ours'] else row['lack']}"
+        f"{row['place']:<9} {row['task'] + ', ' + row['measure']:<48} {_shown(row['ours'][0]) if row['ours'] else row['lack']}"
         for row in found["rows"]
     )
 
