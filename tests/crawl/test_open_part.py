@@ -109,6 +109,19 @@ def test_a_flipped_bit_costs_its_record_and_the_later_ones(tmp_path: Path) -> No
     assert finish(tmp_path) == (2, EXPECTED)
 
 
+def test_a_record_that_is_all_zeros_is_not_taken_for_padding(tmp_path: Path) -> None:
+    """A power cut may lose a write to a page's last record, and keep the file's length and what was written later."""
+    path = killed(tmp_path) / WARC
+    whole = recover(Folder(tmp_path), {})
+    assert whole is not None
+    end = whole.entries[2].end
+    data = bytearray(path.read_bytes())
+    start = data.rindex(b"\x1f\x8b\x08", 0, end)
+    data[start:end] = bytes(end - start)
+    path.write_bytes(data)
+    assert finish(tmp_path) == (2, EXPECTED)
+
+
 def test_a_flipped_bit_in_the_journal_costs_its_row_and_the_later_ones(tmp_path: Path) -> None:
     path = killed(tmp_path) / JOURNAL
     written = path.read_bytes()
