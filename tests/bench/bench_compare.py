@@ -1,10 +1,12 @@
 """How often `train compare` calls a corpus better or worse than itself, and how small a difference it finds.
 
     python tests/bench/bench_compare.py DATA [--repetitions 20] [--seeds 3] [--tokens 65536] [--work FOLDER]
+    python tests/bench/bench_compare.py --only simulated
 
 DATA contains corpora/en.txt.xz. A against A: a corpus is compared with itself, with other seeds in each repetition; a
 sound test reports "within noise" in at least 19 of 20. A against a damaged A: several shares of the words of each
 document are shuffled; printed is how many repetitions report "worse". Comparisons already in --work are not repeated.
+Simulated: losses of equal corpora with known noise, and how often each rule calls them different, in percent.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 from real_data import real_data
 
 from webtext.base.parts.partwriter import SetWriter
@@ -31,8 +34,10 @@ from webtext.base.run import Run
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
+from webtext.train.experiments import significance
 from webtext.train.experiments.compare import OVERALL, compare_corpora
 from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.significance import ALPHA, Influence, differences, influence
 
 CORPUS_CHARACTERS = 2_000_000
 DOCUMENT_CHARACTERS = 4000
@@ -51,9 +56,12 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=65_536)
-    parser.add_argument("--only", choices=["same", "damaged"])
+    parser.add_argument("--only", choices=["same", "damaged", "simulated"])
     parser.add_argument("--work", type=Path, help="folder for the comparisons; default: a temporary folder")
     options = parser.parse_args()
+    if options.only == "simulated":
+        simulate(options.seeds)
+        return
     texts = read_texts(real_data(options.data) / "corpora/en.txt.xz")
     tokenizer = Tokenizer.train(texts, VOCAB_SIZE)
     with tempfile.TemporaryDirectory() as temporary:
@@ -89,6 +97,23 @@ def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespa
         f"spread over {options.seeds} seeds {statistics.median(spreads):.4f} (medians)",
         flush=True,
     )
+
+
+def simulate(seeds: int, n: int = 2000) -> None:
+    """Print false alarms for noise by seed, by document and by seed in each document, of 2 corpora and 25 documents."""
+    significance.quantile = lambda *_: 0.0  # of intervals, which take long and aren't looked at
+    n_bytes = np.full(25, 1000.0)
+    for by_seed, by_document, by_both in ((0.01, 0, 0), (0.005, 0.03, 0), (0.005, 0.03, 0.03), (0.002, 0.02, 0.05)):
+        generator, alarms = np.random.default_rng(0), Counter[str]()
+        for _ in range(n):
+            bits = 1 + generator.normal(0, by_seed, (2, seeds, 1)) + generator.normal(0, by_document, (2, 1, 25))
+            bits = (bits + generator.normal(0, by_both, (2, seeds, 25))) * n_bytes
+            runs, documents = bits.sum(-1) / n_bytes.sum(), influence(bits, n_bytes)
+            twice = Influence(np.broadcast_to(documents.values.mean(1, keepdims=True), bits.shape), documents.freedom)
+            rules = {"seeds alone": None, "documents x seeds": documents, "what both share counted twice": twice}
+            alarms.update(name for name, each in rules.items() if (differences(runs, each)[0].p or 1) < ALPHA)
+        told = ", ".join(f"{name} {100 * alarms[name] / n:.1f}" for name in rules)
+        print(f"seed {by_seed}, document {by_document}, both {by_both}: {told}")
 
 
 def read_texts(corpus: Path) -> list[str]:
