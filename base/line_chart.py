@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 900, 60, 16, 16, 56
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 900, 72, 16, 16, 56
 TICKS, LOG_TICKS = 6, 10
 
 

@@ -84,12 +84,7 @@ def _over_karma(found: Comparison) -> str:
         if margin is not None:
             lines.append(Line([(x, y - margin), (x, y + margin)], "interval", colour(0)))
     drawing = line_chart(
-        lines,
-        x_label="karma that training documents reach",
-        y_label="bits per byte",
-        label="bits per byte over karma",
-        height=HEIGHT,
-        log_x=True,
+        lines, x_label="karma", y_label="bits per byte", label="bits per byte over karma", height=HEIGHT, log_x=True
     )
     caption = "Bars: 95 % intervals of the differences from the first threshold, whose level is dashed."
     return f"<h2>Over karma</h2>{drawing}<p>{caption}</p>"
@@ -118,18 +113,8 @@ def _table(found: Comparison, name: str) -> str:
             against = [_difference_text(judgement), *noise, p, _verdict_html(judgement)]
         spread = f"{statistics.stdev(values):.4f}" if len(values) > 1 else "one seed"
         rows.append((swatch(colour(i)) + escape(corpus.name), f"{statistics.fmean(values):.4f}", spread, *against))
-    head = (
-        "corpus",
-        "mean",
-        "spread",
-        "difference, 95 %",
-        "noise: seeds",
-        "documents",
-        "smallest visible",
-        "p",
-        "verdict",
-    )
-    return table(head, rows, words=(0, 8))
+    head = "corpus|mean|spread|difference, 95 %|noise: seeds|documents|smallest visible|p|verdict"
+    return table(head.split("|"), rows, words=(0, 8))
 
 
 def _number(value: float | None) -> str:

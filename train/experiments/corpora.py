@@ -162,10 +162,8 @@ def one_pass(corpora: Sequence[Corpus], settings: TrainSettings) -> int:
         with_tokens(settings, n_tokens)
     except ConfigError as error:
         remedy = "leave it out, give smaller --warmup-steps or --batch-size, or repeat it: --tokens N --max-passes N"
-        raise ConfigError(
-            f"'{smallest.name}' has {counted(smallest.train.n_documents, 'document')}, which are too few: {error.lines[0]}",
-            remedy,
-        ) from None
+        n_documents = counted(smallest.train.n_documents, "document")
+        raise ConfigError(f"'{smallest.name}' has {n_documents}, too few: {error.lines[0]}", remedy) from None
     return n_tokens
 
 

@@ -65,14 +65,11 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
     views = []
     for least in wanted:
         view = _View(SetName.of(tokens), SetName.of(corpus), sums, {"train": least, "validation": wanted[0]})
-        recipe = Recipe(
-            stage="train.compare",
-            code_version=CODE_VERSION,
-            settings=tokens.recipe["settings"] | {"min_karma": view.least, "sum_karma": sums},
-        )
+        settings = tokens.recipe["settings"] | {"min_karma": view.least, "sum_karma": sums}
+        recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
         tasks = [
-            PartTask(index=part.index, sources=(tokens.source(part), *part.sources), payload=view)
-            for part in tokens.parts
+            PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=view)
+            for each in tokens.parts
         ]
         place = Folder(out).location(f"views/karma-{least}")
         outputs, label = {"tokens": (place, "tokens")}, f"karma {least}"
@@ -145,11 +142,10 @@ def _check_documents(tokens: PartSet, corpus: PartSet, sums: bool, wanted: Seque
 def _karma(corpus: PartSet, part: Part, sums: bool) -> npt.NDArray[np.float64]:
     """Return the karma of each row of the corpus's part that a part of tokens was packed from; NaN if unknown."""
     source = next(each for each in corpus.parts if each.name == part.sources[0].part)
-    rows = corpus.table(source, ["karma", "posts"])
     if not sums:
-        return np.asarray(rows["karma"].to_numpy(), np.float64)
-    posts = rows["posts"].combine_chunks()
-    total = np.zeros(len(rows))
+        return np.asarray(corpus.table(source, ["karma"])["karma"].to_numpy(), np.float64)
+    posts = corpus.table(source, ["posts"])["posts"].combine_chunks()
+    total = np.zeros(len(posts))
     np.add.at(total, pc.list_parent_indices(posts).to_numpy(), pc.struct_field(posts.flatten(), "score").to_numpy())
     return np.where(pc.list_value_length(posts).to_numpy() > 0, total, np.nan)
 

@@ -219,7 +219,7 @@ HELD = texts_of(9, 3)
         ({5: 9, 7: 9}, "5,8", {}, InputError, "no training document of '.*corpus' has karma 8\nthe highest karma is 7"),
         ({5: 9, 7: 9}, "5,6,7", {}, InputError, "karma 7 keeps the same documents as the threshold before it"),
         ({None: 9}, "1,3", {}, InputError, "no document of '.*corpus' has karma\nname a build of links with votes"),
-        ({5: 60, 7: 1}, "5,7", {}, ConfigError, "'karma 7' has 1 document, which are too few: .* the warm-up is 40"),
+        ({5: 60, 7: 1}, "5,7", {}, ConfigError, "'karma 7' has 1 document, too few: .* the warm-up is 40"),
     ],
 )  # fmt: skip
 def test_builds_without_such_views(
