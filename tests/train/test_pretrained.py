@@ -22,6 +22,7 @@ from webtext.app.main import run as command
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
+from webtext.train import GPT2, GPT2Config
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.zero_shot import evaluate_task
@@ -207,6 +208,31 @@ def test_an_id_that_ends_texts_of_the_model_ends_a_sample(
     free = [t for (t,) in sample_batch(model, [start], how, vocab_size=tokenizer.vocab_size)]
     stops = [i for i, t in enumerate(free) if t in (ids[4], tokenizer.eot_id)]
     assert text == begin + tokenizer.decode(free[: stops[0]] if stops else free)
+
+
+def test_a_gpt2_with_more_logits_than_ids_is_measured_and_never_samples_the_others(
+    tokenizer: Tokenizer, tmp_path: Path, packed: Callable[[Tokenizer, str], str]
+) -> None:
+    """It is loaded by this package, and its likeliest tokens are in the padding."""
+    model = GPT2(GPT2Config(n_layer=1, n_head=2, n_embd=16, context=CONTEXT, vocab_size=PADDED))
+    with torch.no_grad():
+        model.token_embedding.weight[tokenizer.vocab_size : PADDED] *= 100
+    model.to_huggingface(tmp_path / "model", tokenizer)
+    measured = load_measured(str(tmp_path / "model"))
+    assert isinstance(measured.model, GPT2)
+    text = sample_texts(measured.model, tokenizer, ["The"], SampleSettings(max_tokens=20))[0]
+    assert text.startswith("The")
+    how = EvalSettings(baselines=False)
+    assert evaluate_model(measured, packed(tokenizer, "own"), how, Run.quiet())["perplexity"] > tokenizer.vocab_size
+    for path in (tmp_path / "model").glob("*token*"):
+        path.unlink()
+    with pytest.raises(InputError, match=f"has a vocabulary of {PADDED}, '.*' one of {tokenizer.vocab_size}"):
+        load_measured(str(tmp_path / "model"), tokenizer)
+
+
+def test_only_a_gpt2_is_exported(llama: tuple[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["train", "export", llama[0], "--out", str(tmp_path / "out")]) == 3
+    assert "is not a GPT-2" in capsys.readouterr().err
 
 
 def test_token_sets_need_the_tokenizer_of_the_model(
