@@ -114,7 +114,7 @@ class PretrainedModel:
         if cache is not None:
             n_seen, tokens_bt = cache.add(tokens_bt)
             if self._caches:
-                cache.past = cache.past or self._new_past()
+                cache.past = self._new_past() if cache.past is None else cache.past
                 tokens_bt, how = tokens_bt[:, n_seen:], {"use_cache": True, "past_key_values": cache.past}
             else:  # such a model reads the complete texts again
                 positions_k = positions_k + n_seen
@@ -164,8 +164,6 @@ class PretrainedTokenizer:
     `eot_id`, which precedes each text, is that of <|endoftext|>, or else the token that begins a text (bos) or ends one
     (eos); InputError if there is none of them. Names of special tokens inside a text are encoded as text.
     """
-
-    special_tokens: dict[str, int]
 
     def __init__(self, path: str) -> None:
         with _named(path, "tokenizer"):
