@@ -289,7 +289,7 @@ def score() -> None:
 @click.option("--background", multiple=True, metavar="SET", help="Pages that nobody voted for; repeatable.")
 @click.option("--out", metavar="FILE", help="Model to write.")
 @click.option("--per-domain", type=click.IntRange(1), default=10, show_default=True, help="Maximum texts of a domain.")
-@click.option("--most", type=click.IntRange(1), default=20_000, show_default=True, help="Maximum texts of a side.")
+@click.option("--most", type=click.IntRange(1), default=10_000, show_default=True, help="Maximum texts of a side.")
 def score_train(
     run: Run, voted: tuple[str, ...], background: tuple[str, ...], out: str | None, per_domain: int, most: int
 ) -> None:

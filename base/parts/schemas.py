@@ -231,9 +231,7 @@ SIGNALS = pa.schema(
 )
 
 SCORED_SIGNALS = SIGNALS.append(
-    _column(
-        "vote_score", pa.float64(), "score by the model of the recipe, in [0, 1]; null without a word", nullable=True
-    )
+    _column("vote_score", pa.float64(), "by the recipe's model, in [0, 1]; null without a word", nullable=True)
 )
 WIDER = {"signals": SCORED_SIGNALS}
 """Record kind -> schema of parts with the optional columns (`PartWriter.widen`)."""

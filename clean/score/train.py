@@ -61,16 +61,14 @@ def train_score(
         model.fit(matrix, is_voted)
         slope = platt.fit(sums, is_voted).coef_[0, 0]
     offset = platt.intercept_[0] + slope * model.intercept_[0]
-    card: dict[str, Any] = {
-        "in_both": len(in_both), "without_words": len(chosen) - len(n), "per_domain": per_domain, "most": most
-    }  # fmt: skip
+    card: dict[str, Any] = {"in_both": len(in_both), "without_words": len(chosen) - len(n)}
+    card |= {"per_domain": per_domain, "most": most} | _judged(scores, is_voted, domains)
     for name, sets, mine in zip(SIDES, given, (~is_voted, is_voted), strict=True):
         about = {"documents": sum(each.records for each in sets), "taken": int(mine.sum())}
         card[name] = about | {"domains": len(np.unique(domains[mine])), "sets": [each.hash for each in sets]}
     scale = float(np.abs(model.coef_).max()) / np.iinfo(np.int16).max or 1.0
     weights = np.zeros(1 << BITS, np.int16)
     weights[seen] = np.rint(model.coef_[0] / scale)
-    card |= _judged(scores, is_voted, domains)
     return write_model(out, weights, {"factor": slope * scale, "offset": offset, "card": card})
 
 
