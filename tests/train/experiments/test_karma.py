@@ -252,7 +252,8 @@ def test_several_corpora_tokens_without_a_corpus_and_a_corpus_that_changed(
 def test_the_command_line(
     vote: Vote, tmp_path: Path, made: list[Any], capsys: pytest.CaptureFixture[str], settings: TrainSettings
 ) -> None:
-    build = vote(rows_of({1: texts_of(1, 20), 3: texts_of(3, 20)}, {3: HELD}))
+    """No document of the first part reaches the second threshold."""
+    build = vote(rows_of({1: texts_of(1, 20)}, {}), rows_of({3: texts_of(3, 20)}, {3: HELD}))
     model = "--n-layer 1 --n-head 1 --n-embd 16 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2"
     how = f"--device cpu --dtype float32 --seeds 2 --no-estimate --karma 1,3 --out {tmp_path}/out --json"
     assert run(["train", "compare", build, *model.split(), *how.split()]) == 0
