@@ -260,6 +260,14 @@ def test_a_given_setting_of_the_shape_is_compared_with_the_weights(
 # Bad input
 
 
+def test_a_missing_folder_is_named_before_the_run_has_a_checkpoint(
+    own_tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["train", "run", own_tokens, "--from", str(tmp_path / "nothing"), "--out", str(tmp_path / "out")]
+    assert command(call) == 3
+    assert f"'{tmp_path / 'nothing'}' contains no model" in capsys.readouterr().err
+
+
 def llama(folder: Path) -> None:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
     transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=40)).save_pretrained(folder)

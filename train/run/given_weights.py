@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError
-from webtext.train.checkpoint.checkpoint import Checkpoint, file_sha256, find_checkpoint
+from webtext.train.checkpoint.checkpoint import Checkpoint, file_sha256, find_checkpoint, list_checkpoints
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.data.sources import Source
 from webtext.train.settings import TrainSettings
@@ -36,8 +36,8 @@ class GivenWeights:
 
 def shape_of(folder: str, out: str | None) -> dict[str, int]:
     """Return the settings of the shape of the model in `folder`; if that is gone, of the one that is trained in `out`."""
-    place = local_model(folder)
-    config = _open(folder if out is None or _exists(place) else out, lambda _: None, verify=False)[0]
+    resumes = out is not None and not _exists(local_model(folder)) and list_checkpoints(local_model(out))
+    config = _open(out if out and resumes else folder, lambda _: None, verify=False)[0]
     return {name: getattr(config, name) for name in _SHAPE}
 
 
