@@ -368,7 +368,7 @@ def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: b
 @click.option("--against", metavar="FILE", multiple=True, help="Evaluation set to look up; repeatable.")
 @click.option("--filter", "kept", metavar="FILE", help="BUILD's n-gram filter.  [default: BUILD/corpus.filter]")
 @click.option("-n", "limit", type=click.IntRange(0), default=10, show_default=True, help="Longest matches to trace.")
-@click.option("--out", metavar="DIR", help="Folder for memorized.json and memorized.html; with --model, samples.jsonl.")
+@click.option("--out", metavar="DIR", help="Folder for memorized.json; with --model, samples.jsonl.")
 def inspect_memorized(
     run: Run,
     build_folder: str,
@@ -391,12 +391,12 @@ def inspect_memorized(
 
     \b
     Reads:  the folder of a build; a model, or lines of JSON with text, prompt, and reference: how the prompt's document continues
-    Writes: the filter, unless it is there; DIR/memorized.json and .html, if --out is given
+    Writes: the filter, unless it is there; DIR/memorized.json, if --out is given; `train paper` draws it
     """
     from webtext.app.chain import Layout
     from webtext.app.inspect.held_out import continue_held_out, read_samples, write_samples
     from webtext.app.inspect.memorized import FILTER, find_memorized
-    from webtext.app.inspect.memorized_page import memorized_page, memorized_text
+    from webtext.app.inspect.memorized_text import memorized_text
     from webtext.base.parts.partset import PartSet
     from webtext.base.storage import Folder
 
@@ -414,7 +414,6 @@ def inspect_memorized(
     found = find_memorized(build_folder, texts, against, limit, run, kept)
     if out is not None:
         Folder(out).write_object("memorized.json", found)
-        Folder(out).write_bytes("memorized.html", memorized_page(found, build_folder).encode())
     run.console.result(found, memorized_text(found, build_folder))
 
 
