@@ -74,21 +74,13 @@ def measure_task(judge: Judge, name: str, path: str, shots: int | None, shots_fr
     if task.sampling is None:
         answers: Sequence[Any] = _choice_losses(judge, items, prompts)
     else:
-        said = _generated(judge, task, texts)
-        answers = list(map(task.clean, said))
+        generated = _generated(judge, task, texts)
+        answers = list(map(task.clean, generated))
         if task.needs_log_p:
-            ended = [f"{text}{task.stops[0]}" for text in said]
+            ended = [f"{text}{task.stops[0]}" for text in generated]
             log_p = (-judge.score(list(map(Cloze, texts, ended))).loss).tolist()
     judgement = task.judge(items, answers, log_p)
-    names = ("id", "prompt", "units_cut", "answer", "gold", "score")
-    columns = (
-        [item.id for item in items],
-        texts,
-        n_cut,
-        answers,
-        [list(item.golds) for item in items],
-        judgement.scores,
-    )
+    columns = zip(items, texts, n_cut, answers, judgement.scores, strict=True)
     return {
         "part": "all" if len(items) == len(every) else f"{len(items):,} of {len(every):,} items",
         "shots": n,
@@ -96,7 +88,10 @@ def measure_task(judge: Judge, name: str, path: str, shots: int | None, shots_fr
         "detokenizer": None,
         "results": judgement.results,
         **judgement.more,
-        "predictions": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
+        "predictions": [
+            {"id": item.id, "prompt": text, "units_cut": cut, "answer": said, "gold": [*item.golds], "score": score}
+            for item, text, cut, said, score in columns
+        ],
     }
 
 
