@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -533,3 +534,19 @@ def test_the_verb_writes_each_answer_beside_the_result(
             path.unlink()
     assert command(call) == 2
     assert "contains no tokenizer.json" in capsys.readouterr().err
+
+
+def test_a_missing_library_is_named_before_the_model_answers(
+    tiny: GPT2,
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tiny.to_huggingface(tmp_path, tokenizer)
+    for package, task in (("sacrebleu", "wmt14-fr-en"), ("rouge_score", "cnn-dailymail")):
+        monkeypatch.setitem(sys.modules, package, None)
+        assert command(["train", "eval", str(tmp_path), str(FIXTURES / FILES[task]), "--task", task]) == 1
+        error = capsys.readouterr().err
+        assert f"the package '{package}' is not installed" in error
+        assert "pip install 'webtext[tasks]'" in error
