@@ -26,7 +26,7 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
@@ -373,7 +373,8 @@ def test_the_card_reports_records_that_killed_a_worker_but_not_for_a_crawl(build
 
 
 def altered(opened: PartSet) -> bytes:
-    return json.dumps(opened.manifest | {"reproducible": False}).encode()
+    manifest = without_check(opened.manifest) | {"reproducible": False}
+    return json.dumps(with_check(manifest)).encode()
 
 
 def test_pages_that_the_documents_were_not_made_from_are_rejected(build: Build, tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ BUGS = (
     Bug(
         "a checkpoint's digests aren't compared",
         CHECKPOINT,
-        "        if verify and _sha256(path / name) != digest:\n",
+        "        if verify and file_sha256(path / name) != digest:\n",
         "        if False:\n",
         "train",
         "flipped bytes",

@@ -170,7 +170,7 @@ def test_a_part_of_the_real_enwik8_is_read_completely(shared_data: Path) -> None
 
 def test_the_real_lambada_has_5153_passages(shared_data: Path) -> None:
     data = read_file(str(shared_data / "eval/lambada/lambada_test.jsonl"))
-    clozes = read_lambada(data, "lambada_test.jsonl")
+    clozes = [choice.clozes[0] for choice in read_lambada(data, "lambada_test.jsonl")]
     assert len(clozes) == 5_153
     assert (clozes[0].before[-12:], clozes[0].target) == ("t care about", " signs")
     assert all(cloze.target[0] == " " and not cloze.before[-1].isspace() for cloze in clozes)
