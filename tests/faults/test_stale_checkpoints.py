@@ -60,9 +60,9 @@ def sleep(seconds):
         os.symlink(real, f"{view}.new")
         os.replace(f"{view}.new", view)
 
-resume, sha256 = Trainer.resume, checkpoint._sha256
+resume, sha256 = Trainer.resume, checkpoint.file_sha256
 Trainer.resume = lambda self, found: (note(f"resumes at {found.step}"), resume(self, found))
-checkpoint._sha256 = lambda path: (note(f"hashes {path.name}"), sha256(path))[1]
+checkpoint.file_sha256 = lambda path: (note(f"hashes {path.name}"), sha256(path))[1]
 if rank == "1" and int(polls_until_visible) >= 0:
     loop.time = SimpleNamespace(sleep=sleep, monotonic=lambda: polls)  # the clock counts polls
     loop.VISIBLE_SECONDS = 10
