@@ -67,7 +67,7 @@ def given_weights(
         raise MachineError(
             f"the processes see different files in '{folder}'", "name one checkpoint, on a file system that all share"
         )
-    digests = {path.name: file_sha256(path) for path in files} if world.is_main else None
+    digests = {path.name: known or file_sha256(path) for path, known in files.items()} if world.is_main else None
     facts = {"folder": folder} | facts | {"weights": world.gather(digests)[0]}
     world.count_rounds(True)
     if recorded is not None and recorded["weights"] != facts["weights"]:
@@ -84,15 +84,19 @@ def _exists(place: Path) -> bool:
 
 def _open(
     folder: str, warn: Callable[[str], None], *, verify: bool
-) -> tuple[GPT2Config, Values, list[Path], dict[str, Any]]:
-    """Return the model's shape, its values, its files, and the step and tokenizer as in the recipe."""
+) -> tuple[GPT2Config, Values, dict[Path, str], dict[str, Any]]:
+    """Return the model's shape, its values, its files, and the step and tokenizer as in the recipe.
+
+    Files have the SHA-256 that a checkpoint states, which `verify` compares, or "" if none is stated.
+    """
     from webtext.train.model.huggingface import GPT2Folder, is_gpt2
     from webtext.train.model.pretrained import own_tokenizer
 
     place = local_model(folder)
     if not (place / "config.json").is_file():
         found = find_checkpoint(place, warn, verify=verify)
-        files = [found.path / name for name in sorted(found.state["files"]) if not name.startswith("optimizer")]
+        stated = sorted(found.state["files"].items())
+        files = {found.path / name: digest for name, digest in stated if not name.startswith("optimizer")}
         tokenizer = found.run_state()["recipe"]["settings"].get("tokenizer")
         return found.config, found.values(), files, {"step": found.step, "tokenizer": tokenizer}
     if not is_gpt2(place):
@@ -101,7 +105,7 @@ def _open(
             "name a GPT-2; other models can be evaluated and sampled",
         )
     weights, own = GPT2Folder(place), own_tokenizer(place)
-    files = [place / name for name in weights.files]
+    files = {place / name: "" for name in weights.files}
     return weights.config, weights.values, files, {"step": None, "tokenizer": None if own is None else own.hash}
 
 
