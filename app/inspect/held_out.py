@@ -38,7 +38,7 @@ def read_samples(location: str) -> list[Sample]:
     """Read a file of samples; raises InputError that names the first line that isn't one, or says that there is none."""
     folder, name = Folder.split(location)
     if not folder.is_file(name):
-        raise InputError(f"there is no file '{location}'", EXPECTED)
+        raise InputError(f"no file '{location}'", EXPECTED)
     samples = []
     with InputFile(folder, name).open() as stream:
         for number, line in enumerate(objects(stream), 1):

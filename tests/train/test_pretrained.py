@@ -415,7 +415,7 @@ def test_a_gguf_file_without_its_library_names_the_extra(
 
 
 def test_a_gguf_file_that_is_none_or_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no file '.*model.gguf'"):
+    with pytest.raises(InputError, match="no file '.*model.gguf'"):
         load_measured(str(tmp_path / "model.gguf"))
     (tmp_path / "model.gguf").write_bytes(b"GGUF" + bytes(40))
     with pytest.raises(InputError, match="can't load the model in '.*model.gguf'"):

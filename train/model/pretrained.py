@@ -248,7 +248,7 @@ def _where(path: str) -> dict[str, Any]:
         if importlib.util.find_spec(package) is None:
             raise missing_extra(package, EXTRA)
     if not Path(path).is_file():
-        raise InputError(f"there is no file '{path}'", "check the path")
+        raise InputError(f"no file '{path}'", "check the path")
     folder, name = os.path.split(os.path.abspath(path))
     return {"pretrained_model_name_or_path": folder, "gguf_file": name, **where}
 

@@ -68,7 +68,7 @@ def row(measure: str, unit: str, values: Sequence[float], scale: float = 1) -> d
 
 
 def examples_before(own: Sequence[str], pool: Sequence[str], n: int, place: str) -> list[tuple[str, ...]]:
-    """Return for each item the first n examples of the pool that are not its own; InputError if there is no item."""
+    """Return for each item the first n examples of the pool that are not its own; InputError without items."""
     if not own:
         raise InputError(f"'{place}' has no items", "name another file")
     examples = list(dict.fromkeys(pool))
