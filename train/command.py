@@ -46,12 +46,7 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None
     Writes: nothing
     """
     from webtext.train.plan.plan import plan_text, plan_training
-    from webtext.train.plan.propose import proposal_text, propose
 
-    if settings["train.plan"].devices is not None:
-        proposal = propose(settings["train"], settings["train.plan"], tokens)
-        run.console.result(proposal.to_json(), proposal_text(proposal))
-        return
     answer = plan_training(settings["train"], settings["train.plan"], tokens)
     run.console.result(answer.to_json(), plan_text(answer))
 
@@ -183,10 +178,7 @@ def compare(
         tokenizer=tokenizer,
         karma=karma,
     )
-    from webtext.train.experiments.compare_page import comparison_page, comparison_text
-
-    Folder(target).write_bytes("compare.html", comparison_page(found).encode())
-    run.console.result(found.to_json(), f"{comparison_text(found)}\npage: '{Folder(target).location('compare.html')}'")
+    _print_experiment(run, found, target, "compare")
 
 
 @verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": SweepSettings})
@@ -225,39 +217,38 @@ def sweep(
     target = need_out(out, on_disk=True)
     grid = [*([f"learning_rate={lr}"] if lr else []), *over]
     found = run_sweep(tokens, grid, target, settings["train"], settings["train.sweep"], run)
-    from webtext.train.experiments.sweep_page import sweep_page, sweep_text
-
-    Folder(target).write_bytes("sweep.html", sweep_page(found).encode())
-    page = Folder(target).location("sweep.html")
-    run.console.result(found.to_json(), f"{sweep_text(found)}\npage: '{page}'")
+    _print_experiment(run, found, target, "sweep")
 
 
 @verb(group, "scale", settings={"train": TrainSettings, "train.scale": ScaleSettings})
 @click.argument("token_set", metavar="TOKENS")
-@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed TOKENS; reports losses in bits per byte.")
 @click.option("--out", metavar="DIR", help="Folder for the runs, scale.json and scale.html.")
-def scale(run: Run, settings: Mapping[str, Any], token_set: str, tokenizer: str | None, out: str | None) -> None:
-    """Train several sizes of one family, fit held-out loss over log(parameters), and check the prediction one size up.
+def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None) -> None:
+    """Train several sizes with several budgets of tokens, fit a scaling law, and check its prediction for a larger size.
 
-    Fix the number of tokens (--tokens), the tokens per parameter (--tokens-per-parameter), or try both. Rerun the same
-    command to resume.
-
-    \b
-      webtext train scale build/tokens --tokens 2000000 --context 128 --batch-size 16 --learning-rates 1e-3,2e-3,4e-3 --out scale
-      webtext train scale build/tokens --size 2x64 --size 4x128 --size 6x192 --tokens-per-parameter 20 --out scale
+    The law is L = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022), fitted to all sizes, budgets and seeds together.
+    Rerun the same command to resume. --dry-run prints the runs and tokens.
 
     \b
-    Reads:  a part set of tokens with a validation split, its tokenizer
-    Writes: DIR: scale.json, scale.html, runs/*/*/*/seed-*/ (model folders)
+      webtext train scale build/tokens --tokens 5e5,1e6,2e6 --context 128 --batch-size 16 --out scale
+      webtext train scale build/tokens --tokens 1e6,2e6,4e6 --learning-rates 1e-3,4e-3 --seeds 3 --out scale
+
+    \b
+    Reads:  a part set of tokens with a validation split
+    Writes: DIR: scale.json, scale.html, runs/*/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.scale import run_scale
 
     target = need_out(out, on_disk=True)
-    found = run_scale(token_set, target, settings["train"], settings["train.scale"], run, tokenizer=tokenizer)
-    from webtext.train.experiments.scale_page import scale_page, scale_text
+    found = run_scale(token_set, target, settings["train"], settings["train.scale"], run)
+    _print_experiment(run, found, target, "scale")
 
-    Folder(target).write_bytes("scale.html", scale_page(found).encode())
-    run.console.result(found.to_json(), f"{scale_text(found)}\npage: '{Folder(target).location('scale.html')}'")
+
+def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
+    from webtext.train.evaluate.page import as_text
+
+    page = Folder(out).location(f"{verb}.html")
+    run.console.result(found.to_json(), f"{as_text(found.sections())}\npage: '{page}'")
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")

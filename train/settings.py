@@ -137,7 +137,7 @@ class MachineSettings:
     )
     device_memory_gib: float | None = setting(
         None,
-        "device memory that an offloaded run uses, GiB; on a CPU an arena of that size  [default: all of a GPU]",
+        "memory of a GPU that an offloaded run uses, GiB  [default: all]",
         in_recipe=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
@@ -195,7 +195,7 @@ class MonitorSettings:
     eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' for all", in_recipe=False)
     sample_interval: int | None = setting(None, "steps between two sample texts; needs a tokenizer", in_recipe=False)
     straggler_interval: int | None = setting(
-        100, "steps between two comparisons of the processes' own seconds; 'none' for none", in_recipe=False
+        100, "steps between two comparisons of the processes' devices; 'none' for none", in_recipe=False
     )
     hang_timeout: float | None = setting(
         600.0,

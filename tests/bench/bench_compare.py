@@ -77,7 +77,7 @@ def main() -> None:
 
 def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespace) -> None:
     """Run the repetitions and print their verdicts."""
-    compare = CompareSettings(tokens=options.tokens, seeds=options.seeds, estimate=False)
+    compare = CompareSettings(tokens=options.tokens, seeds=options.seeds)
     verdicts: Counter[str] = Counter()
     differences, margins, spreads = [], [], []
     for repetition in range(options.repetitions):

@@ -1,13 +1,11 @@
-"""Offloading: the largest model that fits a device's memory, and a step's time compared with plain and predicted steps.
+"""Offloading: the largest model that fits a device's memory, and a step's time compared with the plain run's.
 
     python tests/bench/bench_offload.py --budget-mib 64 --rounds 5 --layers 6
-    python tests/bench/bench_offload.py --sections links      # wall time, so use an idle machine
 
-On a CPU the device is an arena of host memory, so offloading gains nothing. Printed are the overhead of moving layers
-through it, and how well the model of a slow link predicts a run on one. The peers are plain runs, with and without
-checkpointing. Offloaders of other libraries (FSDP2's CPUOffloadPolicy, DeepSpeed's ZeRO-3 Offload,
-autograd.graph.save_on_cpu, accelerate's hooks) move nothing if the device is the CPU, so a comparison needs a GPU; this
-bench doesn't make it.
+On a CPU offloading gains nothing. Printed are the overhead of moving layers, and what fits into a simulated device
+(`tests/train/simulated_device.py`). The peers are plain runs, with and without checkpointing. Offloaders of other
+libraries (FSDP2's CPUOffloadPolicy, DeepSpeed's ZeRO-3 Offload, autograd.graph.save_on_cpu, accelerate's hooks) move
+nothing if the device is the CPU, so a comparison needs a GPU; this bench doesn't make it.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ import argparse
 import mmap
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,32 +26,32 @@ import torch
 from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
-from webtext.train.offload.device_memory import Arena
-from webtext.train.offload.engine import HostOptimizers
-from webtext.train.offload.fit import fit, measure_costs
-from webtext.train.offload.host_memory import HostMemory
-from webtext.train.offload.link import Link, ThreadLink
-from webtext.train.offload.offloaded import ENDS, OffloadedModel
-from webtext.train.offload.window import covering_bandwidth, predict_step
+from webtext.train.model.loss import WindowRules
+from webtext.train.offload.device_memory import fit
+from webtext.train.offload.engine import HostOptimizer
+from webtext.train.offload.host import HostMemory
+from webtext.train.offload.offloaded import OffloadedModel
+from webtext.train.offload.rows import Link
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import gradient_norm, update
 
-CPU = torch.device("cpu")
+sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
+from simulated_device import SimulatedDevice  # noqa: E402
+
+CPU, META = torch.device("cpu"), torch.device("meta")
 SETTINGS = TrainSettings(dtype="float32")
 SHAPE = GPT2Config(n_layer=8, n_head=4, n_embd=256, context=256, vocab_size=4096)
 SEQUENCES, MICROBATCHES = 2, 4
-LINKS_SHAPE = replace(SHAPE, context=128, vocab_size=512)
-"""Shape of a model whose embeddings and output head take little time, because nothing is copied during them."""
 
 
-def made_model(n_layer: int, shape: GPT2Config = SHAPE) -> GPT2:
+def made_model(n_layer: int) -> GPT2:
     torch.manual_seed(0)
-    return GPT2(replace(shape, n_layer=n_layer))
+    return GPT2(replace(SHAPE, n_layer=n_layer))
 
 
-def batches(n: int = MICROBATCHES, shape: GPT2Config = SHAPE) -> list[Tensor]:
+def batches(n: int = MICROBATCHES) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
-    tokens_bt = torch.randint(shape.vocab_size, (n * SEQUENCES, shape.context + 1), generator=generator)
+    tokens_bt = torch.randint(SHAPE.vocab_size, (n * SEQUENCES, SHAPE.context + 1), generator=generator)
     return list(tokens_bt.split(SEQUENCES))
 
 
@@ -77,26 +75,23 @@ class Plain:
 
 
 class Offloaded:
-    """The offloaded engine's step over a given link; `within` is a context around the device's work."""
+    """The offloaded engine's step."""
 
-    def __init__(
-        self, n_layer: int, link: Link, within: AbstractContextManager[Any] | None = None, shape: GPT2Config = SHAPE
-    ) -> None:
-        self.within = within or nullcontext()
-        self.model = OffloadedModel(made_model(n_layer, shape), link, CPU, dtype=torch.float32, group=MICROBATCHES)
+    def __init__(self, n_layer: int) -> None:
+        self.model = OffloadedModel(made_model(n_layer), Link(CPU), torch.float32, WindowRules(), None)
+        self.model.group = MICROBATCHES
         parameters = dict(self.model.model.named_parameters())
-        self.optimizers = HostOptimizers(parameters, layer_of, SETTINGS, HostMemory())
+        self.optimizer = HostOptimizer(parameters, SETTINGS, HostMemory())
 
     def step(self, tokens: list[Tensor]) -> float:
-        with self.within:
-            loss = self.model.forward_backward(tokens)
+        loss = self.model.forward_backward(tokens)
         norm = gradient_norm(self.model.model)
-        self.model.update(lambda layer: self.optimizers.step(layer, 1.0, norm, torch.zeros(())))
+        self.model.update(lambda layer: self.update(layer, norm))
         return float(loss)
 
-
-def layer_of(name: str) -> int:
-    return int(name.split(".")[1]) if name.startswith("blocks.") else ENDS
+    def update(self, layer: int, norm: Tensor) -> None:
+        update(self.optimizer.of_layer[layer], norm, 1.0, torch.zeros(()))
+        self.model.refresh(layer)
 
 
 def most_layers(fits: Callable[[int], bool]) -> int:
@@ -109,11 +104,23 @@ def most_layers(fits: Callable[[int], bool]) -> int:
     return low
 
 
+def on_device(n: int) -> list[Tensor]:
+    return [torch.empty(SEQUENCES, SHAPE.context + 1, dtype=torch.long, device=META) for _ in range(n)]
+
+
 def plain_fits(budget: int, checkpoints: bool) -> Callable[[int], bool]:
+    """One step's gradients and AdamW's two moments, beside the parameters."""
+
     def fits(n_layer: int) -> bool:
+        model = GPT2(replace(SHAPE, n_layer=n_layer))
+        model.activation_checkpointing = "full" if checkpoints else "none"
         try:
-            with Arena(budget):
-                Plain(n_layer, checkpoints=checkpoints).step(batches(1))
+            with SimulatedDevice(budget):
+                model.to_empty(device=META)
+                moments = [torch.empty_like(p) for p in model.parameters() for _ in range(2)]
+                tokens_bt = on_device(1)[0]
+                model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]).backward()  # type: ignore[no-untyped-call]
+                del moments
         except torch.OutOfMemoryError:
             return False
         return True
@@ -123,21 +130,20 @@ def plain_fits(budget: int, checkpoints: bool) -> Callable[[int], bool]:
 
 def largest(budget: int, n_layer: int) -> None:
     print(
-        f"\nlargest model in an arena of {budget / 2**20:.0f} MiB, microbatches of {SEQUENCES} x {SHAPE.context} tokens"
+        f"\nlargest model in a device of {budget / 2**20:.0f} MiB, microbatches of {SEQUENCES} x {SHAPE.context} tokens"
     )
     for name, checkpoints in (("plain", False), ("plain, activation checkpointing", True)):
         n = most_layers(plain_fits(budget, checkpoints))
         print(f"  {name:<34}{n:>6} layers {replace(SHAPE, n_layer=max(1, n)).n_parameters / 1e6:>8.1f} M parameters")
-    arena = Arena(budget)
-    offloaded = Offloaded(n_layer, ThreadLink(), arena)
-    with arena:
-        fit(offloaded.model, batches()[0], MICROBATCHES, arena)
-    offloaded.step(batches())
-    offloaded.model.wait()
+    model = made_model(n_layer)
+    with SimulatedDevice(budget) as device:
+        offloaded = OffloadedModel(model, Link(META, device), torch.float32, WindowRules(), None)
+        fit(offloaded, on_device(1)[0], MICROBATCHES, device.capacity, lambda: device.peak_bytes)
+        offloaded.forward_backward(on_device(MICROBATCHES))
     print(
-        f"  {'offloaded':<34}{n_layer:>6} layers {offloaded.model.model.config.n_parameters / 1e6:>8.1f} M parameters, "
-        f"{arena.peak_bytes / 2**20:.1f} MiB "
-        f"(group {offloaded.model.group}, window {offloaded.model.window.size}); limited by host memory only"
+        f"  {'offloaded':<34}{n_layer:>6} layers {model.config.n_parameters / 1e6:>8.1f} M parameters, "
+        f"{device.peak_bytes / 2**20:.1f} MiB "
+        f"(group {offloaded.group}, window {offloaded.window.size}); limited by host memory only"
     )
 
 
@@ -146,7 +152,7 @@ def speeds(n_layer: int, rounds: int) -> None:
     runs: dict[str, Any] = {
         "plain": Plain(n_layer),
         "plain, activation checkpointing": Plain(n_layer, checkpoints=True),
-        "offloaded": Offloaded(n_layer, ThreadLink()),
+        "offloaded": Offloaded(n_layer),
     }
     losses = {name: [run.step(tokens) for _ in range(2)] for name, run in runs.items()}
     assert all(abs(a - b) < 1e-5 for found in losses.values() for a, b in zip(found, losses["plain"], strict=True)), (
@@ -172,51 +178,9 @@ def speeds(n_layer: int, rounds: int) -> None:
         )
 
 
-def links(n_layer: int, rounds: int) -> None:
-    """Compare steps on slowed links with their predictions, at bandwidths around the one that computing covers."""
-    tokens = batches(shape=LINKS_SHAPE)
-    probe = Offloaded(n_layer, ThreadLink(), shape=LINKS_SHAPE).model
-    probe.forward_backward(tokens)
-    measured = measure_costs(probe, tokens[0])
-    enough = covering_bandwidth(measured)
-    print(
-        f"\na step of {n_layer} layers of {LINKS_SHAPE.n_embd}, {MICROBATCHES} x {SEQUENCES} x {LINKS_SHAPE.context} tokens, "
-        f"on links with multiples of {enough / 1e6:.1f} MB/s, the bandwidth at which computing covers the copies; "
-        f"medians of {rounds}\n"
-        f"computing a layer for one microbatch: {1e3 * measured.forward_seconds:.1f} ms forward, "
-        f"{1e3 * measured.backward_seconds:.1f} ms backward; its parameters {measured.layer_bytes:,} bytes, "
-        f"its input {measured.input_bytes:,}\n"
-        f"  {'bandwidth':>10}{'latency ms':>12}{'predicted s':>13}{'measured s':>12}{'ratio':>7}"
-        f"{'hidden, model':>15}{'hidden, run':>13}"
-    )
-    slow = 0.5 * measured.forward_seconds
-    for times, latency in ((None, 0.0), *((times, 0.0) for times in (4, 2, 1, 0.5, 0.25)), (4, slow), (4, 4 * slow)):
-        costs = measured if times is None else replace(measured, bandwidth=times * enough, latency=latency)
-        link = ThreadLink() if times is None else ThreadLink(costs.bandwidth, costs.latency)
-        run = Offloaded(n_layer, link, shape=LINKS_SHAPE).model
-        run.forward_backward(tokens)
-        link.stalled_seconds = link.copied_seconds = 0.0
-        predicted, found = [], []
-        for _ in range(rounds):
-            now = measure_costs(probe, tokens[0])  # the machine's speed varies
-            costs = replace(costs, forward_seconds=now.forward_seconds, backward_seconds=now.backward_seconds)
-            predicted.append(predict_step(costs, run.window.size))
-            began = time.perf_counter()
-            run.forward_backward(tokens)
-            found.append(time.perf_counter() - began)
-        ratio = statistics.median(mine / theirs.seconds for mine, theirs in zip(found, predicted, strict=True))
-        print(
-            f"  {times or 'memory':>10}{1e3 * costs.latency:>12.2f}"
-            f"{statistics.median(step.seconds for step in predicted):>13.3f}{statistics.median(found):>12.3f}{ratio:>7.3f}"
-            f"{statistics.median(step.hidden_ratio for step in predicted):>14.1%}"
-            f"{1 - link.stalled_seconds / link.copied_seconds:>13.1%}",
-            flush=True,
-        )
-
-
 def host_step(n_layer: int, rounds: int) -> None:
     """Measure whether Python limits the speed of the optimizer's step on the host."""
-    run = Offloaded(n_layer, ThreadLink())
+    run = Offloaded(n_layer)
     run.step(batches(1))
     run.model.wait()
     flat = torch.nn.Parameter(torch.zeros_like(run.model.layers.parameters))
@@ -226,7 +190,7 @@ def host_step(n_layer: int, rounds: int) -> None:
 
     def by_layers() -> None:
         for layer in range(n_layer):
-            run.optimizers.step(layer, 1.0, norm, zero)
+            update(run.optimizer.of_layer[layer], norm, 1.0, zero)
 
     def at_once() -> None:
         update(one, norm, 1.0, zero)
@@ -305,7 +269,7 @@ def main() -> None:
     parser.add_argument("--budget-mib", type=int, default=256)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sections", default="speed,host,largest,links")
+    parser.add_argument("--sections", default="speed,host,largest")
     parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk, for the section files")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -314,7 +278,6 @@ def main() -> None:
         "speed": lambda: speeds(options.layers, options.rounds),
         "host": lambda: host_step(options.layers, options.rounds),
         "largest": lambda: largest(options.budget_mib << 20, 4 * options.layers),
-        "links": lambda: links(options.layers, options.rounds),
         "files": lambda: files(options.folder, options.rounds),
     }
     for name in options.sections.split(","):

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 from arguments import parser
 
-from webtext.base.config import changed
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.cost import Link, Machine, step_time
 from webtext.train.plan.layout import Layout
@@ -168,8 +167,8 @@ def print_table(title: str, rows: Sequence[Row], machine: Machine, peak: float) 
 
 def print_weak_scaling(small: Row, times: int, machine: Machine) -> None:
     """Print weak scaling: the same work per device on `times` as many devices, as replicas."""
-    shape = MeshShape.parse(small.machine.mesh)
-    large = changed(small, mesh=str(replace(shape, dp=shape.dp * times)), batch_size=small.batch_size * times)
+    shape = MeshShape.parse(small.mesh)
+    large = replace(small, mesh=str(replace(shape, dp=shape.dp * times)), batch_size=small.batch_size * times)
     ratio = predicted(small, machine)[0] / predicted(large, machine)[0]
     n, n_large = shape.size, shape.size * times
     print(f"{small.name}, {n:,} to {n_large:,} devices, {large.mesh}: weak scaling {ratio:.1%}, published 100 %")

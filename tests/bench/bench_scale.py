@@ -1,6 +1,6 @@
-"""`train scale` on real text: several sizes, each at its best rate, the fit, and its prediction for one larger size.
+"""`train scale` on real text: several sizes and budgets at their best rates, the law, and its prediction for a larger size.
 
-    python tests/bench/bench_scale.py [DATA] [--tokens 262144] [--tokens-per-parameter R] [--seeds 1] [--out FOLDER]
+    python tests/bench/bench_scale.py [DATA] [--tokens 65536,131072,262144] [--seeds 1] [--out FOLDER]
 
 DATA (default: WEBTEXT_TEST_DATA) contains corpora/en.txt.xz, English documentation. The larger size is trained too.
 With --out, finished runs are not repeated, and scale.html is kept. CPU seconds are those of this process and its
@@ -25,10 +25,9 @@ from real_data import real_data
 from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
+from webtext.train.evaluate.page import as_text
 from webtext.train.experiments.scale import run_scale
-from webtext.train.experiments.scale_page import scale_page, scale_text
 from webtext.train.experiments.settings import ScaleSettings
 
 VOCAB_SIZE = 1024
@@ -42,8 +41,7 @@ RATES = (2e-3, 4e-3, 8e-3, 16e-3)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
-    parser.add_argument("--tokens", type=int, default=262_144, help="tokens for every size")
-    parser.add_argument("--tokens-per-parameter", type=float, help="a second table")
+    parser.add_argument("--tokens", default="65536,131072,262144", help="budgets of tokens for every size")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path, help="folder for corpus and runs; default: a temporary folder")
     options = parser.parse_args()
@@ -58,15 +56,14 @@ def main() -> None:
             checkpoint_interval=100, keep_checkpoints=1, keep_best=False,
         )  # fmt: skip
         scale = ScaleSettings(
-            sizes=SIZES, check=CHECK, learning_rates=RATES, tokens=options.tokens, warmup_ratio=0.05,
-            tokens_per_parameter=options.tokens_per_parameter, seeds=options.seeds, estimate=False,
+            sizes=SIZES, check=CHECK, learning_rates=RATES, tokens=tuple(map(float, options.tokens.split(","))),
+            warmup_ratio=0.05, seeds=options.seeds,
         )  # fmt: skip
         run = Run.quiet()
         run.console = Console("human")
         place = str(out / "scale")
-        found = run_scale(f"{build}/tokens", place, settings, scale, run, tokenizer=f"{build}/tokenizer/tokenizer.json")
-        Folder(place).write_bytes("scale.html", scale_page(found).encode())
-        print(f"{scale_text(found)}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {place}/scale.html")
+        found = run_scale(f"{build}/tokens", place, settings, scale, run)
+        print(f"{as_text(found.sections())}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {place}/scale.html")
 
 
 def make_build(making: Making) -> str:

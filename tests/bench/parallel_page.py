@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from webtext.base.line_chart import Line, line_chart
-from webtext.train.evaluate.curve import HEIGHT
-from webtext.train.evaluate.page import COLOURS, swatch, table
+from webtext.train.evaluate.page import COLOURS, HEIGHT, swatch, table
 from webtext.train.evaluate.page import page as framed
 
 WIDEST, THINNER = 20.0, 3.0

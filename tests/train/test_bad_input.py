@@ -160,8 +160,8 @@ def test_if_all_checkpoints_are_damaged_no_run_replaces_them(
     before = contents(model)
     remedy = "remove the folder to start over, or choose another --out"
     damaged = f"every checkpoint in '{model}' is damaged"
-    fails(["train", "run", tokens, "--out", str(model), *FLAGS], 3, damaged, remedy)
-    fails(["train", "eval", str(model), tokens], 3, damaged, "skipping a checkpoint: '")
+    fails(["train", "run", tokens, "--out", str(model), *FLAGS], 3, damaged, "the newest: '", remedy)
+    fails(["train", "eval", str(model), tokens], 3, damaged, "the newest: '", remedy)
     assert contents(model) == before
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,9 @@ def test_a_damaged_one_is_skipped_and_named(
     assert "step-000002" in said[0]
     with pytest.raises(InputError, match="step-000002"):
         open_checkpoint(path)
+    shutil.rmtree(path.with_name("step-000001"))
+    with pytest.raises(InputError, match=r"every checkpoint in '.*' is damaged\nthe newest: '.*step-000002"):
+        latest_checkpoint(tmp_path, pytest.fail)
 
 
 @pytest.mark.parametrize("version", [1, 3])

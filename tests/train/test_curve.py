@@ -15,8 +15,8 @@ from browser import shown
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.line_chart import WIDTH
-from webtext.train.evaluate.curve import CURVE_POINTS, HEIGHT, Curve, curve_page, read_curve
-from webtext.train.evaluate.page import COLOURS, colour, page, paragraphs, table
+from webtext.train.evaluate.curve import CURVE_POINTS, Curve, curve_page, read_curve
+from webtext.train.evaluate.page import COLOURS, HEIGHT, colour, page, paragraphs, table
 
 VOID = ("meta",)
 

@@ -17,7 +17,7 @@ from webtext.base.config import changed
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.train import TrainSettings
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.optimizer.schedule import learning_rate
+from webtext.train.optimizer.schedule import batch_size
 from webtext.train.run import guard
 from webtext.train.run import trainer as trainer_module
 from webtext.train.run.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
@@ -196,14 +196,14 @@ def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, mon
     plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "late", settings)
 
-    def rate_and_term(settings: TrainSettings, step: int) -> float:
+    def size_and_term(settings: TrainSettings, step: int) -> int:
         if step == 17:
             signal.raise_signal(signal.SIGTERM)
-        return learning_rate(settings, step)
+        return batch_size(settings, step)
 
     plant(monkeypatch, {10: math.nan})
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module, "learning_rate", rate_and_term)
+        patch.setattr(trainer_module, "batch_size", size_and_term)
         with pytest.raises(Interrupted, match="after step 19"):
             train(tokens, tmp_path / "ended", settings)
     plant(monkeypatch, {40: 100.0}, calls=19)

@@ -1,4 +1,4 @@
-"""The process that hangs or is slow is named: from data, and with a rank that is really stopped."""
+"""The process that hangs is named: from data, and with a rank that is really stopped."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from small_runs import flags, small, train
-from torch import nn
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from webtext.train.resilience import distributed, stragglers
+from webtext.train.resilience import distributed
 from webtext.train.resilience.distributed import World
 from webtext.train.resilience.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
-from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.run import trainer
 from webtext.train.run.single_process import SingleProcessModel
-from webtext.train.run.trainer import Trainer
 
 WAITED = "the others waited for 600 s (hang_timeout)"
 RESUME = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
@@ -84,11 +80,11 @@ def test_if_all_are_equally_far_none_is_named() -> None:
 
 
 def test_rounds_without_progress_are_counted_and_any_progress_resets_them() -> None:
-    heart = Heartbeat(0, 2, HashStore())
+    heart = Heartbeat(Beat(), 2, HashStore())
     assert [heart.beat() for _ in range(3)] == [0, 1, 2]
-    heart.enter("computes gradients", 6)
+    heart.now.enter("computes gradients", 6)
     assert [heart.beat() for _ in range(3)] == [0, 1, 2]
-    heart.advance()
+    heart.now.advance()
     assert heart.beat() == 0
     (ours, none) = heart.read()
     assert none is None
@@ -97,10 +93,10 @@ def test_rounds_without_progress_are_counted_and_any_progress_resets_them() -> N
 
 
 def test_compilation_may_take_any_number_of_rounds() -> None:
-    heart = Heartbeat(0, 2, HashStore())
-    heart.counts = False
+    heart = Heartbeat(Beat(), 2, HashStore())
+    heart.now.counts = False
     assert [heart.beat() for _ in range(2 * ROUNDS)] == [0] * 2 * ROUNDS
-    heart.counts = True
+    heart.now.counts = True
     assert [heart.beat() for _ in range(3)] == [1, 2, 3]
 
 
@@ -109,18 +105,18 @@ def test_the_first_step_of_a_compiled_run_never_counts_as_a_hang(
     compiles: str, counts: list[bool], tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor is waiting for another process that still compiles. Nothing is compiled here."""
-    heart, seen = Heartbeat(0, 1, HashStore()), []
-    world = World(0, 1, torch.device("cpu"), heart)
+    progress, seen = Beat(), []
+    world = World(0, 1, torch.device("cpu"), progress)
     update = SingleProcessModel.update
     monkeypatch.setattr(distributed, "join_world", lambda *_: contextlib.nullcontext(world))
     monkeypatch.setattr(trainer, "compile_blocks", lambda blocks: None)
-    monkeypatch.setattr(SingleProcessModel, "update", lambda *given: (seen.append(heart.counts), update(*given)))
+    monkeypatch.setattr(SingleProcessModel, "update", lambda *given: (seen.append(progress.counts), update(*given)))
     train(tokens, tmp_path / "model", small(steps=3, eval_windows=2, compile=compiles))
     assert seen == counts
 
 
 def test_a_beat_names_the_line_at_which_the_main_thread_waits() -> None:
-    heart = Heartbeat(0, 1, HashStore())
+    heart = Heartbeat(Beat(), 1, HashStore())
     heart.beat()
     heart.beat()
     (ours,) = heart.read()
@@ -131,7 +127,7 @@ def test_a_beat_names_the_line_at_which_the_main_thread_waits() -> None:
 
 def test_only_one_process_reports_the_cause() -> None:
     store = HashStore()
-    assert [Heartbeat(rank, 3, store).is_first() for rank in (2, 0, 1)] == [True, False, False]
+    assert [Heartbeat(Beat(rank), 3, store).is_first() for rank in (2, 0, 1)] == [True, False, False]
 
 
 def test_a_process_without_progress_ends_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
@@ -142,7 +138,7 @@ def test_a_process_without_progress_ends_with_an_error(capfd: pytest.CaptureFixt
         codes.append(code)
         ended.set()
 
-    with watched(Heartbeat(0, 2, HashStore()), timeout=ROUNDS * 1e-3, end=end):
+    with watched(Heartbeat(Beat(), 2, HashStore()), timeout=ROUNDS * 1e-3, end=end):
         ended.wait()
     assert codes == [1]
     assert capfd.readouterr().err.splitlines() == [
@@ -208,77 +204,3 @@ def test_a_stopped_rank_is_named_with_its_step(
     )
     assert said in talk, talk
     assert talk.count(" hangs ") == 1
-
-
-@pytest.mark.parametrize(
-    ("own", "rank"),
-    [
-        ([1.0, 1.0, 1.0, 1.0], None),
-        ([1.0, 1.19], None),
-        ([1.0, 1.2], 1),
-        ([2.0, 1.0, 1.0, 1.1], 0),
-        ([1.0, 1.3, 0.2, 1.0, 1.0], 1),  # a fast one neither makes the others stragglers nor hides one
-        ([0.0, 0.0], None),  # in a run without own parts
-        ([1.0], None),
-    ],
-)
-def test_the_slowest_is_named_from_12_times_the_median_of_the_others(own: list[float], rank: int | None) -> None:
-    said = straggler(own)
-    assert (said is None) if rank is None else (said is not None and said.startswith(f"rank {rank} takes "))
-
-
-@pytest.mark.parametrize(
-    ("flops", "rank"),
-    [([4e14] * 8, None), ([4e14, 3.4e14], None), ([4e14, 4e14, 2e14], 2), ([1e11, 2e11], 0), ([4e14], None)],
-)
-def test_a_device_that_takes_12_times_as_long_over_a_product_is_named(flops: list[float], rank: int | None) -> None:
-    said = slow_device(flops)
-    assert (
-        (said is None) if rank is None else (said is not None and said.startswith(f"the device of rank {rank} takes "))
-    )
-
-
-@pytest.mark.parametrize(
-    ("rates", "said"), [([3e9, 1e9], "step 5: the device of rank 1 takes 3.0 times"), ([3e9, 3e9], "")]
-)
-def test_ranks_that_wait_within_their_layers_are_distinguished_by_their_devices(
-    monkeypatch: pytest.MonkeyPatch, rates: list[float], said: str
-) -> None:
-    """In a mesh of shards, own parts of a step are alike, whichever rank makes them wait."""
-    trainer, told, logged = object.__new__(Trainer), [], []
-    trainer.world, trainer.step, trainer.dtype = World(0, 2, torch.device("cpu")), 5, torch.float32
-    trainer._own_times = OwnTimes(trainer.world, [])
-    trainer.console = SimpleNamespace(warn=told.append)
-    gathered = iter([[1.0, 1.0], rates])
-    monkeypatch.setattr(World, "gather", lambda self, value: next(gathered))
-    monkeypatch.setattr(Trainer, "_log", lambda self, row: logged.append(row))
-    trainer._compare_processes()
-    assert "".join(told).startswith(said)
-    assert bool(told) == bool(said)
-    assert logged == [{"step": 5, "own_seconds": [1.0, 1.0], "step_seconds": 0.0, "product_flops": rates}]
-
-
-def test_a_process_own_time_ends_with_its_last_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two steps by a fake clock: 3 of 10 and 5 of 10 seconds are its own, so 4 of 10."""
-    clock = iter([0.0, 1.0, 3.0, 10.0, 20.0, 25.0, 30.0])
-    monkeypatch.setattr(stragglers.time, "perf_counter", lambda: next(clock))
-    monkeypatch.setattr(World, "gather", lambda self, value: [value, 2 * value])
-    model = nn.Linear(2, 2)
-    times = OwnTimes(World(0, 2, torch.device("cpu")), [model])
-    for microbatches in (2, 1):
-        times.begin()
-        for _ in range(microbatches):
-            model(torch.zeros(1, 2)).sum().backward()
-        times.end()
-        model(torch.zeros(1, 2))  # held-out text, not part of a step
-    assert times.compare() == ([4.0, 8.0], 10.0)
-    assert times.compare() == ([0.0, 0.0], 0.0)
-
-
-def test_steps_that_nobody_compares_are_not_kept() -> None:
-    """With straggler_interval none a run times no stages, or its steps would pile up until its end."""
-    times = OwnTimes(World(0, 2, torch.device("cpu")), [])
-    for _ in range(3):
-        times.begin()
-        times.end()
-    assert times._steps == []

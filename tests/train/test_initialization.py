@@ -97,9 +97,7 @@ def test_a_model_without_memory_has_no_values() -> None:
 @pytest.mark.parametrize("folder", [None, "rows"])
 def test_an_offloaded_model_has_the_values_of_the_plain_one(folder: str | None, tmp_path: Any) -> None:
     place = "host" if folder is None else str(tmp_path / folder)
-    settings = TrainSettings.of(
-        n_layer=6, n_head=2, n_embd=30, context=16, batch_size=2, offload=place, device_memory_gib=0.1, seed=3
-    )
+    settings = TrainSettings.of(n_layer=6, n_head=2, n_embd=30, context=16, batch_size=2, offload=place, seed=3)
     engine = OffloadedEngine(
         on_meta(), settings, WindowRules(), World(0, 1, CPU), torch.bfloat16, drawn(CONFIG, settings.seed)
     )

@@ -22,7 +22,7 @@ SETTINGS = small(
     learning_rate=1e-3,  # at ten times this, gradients of 12 make 1e-5 of the last bits of float32
     eval_interval=3, eval_windows=5, checkpoint_interval=3, keep_checkpoints=None, document_masks=True, dtype="float32",
 )  # fmt: skip
-OFFLOADED = {"offload": "host", "device_memory_gib": 0.01}
+OFFLOADED = {"offload": "host"}
 RUN = tuple[str, Path, TrainSettings]
 
 

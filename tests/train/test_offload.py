@@ -1,30 +1,30 @@
-"""A moving window of layers on a small device computes the numbers of the complete model, whatever the depth."""
+"""A moving window of layers on a small device computes the numbers of the complete model, whatever the depth.
+
+Memory and the order of copies are those of a simulated device, numbers those of the CPU.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import gc
 import math
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from simulated_device import COMPUTING, Copy, Event, SimulatedDevice, Task
 from torch import Tensor
 
-from webtext.base.errors import ConfigError
 from webtext.train import GPT2, GPT2Config
 from webtext.train.model.loss import TrainingLoss, WindowRules, documents_of
-from webtext.train.offload.device_memory import Arena
-from webtext.train.offload.fit import fit, measure_costs
-from webtext.train.offload.link import Link, ModelledLink, ThreadLink
+from webtext.train.offload import rows as module
+from webtext.train.offload.device_memory import fit
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
-from webtext.train.offload.window import Costs, choose_window, covering_bandwidth, predict_step
+from webtext.train.offload.rows import Link
 
 CPU = torch.device("cpu")
 CONTEXT, WIDTH, EOT = 16, 32, 7
@@ -59,11 +59,26 @@ def train_whole(model: GPT2, steps: int) -> list[float]:
     return losses
 
 
+def offload(
+    model: GPT2,
+    device: torch.device = CPU,
+    *,
+    dtype: torch.dtype,
+    window: int = 2,
+    group: int = 1,
+    rules: WindowRules = WindowRules(),  # noqa: B008 - it is frozen
+    folder: Path | None = None,
+    streams: SimulatedDevice | None = None,
+) -> OffloadedModel:
+    offloaded = OffloadedModel(model, Link(device, streams), dtype, rules, folder)
+    offloaded.resize_window(window)
+    offloaded.group = group
+    return offloaded
+
+
 def train_offloaded(
     model: GPT2,
-    link: Link,
     steps: int,
-    arena: Arena | None = None,
     *,
     window: int = 2,
     group: int = 4,
@@ -72,16 +87,13 @@ def train_offloaded(
     folder: Path | None = None,
 ) -> list[float]:
     dtype = dtype or next(model.parameters()).dtype
-    offloaded = OffloadedModel(model, link, CPU, dtype=dtype, window=window, group=group, folder=folder)
+    offloaded = offload(model, dtype=dtype, window=window, group=group, folder=folder)
     ends = [p for name, p in model.named_parameters() if not name.startswith("blocks.")]
     optimizers = {ENDS: adamw(ends)} | {i: adamw(list(block.parameters())) for i, block in enumerate(model.blocks)}
     losses = []
     for step in range(steps):
-        tokens = batches(step, n)
-        with arena or contextlib.nullcontext():  # it watches every operation, which takes longer than most of them
-            loss = offloaded.forward_backward(tokens)
-        losses.append(float(loss))
-        offloaded.update(lambda layer: (optimizers[layer].step(), None)[1])
+        losses.append(float(offloaded.forward_backward(batches(step, n))))
+        offloaded.update(lambda layer: (optimizers[layer].step(), offloaded.refresh(layer))[1])
     offloaded.wait()
     return losses
 
@@ -92,7 +104,7 @@ def train_offloaded(
 def test_losses_and_parameters_are_those_of_the_complete_model(window: int, group: int) -> None:
     whole, moved = made_model(5), made_model(5)
     expected = train_whole(whole, 4)
-    losses = train_offloaded(moved, ThreadLink(), 4, window=window, group=group)
+    losses = train_offloaded(moved, 4, window=window, group=group)
     assert losses == pytest.approx(expected, rel=1e-12)
     for (name, ours), theirs in zip(moved.named_parameters(), whole.parameters(), strict=True):
         if not name.endswith("key.bias"):  # its gradient is only rounding, which AdamW turns into steps
@@ -108,15 +120,16 @@ def test_replicas_that_share_each_row_of_gradients_have_the_complete_steps(group
     models, at_the_row, given = [made_model(3), made_model(3)], Barrier(2, timeout=600), {}
 
     def step(rank: int) -> float:
-        def share(row: Tensor) -> None:
-            given[rank] = row.clone()
+        def share(layer: int, row: Tensor) -> None:
+            given[rank] = layer, row.clone()
             at_the_row.wait()
-            mean = (given[0] + given[1]) / 2
+            assert given[0][0] == given[1][0]
+            mean = (given[0][1] + given[1][1]) / 2
             at_the_row.wait()
             row.copy_(mean)
 
-        replica = OffloadedModel(models[rank], ThreadLink(), CPU, dtype=torch.float64, group=group)
-        replica.share = share
+        replica = offload(models[rank], dtype=torch.float64, group=group)
+        replica.on_gradients = share
         return float(replica.forward_backward(batches(0, 8)[4 * rank : 4 * rank + 4]))
 
     with ThreadPoolExecutor(2) as threads:
@@ -139,7 +152,7 @@ def test_microbatch_after_microbatch_the_float32_numbers_are_the_plain_runs_to_t
     torch.manual_seed(1)
     expected = train_whole(whole, 3)
     torch.manual_seed(1)
-    losses = train_offloaded(moved, ThreadLink(), 3, group=1)
+    losses = train_offloaded(moved, 3, group=1)
     assert losses == expected
     for ours, theirs in zip(moved.parameters(), whole.parameters(), strict=True):
         assert torch.equal(ours, theirs)
@@ -148,7 +161,7 @@ def test_microbatch_after_microbatch_the_float32_numbers_are_the_plain_runs_to_t
 def test_dropout_drops_the_same_values_when_a_layer_is_recomputed() -> None:
     """The gradient of a group of microbatches is that of the returned loss, by a finite difference."""
     model = dropping(0.3).double()
-    offloaded = OffloadedModel(model, ThreadLink(), CPU, dtype=torch.float64, group=4)
+    offloaded = offload(model, dtype=torch.float64, group=4)
     weight = model.blocks[1].get_submodule("feed_forward.expand").get_parameter("weight")
 
     def loss() -> float:
@@ -159,13 +172,13 @@ def test_dropout_drops_the_same_values_when_a_layer_is_recomputed() -> None:
     assert weight.grad is not None
     slope = float(weight.grad[5, 7])
     weight.data[5, 7] += 1e-5
-    offloaded.refresh()
+    offloaded.refresh(1)
     assert (loss() - before) / 1e-5 == pytest.approx(slope, rel=1e-3)
 
 
 def test_files_contain_what_memory_contains(tmp_path: Path) -> None:
-    in_memory = train_offloaded(made_model(3), ThreadLink(), 3)
-    assert train_offloaded(made_model(3), ThreadLink(), 3, folder=tmp_path) == in_memory
+    in_memory = train_offloaded(made_model(3), 3)
+    assert train_offloaded(made_model(3), 3, folder=tmp_path) == in_memory
 
 
 def test_masks_and_padding_are_those_of_the_training_loss() -> None:
@@ -175,7 +188,7 @@ def test_masks_and_padding_are_those_of_the_training_loss() -> None:
         loss = sum(objective(b[:, :-1], b[:, 1:]) for b in batches(0)) / len(batches(0))
         loss.backward()
         rules = WindowRules(masks=masks, pads=pads, eot_id=EOT)
-        offloaded = OffloadedModel(moved, at_once(), CPU, dtype=torch.float64, group=3, rules=rules)
+        offloaded = offload(moved, dtype=torch.float64, group=3, rules=rules)
         assert float(offloaded.forward_backward(batches(0))) == pytest.approx(float(loss.detach()), rel=1e-12)
         for ours, theirs in zip(moved.parameters(), whole.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-9, atol=1e-12)
@@ -186,7 +199,7 @@ def test_likelihoods_are_the_complete_models_to_the_bit_and_without_dropout() ->
     tokens_bt = torch.cat(batches(0))
     documents_bt = documents_of(tokens_bt[:, :-1], EOT)
     expected = model.log_likelihood(tokens_bt), model.log_likelihood(tokens_bt, documents_bt, last=3)
-    offloaded = OffloadedModel(model, ThreadLink(), CPU, dtype=torch.float32, window=2)
+    offloaded = offload(model, dtype=torch.float32, window=2)
     assert torch.equal(offloaded.log_likelihood(tokens_bt), expected[0])
     assert torch.equal(offloaded.log_likelihood(tokens_bt, documents_bt, last=3), expected[1])
 
@@ -194,166 +207,170 @@ def test_likelihoods_are_the_complete_models_to_the_bit_and_without_dropout() ->
 def test_a_step_computes_on_copies_of_float32_parameters() -> None:
     """In bfloat16, like the plain trainer: parameters remain float32 and learn changes too small for a copy."""
     model = made_model(3, torch.float32)
-    losses = train_offloaded(model, ThreadLink(), 3, dtype=torch.bfloat16)
+    losses = train_offloaded(model, 3, dtype=torch.bfloat16)
     assert losses == pytest.approx(train_whole(made_model(3, torch.float32), 3), rel=2e-2)
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
-def at_once() -> ModelledLink:
-    """A link in the caller's thread, so that the device's contents don't depend on timing."""
-    return ModelledLink(1e9, 0.0, {"forward": 0.0, "backward": 0.0})
+META = torch.device("meta")
 
 
-def test_the_device_needs_as_much_at_128_layers_as_at_8() -> None:
-    peaks = []
-    for n_layer in (8, 128):
-        arena = Arena(1 << 30)
-        train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, arena, n=1)
-        peaks.append(arena.peak_bytes)
-    assert peaks[0] == peaks[1]
+@contextmanager
+def simulated(
+    n_layer: int, capacity: int = 1 << 50, *, dtype: torch.dtype = torch.float32, **how: Any
+) -> Iterator[tuple[SimulatedDevice, OffloadedModel]]:
+    model = made_model(n_layer, torch.float32)
+    with SimulatedDevice(capacity) as device, patch.object(module, "ThreadPoolExecutor", device.host_thread):
+        yield device, offload(model, META, dtype=dtype, streams=device, **how)
+
+
+def on_device(n: int) -> list[Tensor]:
+    return [torch.empty(2, CONTEXT + 1, dtype=torch.long, device=META) for _ in range(n)]
+
+
+def change(offloaded: OffloadedModel, layer: int) -> None:
+    """An update of a layer: it reads the gradients and writes the parameters."""
+    rows = offloaded.ends if layer == ENDS else offloaded.layers
+    rows.parameters[max(layer, 0)].add_(rows.gradients[max(layer, 0)])
+    offloaded.refresh(layer)
+
+
+def two_steps(offloaded: OffloadedModel, n: int) -> None:
+    """With a measurement between them."""
+    offloaded.forward_backward(on_device(n))
+    offloaded.update(lambda layer: change(offloaded, layer))
+    offloaded.log_likelihood(on_device(1)[0])
+    offloaded.forward_backward(on_device(n))
+
+
+@pytest.mark.parametrize(
+    ("window", "group"), [(2, 2), *(pytest.param(*s, marks=pytest.mark.slow) for s in ((3, 1), (2, 3)))]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_memory_is_used_before_what_wrote_or_read_it_is_over(window: int, group: int, dtype: torch.dtype) -> None:
+    with simulated(3, dtype=dtype, window=window, group=group) as (device, offloaded):
+        two_steps(offloaded, 3)
+    assert device.races == []
+    assert device.n_waits == 0  # only the thread waits for the device
+
+
+def test_a_layer_may_be_updated_as_soon_as_its_gradients_are_on_the_host() -> None:
+    with simulated(3, group=2) as (device, offloaded):
+        offloaded.on_gradients = lambda layer, row: change(offloaded, layer)
+        for _ in range(2):
+            offloaded.forward_backward(on_device(3))
+    assert device.races == []
+
+
+@pytest.mark.parametrize("forgotten", [(Event, "wait"), (Event, "synchronize"), (Task, "result")])
+def test_a_forgotten_wait_is_found(forgotten: tuple[type, str]) -> None:
+    def result(task: Task) -> None:
+        """The task's work, but the host continues before it."""
+        before = dict(task.thread.device.clock("host"))
+        ends(task)
+        task.thread.device._clocks["host"] = before
+
+    ends = Task.result
+    instead: Callable[..., None] = result if forgotten[1] == "result" else lambda event: None
+    with patch.object(*forgotten, instead), simulated(3, group=1) as (device, offloaded):
+        two_steps(offloaded, 1)
+    assert device.races
+
+
+def copies(device: SimulatedDevice, way: str, rows: Tensor) -> list[tuple[int, Copy]]:
+    """The copies from or to the rows of this tensor, in their order, with the row's number."""
+    storage, size = rows.untyped_storage()._cdata, rows[0].nbytes
+    return [(c.host[1] // size, c) for c in device.copies if c.way == way and c.host[0] == storage]
+
+
+@contextmanager
+def computed_layers(device: SimulatedDevice) -> Iterator[list[tuple[int, int]]]:
+    """The numbers of operations, and of those of the computing stream, at which layers began."""
+    began: list[tuple[int, int]] = []
+    compute = OffloadedModel._layer
+
+    def layer(self: OffloadedModel, *arguments: Any) -> Tensor:
+        began.append((device.n_operations, device.clock(COMPUTING)[COMPUTING]))
+        return compute(self, *arguments)
+
+    with patch.object(OffloadedModel, "_layer", layer):
+        yield began
+
+
+def test_a_layer_is_loaded_while_the_one_before_is_computed() -> None:
+    """Loads wait for the row that they fill, not for what else is queued: there and, in the way back, back."""
+    with simulated(5, dtype=torch.bfloat16) as (device, offloaded), computed_layers(device) as began:
+        offloaded.forward_backward(on_device(1))
+        loads = copies(device, "load", offloaded.layers.copies)
+    assert [layer for layer, _ in loads] == [0, 1, 2, 3, 4, 2, 1, 0]  # 4 and 3 are still loaded at the turn
+    order = [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]  # of computing
+    places = [0, 1, 2, 3, 4, 7, 8, 9]  # where in that order the loads are used
+    for place, (layer, load) in zip(places, loads, strict=True):
+        assert order[place] == layer
+        if place > 0:
+            assert load.after.get(COMPUTING, 0) <= began[place - 1][1]  # before the one before begins
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_loads_a_layer_twice_and_moves_its_gradients_once(dtype: torch.dtype) -> None:
+    """All in the dtype that is computed in."""
+    n_layer, n = 4, 3
+    with simulated(n_layer, dtype=dtype, group=n, window=2) as (device, offloaded):
+        offloaded.forward_backward(on_device(n))
+        sizes = {way: sum(c.n_bytes for c in device.copies if c.way == way) for way in ("load", "store")}
+        layer, ends = (rows.copies[0].nbytes for rows in (offloaded.layers, offloaded.ends))
+    inputs = n_layer * n * 2 * CONTEXT * WIDTH * dtype.itemsize
+    assert sizes == {"load": ends + (2 * n_layer - 2) * layer + inputs, "store": ends + n_layer * layer + inputs}
+
+
+def test_the_host_takes_gradients_while_earlier_layers_are_computed() -> None:
+    """Nothing waits for a layer's gradients before the computing of the layer before it is queued."""
+    taken: dict[int, int] = {}
+    with simulated(5) as (device, offloaded), computed_layers(device) as began:
+        offloaded.on_gradients = lambda layer, row: taken.update({layer: device.n_operations})
+        offloaded.forward_backward(on_device(1))
+    assert list(taken) == [4, 3, 2, 1, 0, ENDS]
+    assert all(taken[layer] > began[-layer][0] for layer in (4, 3, 2, 1))  # layer - 1, going back
+
+
+def peak(n_layer: int, n: int = 2, **how: Any) -> int:
+    with simulated(n_layer, **how) as (device, offloaded):
+        offloaded.forward_backward(on_device(n))
+    return device.peak_bytes
+
+
+def test_the_device_needs_as_much_at_16_layers_as_at_3() -> None:
+    assert peak(3) == peak(16)
 
 
 def test_one_more_layer_in_the_window_takes_one_more_layer_of_the_device() -> None:
     """So the device has only the window of layers' parameters, which is two at least."""
-    peaks = []
-    for window in (2, 3, 4):
-        arena, model = Arena(1 << 30), made_model(8, torch.float32)
-        train_offloaded(model, at_once(), 1, arena, window=window)
-        peaks.append(arena.peak_bytes)
-    layer_bytes = 4 * sum(math.ceil(p.numel() / 128) * 128 for p in model.blocks[0].parameters())
-    assert peaks == [peaks[0], peaks[0] + layer_bytes, peaks[0] + 2 * layer_bytes]
+    layer_bytes = 4 * sum(math.ceil(p.numel() / 128) * 128 for p in made_model(1).blocks[0].parameters())
+    assert [peak(4, window=window) - peak(4) for window in (3, 4)] == [layer_bytes, 2 * layer_bytes]
 
 
 def test_a_device_of_that_size_is_enough_and_the_plain_run_fails_in_it() -> None:
-    n_layer = 8
-    measured = Arena(1 << 30)
-    train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, measured, n=2)
-    enough = Arena(measured.peak_bytes)
-    train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, enough, n=2)
-    with pytest.raises(torch.OutOfMemoryError, match="do not fit"), Arena(measured.peak_bytes):
-        train_whole(made_model(n_layer, torch.float32), 1)
-    too_small = Arena(measured.peak_bytes - 1)
-    with pytest.raises(torch.OutOfMemoryError, match="do not fit"):
-        train_offloaded(made_model(n_layer, torch.float32), at_once(), 1, too_small, n=2)
-
-
-def test_an_arena_counts_live_tensors_and_not_views() -> None:
-    outside = torch.ones(1000)
-    with Arena(10_000) as arena:
-        kept = outside + 1
-        assert arena.used_bytes == 4000
-        view = kept[10:].view(3, 330)
-        outside.mul_(2)
-        assert arena.used_bytes == 4000
-        del kept
-        assert arena.used_bytes == 4000
-        del view
-        gc.collect()
-        assert arena.used_bytes == 0
-        with pytest.raises(torch.OutOfMemoryError, match=r"12,000 bytes do not fit: 0 of 10,000"):
-            torch.empty(3000)
-    assert arena.peak_bytes == 4000
-
-
-def costs_of(model: GPT2, link: ModelledLink, group: int) -> Costs:
-    """Measure the time, which is exact on a modelled link."""
-    offloaded = OffloadedModel(copy.deepcopy(model), link, CPU, dtype=torch.float64, group=group)
-    costs = measure_costs(offloaded, batches(0)[0])
-    assert (costs.forward_seconds, costs.backward_seconds) == pytest.approx(tuple(link.seconds_of.values()))
-    assert (1 / costs.bandwidth, costs.latency) == pytest.approx((1 / link.bandwidth, link.latency), rel=1e-6, abs=1e-9)
-    link.restart()
-    return replace(costs, bandwidth=link.bandwidth, latency=link.latency)
-
-
-@settings(max_examples=25)
-@given(
-    st.integers(2, 6), st.integers(2, 7), st.sampled_from([1e6, 1e7, 1e8]), st.floats(0, 0.01), st.floats(0.001, 0.1)
-)
-def test_a_step_takes_what_the_model_of_the_link_predicts(
-    n_layer: int, window: int, bandwidth: float, latency: float, seconds: float
-) -> None:
-    model = made_model(n_layer)
-    link = ModelledLink(bandwidth, latency, {"forward": seconds, "backward": 3 * seconds})
-    costs = costs_of(model, link, 4)
-    window = min(window, n_layer)
-    train_offloaded(model, link, 1, window=window)
-    expected = predict_step(costs, window)
-    assert link.now == pytest.approx(expected.seconds, rel=1e-9)
-    assert link.copied_seconds == pytest.approx(expected.copied_seconds, rel=1e-9)
-    assert link.stalled_seconds == pytest.approx(expected.stalled_seconds, rel=1e-6, abs=1e-9 * link.now)
-
-
-@given(st.integers(2, 20), st.integers(1, 5), *[st.integers(1, 10**9)] * 3, st.floats(1e-3, 1.0), st.floats(1.0, 4.0))
-def test_from_the_covering_bandwidth_a_step_waits_only_for_its_first_and_last_copies(
-    n_layer: int, group: int, layer_bytes: int, input_bytes: int, gradient_bytes: int, seconds: float, more: float
-) -> None:
-    costs = Costs(
-        n_layer=n_layer,
-        group=group,
-        layer_bytes=layer_bytes,
-        input_bytes=input_bytes,
-        gradient_bytes=gradient_bytes,
-        ends_bytes=1000,
-        ends_gradient_bytes=1000,
-        forward_seconds=seconds,
-        backward_seconds=more * seconds,
-        bandwidth=1.0,
-        latency=0.0,
-    )
-    enough = covering_bandwidth(costs)
-    ends = 2000 + layer_bytes + 2 * group * input_bytes + gradient_bytes
-    computing = n_layer * group * (1 + more) * seconds
-    at_it = predict_step(replace(costs, bandwidth=enough), 2)
-    assert at_it.seconds == pytest.approx(computing + at_it.stalled_seconds)
-    assert at_it.stalled_seconds <= ends / enough * (1 + 1e-9) + 1e-9 * computing
-    longer = replace(costs, n_layer=4 * n_layer + 40)
-    stalls = [predict_step(replace(c, bandwidth=0.9 * enough), 2).stalled_seconds for c in (costs, longer)]
-    assert stalls[1] > stalls[0] * (1 + 1e-9)  # below it, every further layer is waited for
-
-
-def test_copies_are_hidden_if_computing_takes_longer() -> None:
-    """A layer's copy takes two thirds of its forward pass: the step waits for at most a tenth of the copies' time."""
-    model = made_model(32)
-    link = ModelledLink(1e7, 1e-4, {"forward": 1.0, "backward": 3.0})
-    layer_seconds = costs_of(model, link, 4).copy_seconds(costs_of(model, link, 4).layer_bytes)
-    link.seconds_of = {"forward": 1.5 * layer_seconds / 4, "backward": 4.5 * layer_seconds / 4}
-    costs = costs_of(model, link, 4)
-    window = choose_window(costs, 1 << 30)
-    train_offloaded(model, link, 1, window=window)
-    assert window == 2
-    assert link.stalled_seconds < 0.1 * link.copied_seconds
-
-
-def test_the_window_is_the_smallest_that_is_as_fast_as_any() -> None:
-    model = made_model(12)
-    fast = costs_of(model, ModelledLink(1e9, 0.0, {"forward": 1.0, "backward": 3.0}), 1)
-    assert choose_window(fast, 1 << 30) == 2
-    slow = replace(fast, bandwidth=1e3)  # it waits for gradients going back, and layers arrive behind them
-    assert choose_window(slow, 1 << 30) == 2
-    loading = replace(slow, input_bytes=slow.layer_bytes)  # each layer that is still loaded at the turn saves its copy
-    assert choose_window(loading, 1 << 30) == 12
-    assert choose_window(loading, 5 * slow.layer_bytes) == 5
-    assert predict_step(loading, 12).seconds < predict_step(loading, 5).seconds < predict_step(loading, 2).seconds
-    with pytest.raises(ConfigError, match="are left for a window"):
-        choose_window(slow, 2 * slow.layer_bytes - 1)
+    enough = peak(4)
+    with simulated(4, enough) as (_, offloaded):
+        offloaded.forward_backward(on_device(2))
+    with pytest.raises(torch.OutOfMemoryError, match="do not fit"), simulated(4, enough - 1) as (_, offloaded):
+        offloaded.forward_backward(on_device(2))
+    plain, tokens_bt = made_model(4, torch.float32), on_device(1)[0]
+    with pytest.raises(torch.OutOfMemoryError, match="do not fit"), SimulatedDevice(enough):
+        plain.to_empty(device=META).loss(tokens_bt[:, :-1], tokens_bt[:, 1:]).backward()
 
 
 @pytest.mark.slow
 def test_group_and_window_are_fitted_to_the_device() -> None:
     """As many more microbatches as fit use the memory that one leaves free, and the window uses the rest."""
     found = []
-    tokens = batches(0, 8)
-    needed = Arena(1 << 30)
-    train_offloaded(made_model(6), at_once(), 1, needed, group=1)
-    layer_bytes = costs_of(made_model(6), at_once(), 1).layer_bytes
+    needed, layer_bytes = peak(6, 8), peak(6, window=3) - peak(6)
     for n_layers_more in (0, 1, 20):
-        model, link = made_model(6), ModelledLink(1e6, 0.0, {"forward": 1e-6, "backward": 3e-6})
-        arena = Arena(needed.peak_bytes + n_layers_more * layer_bytes + A_FEW_LOSSES)
-        offloaded = OffloadedModel(model, link, CPU, dtype=torch.float64)
-        with arena:
-            fit(offloaded, tokens[0], len(tokens), arena)
+        with simulated(6, needed + n_layers_more * layer_bytes + A_FEW_LOSSES) as (device, offloaded):
+            tokens = on_device(8)
+            fit(offloaded, tokens[0], 8, device.capacity, lambda device=device: device.peak_bytes)
             offloaded.forward_backward(tokens)  # which fits
         found.append((offloaded.group, offloaded.window.size))
     assert found == [(1, 2), (4, 2), (8, 6)]
-    with pytest.raises(torch.OutOfMemoryError), Arena(needed.peak_bytes - A_FEW_LOSSES) as arena:
-        fit(offloaded, tokens[0], len(tokens), arena)
+    with pytest.raises(torch.OutOfMemoryError), simulated(6, peak(6) - A_FEW_LOSSES) as (device, offloaded):
+        fit(offloaded, on_device(1)[0], 8, device.capacity, lambda: device.peak_bytes)

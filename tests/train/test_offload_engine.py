@@ -19,14 +19,17 @@ from small_runs import small, timeless, train
 
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, MachineError
+from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.offload.device_memory import check_offload
+from webtext.train.offload.engine import OffloadedEngine
+from webtext.train.offload.offloaded import OffloadedModel
 from webtext.train.resilience.distributed import World
 
 PLAIN = small(
     n_layer=3, n_head=2, context=32, microbatch_size=4, steps=6, warmup_steps=2, learning_rate=1e-2,
     eval_interval=3, eval_windows=8, checkpoint_interval=3, dtype="float32",
 )  # fmt: skip
-OFFLOADED = changed(PLAIN, offload="host", device_memory_gib=0.01)
+OFFLOADED = changed(PLAIN, offload="host")
 
 
 def last_tensors(out: Path) -> dict[str, torch.Tensor]:
@@ -47,6 +50,8 @@ def assert_same_runs(a: Path, b: Path) -> None:
     [
         {},
         {"document_masks": True, "dropout": 0.2},
+        {"dtype": "bfloat16"},
+        {"max_grad_norm": None},
         pytest.param({"crosses_documents": False, "max_grad_norm": 0.2}, marks=pytest.mark.slow),
         pytest.param(
             {"optimizer": "muon", "batch_ramp_start": 2, "batch_ramp_steps": 3, "microbatch_size": 2, "steps": 4},
@@ -78,6 +83,35 @@ def test_an_offloaded_run_is_the_plain_run(
     assert list(Path(folder).iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "early"),
+    [({"max_grad_norm": None}, True), ({}, False), ({"max_grad_norm": None, "on_spike": "skip"}, False)],
+    ids=["no clipping", "clipping", "skipping"],
+)
+def test_a_layer_is_updated_before_the_step_ends_if_nothing_depends_on_the_complete_gradient(
+    tokens: str, tmp_path: Path, changes: dict[str, Any], early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[int | str] = []
+    step, compute = OffloadedEngine._step, OffloadedModel.forward_backward
+
+    def logged_step(self: OffloadedEngine, layer: int, *how: Any) -> None:
+        order.append(layer)
+        step(self, layer, *how)
+
+    def logged_compute(self: OffloadedModel, batches: Any) -> torch.Tensor:
+        loss = compute(self, batches)
+        order.append("gradients")
+        return loss
+
+    monkeypatch.setattr(CheckpointSaver, "wait_until_staged", lambda saver: order.append("may change"))
+    monkeypatch.setattr(OffloadedEngine, "_step", logged_step)
+    monkeypatch.setattr(OffloadedModel, "forward_backward", logged_compute)
+    train(tokens, tmp_path / "model", changed(OFFLOADED, **changes, steps=2, warmup_steps=1))
+    updated = ["may change", 2, 1, 0, -1, "gradients"]
+    one = updated if early else ["gradients", "may change", -1, 0, 1, 2]
+    assert order == one * 2
+
+
 def test_a_checkpoint_resumes_offloaded_or_plain(tokens: str, tmp_path: Path) -> None:
     train(tokens, tmp_path / "whole", replace(PLAIN, steps=9))
     steps = ((3, PLAIN), (6, OFFLOADED), (9, PLAIN))
@@ -106,8 +140,8 @@ def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     in_file = changed(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
     alone = World(0, 1, torch.device("cpu"))
-    with pytest.raises(ConfigError, match=r"the device is the CPU, whose memory is the host's\ngive device_memory_gib"):
-        check_offload(changed(OFFLOADED, device_memory_gib=None), alone)
+    with pytest.raises(ConfigError, match=r"device_memory_gib is 8.0 and the device is the CPU.*\nleave it out"):
+        check_offload(changed(OFFLOADED, device_memory_gib=8.0), alone)
     with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
         check_offload(in_file, alone)
     for changes, said in {
@@ -119,19 +153,26 @@ def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
         ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process or its replicas",
         ("compile", "on"): "offload is 'host' and compile is 'on'",
         ("offload", "hots"): "offload is 'hots'\nit must be 'host', or a folder's path with a slash",
-        ("offload", None): "device_memory_gib is 0.01\nit must be left out if nothing is offloaded",
         ("device_memory_gib", 0.0): "device_memory_gib is 0.0\nit must be above 0",
     }.items():
         with pytest.raises(ConfigError, match=said):
             changed(OFFLOADED, **dict([changes]))
+    with pytest.raises(ConfigError, match="device_memory_gib is 8.0\nit must be left out if nothing is offloaded"):
+        changed(PLAIN, device_memory_gib=8.0)
 
 
 def test_settings_are_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="give device_memory_gib"):
-        train(tokens, tmp_path / "model", changed(OFFLOADED, device_memory_gib=None))
+    with pytest.raises(ConfigError, match="leave it out"):
+        train(tokens, tmp_path / "model", changed(OFFLOADED, device_memory_gib=8.0))
     assert not (tmp_path / "model").exists()
 
 
-def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(tokens: str, tmp_path: Path) -> None:
+def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_small(*_: Any) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(OffloadedModel, "forward_backward", too_small)
     with pytest.raises(MachineError, match=r"do not fit .*\nchoose microbatch_size = 2 or a larger device_memory_gib"):
-        train(tokens, tmp_path / "model", changed(OFFLOADED, device_memory_gib=1e-5))
+        train(tokens, tmp_path / "model", OFFLOADED)

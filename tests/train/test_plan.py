@@ -41,19 +41,19 @@ def test_a_batch_ramp_takes_fewer_tokens() -> None:
     plan = plan_training(settings, PlanSettings(processes=8))
     assert plan.tokens == 960_000 * 1024
     assert plan.flops == 960_000 * 1024 * flops_per_token(plan.config)
-    assert (plan.microbatch, plan.accumulation) == (8, 8)
+    assert (plan.layout.microbatch, plan.layout.n_microbatches) == (8, 8)
     assert "4,000 steps of 64 to 512 sequences, 983,040,000 tokens" in plan_text(plan)
-    assert max_microbatch(plan.config, settings, 8, 10**15) == 8
+    assert max_microbatch(plan.config, settings, MeshShape(dp=8), 10**15) == 8
 
 
 def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> None:
     settings = TrainSettings(batch_size=96, microbatch_size=12)
     config = settings.config(50_257)
     sizes = {size: memory_on(config, settings, MeshShape(), size).total for size in (1, 2, 3, 4, 6, 12)}
-    assert max_microbatch(config, settings, 8, sizes[4]) == 4
-    assert max_microbatch(config, settings, 8, sizes[6] - 1) == 4
-    assert max_microbatch(config, settings, 8, 10**15) == 12
-    assert max_microbatch(config, settings, 8, sizes[1] - 1) is None
+    assert max_microbatch(config, settings, MeshShape(dp=8), sizes[4]) == 4
+    assert max_microbatch(config, settings, MeshShape(dp=8), sizes[6] - 1) == 4
+    assert max_microbatch(config, settings, MeshShape(dp=8), 10**15) == 12
+    assert max_microbatch(config, settings, MeshShape(dp=8), sizes[1] - 1) is None
     plan = plan_training(settings, PlanSettings(processes=8, memory_gib=(sizes[1] - 1) / GIB))
     assert "does not fit in" in plan_text(plan)
     assert "not even one sequence fits: try --activation-checkpointing selective" in plan_text(plan)
@@ -63,7 +63,7 @@ def test_a_mesh_that_is_set_is_planned() -> None:
     """Each of two pairs of shards takes 128 of 512 sequences; parameters are halved."""
     settings = TrainSettings.of(mesh="dp=2,fsdp=2", microbatch_size=16)
     plan = plan_training(settings, PlanSettings(memory_gib=80.0))
-    assert (plan.processes, plan.microbatch, plan.accumulation) == (4, 16, 8)
+    assert (plan.layout.shape.size, plan.layout.microbatch, plan.layout.n_microbatches) == (4, 16, 8)
     whole = memory_on(plan.config, settings, MeshShape(), 16)
     assert plan.memory.parameters == whole.parameters // 2
     assert plan.max_microbatch == 128
@@ -139,3 +139,10 @@ def test_an_offloaded_run_is_planned_by_its_host_memory_and_the_model_of_its_lin
         f"one step: {computing:,.2f} s, of which {computing:,.2f} s computing, "
         f"which hides the copies on links of {covering:,.3g} GB/s or more"
     )
+    slow = plan_text(
+        plan_training(settings, PlanSettings(vocab_size=128, **speed | {"host_gb_per_second": covering / 10}))
+    )
+    layer, inputs = 4 * (12 * 32**2 + 13 * 32), 4 * 4 * 16 * 32  # bytes
+    copied = 2 * (layer + layer + inputs) + 8 * (128 + 16 + 2) * 32  # loads of two layers, both ways, and the ends
+    expected = 6 * 32 * 128 * 4 * 16 / 1e3 + copied / (covering * 1e8)
+    assert float(slow.split("one step: ")[1].split()[0].replace(",", "")) == pytest.approx(expected, rel=1e-5)

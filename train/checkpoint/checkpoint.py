@@ -90,8 +90,7 @@ class Checkpoint:
         values = self.values()
         with torch.device("meta"):
             model = GPT2(self.config)
-        parameters = {name: values(name, tensor.shape) for name, tensor in model.state_dict().items()}
-        model.load_state_dict(parameters, assign=True)
+        model.load_state_dict({name: values(name, t.shape) for name, t in model.state_dict().items()}, assign=True)
         return model.requires_grad_(True)
 
     def values(self) -> Values:
@@ -102,7 +101,7 @@ class Checkpoint:
         from webtext.train.model.gpt2 import GPT2
 
         reader = PieceReader(self.path, self.state["files"])
-        n_blocks = len({name.split(".")[2] for name in reader.meta_tensors(MODEL + "blocks.")})
+        n_blocks = len({name.split(".")[2] for name in reader.described(MODEL + "blocks.")})
         if n_blocks != self.config.n_layer:  # checked before a model of that many is made
             raise InputError(
                 f"'{self.path}' contains {n_blocks} layers, but its {STATE} says {self.config.n_layer:,}",
@@ -152,13 +151,26 @@ def publish_checkpoint(
     sync_folder(target.parent)
 
 
-def latest_checkpoint(model_dir: Path, warn: Callable[[str], None], *, verify: bool = True) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None. Each damaged one is reported to `warn` and skipped."""
+def latest_checkpoint(
+    model_dir: Path, warn: Callable[[str], object] = warnings.warn, *, verify: bool = True
+) -> Checkpoint | None:
+    """Return the newest undamaged checkpoint, or None if there is no checkpoint.
+
+    Each damaged one is skipped and reported to `warn`. Raises InputError if all are damaged.
+    """
+    problems: list[str] = []
     for path in reversed(list_checkpoints(model_dir)):
         try:
-            return open_checkpoint(path, verify=verify)
+            found = open_checkpoint(path, verify=verify)
         except _Damaged as error:
-            warn(f"skipping a checkpoint: {error.lines[0]}")
+            problems.append(error.lines[0])
+            continue
+        for problem in problems:
+            warn(f"skipping a checkpoint: {problem}; using '{path}'")
+        return found
+    if problems:
+        remedy = "remove the folder to start over, or choose another --out"
+        raise InputError(f"every checkpoint in '{model_dir}' is damaged", f"the newest: {problems[0]}", remedy)
     return None
 
 
@@ -214,23 +226,10 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     return Checkpoint(path, step, state)
 
 
-def visible_files(path: Path) -> tuple[str, list[int]] | None:
-    """Return what this process sees of a checkpoint: the SHA-256 of its state.json and the sizes of its other files.
-
-    state.json contains the other files' SHA-256. Returns None if a file is missing: hosts that share a file system
-    may see it late.
-    """
-    try:
-        state = (path / STATE).read_bytes()
-        return hashlib.sha256(state).hexdigest(), [(path / name).stat().st_size for name in json.loads(state)["files"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
 def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
     """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder.
 
-    `warn` is as in `find_checkpoint`.
+    `warn` is as in `latest_checkpoint`.
     """
     from webtext.train.model.gpt2 import GPT2
 
@@ -241,21 +240,12 @@ def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = war
 
 
 def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn, *, verify: bool = True) -> Checkpoint:
-    """Return the checkpoint at `place`, or the latest undamaged one of a training folder.
-
-    Calls `warn` for each newer one that is damaged. Raises InputError if there is none. `verify` is as in
-    `open_checkpoint`.
-    """
+    """Return the checkpoint at `place`, or `latest_checkpoint` of a training folder. InputError if there is none."""
     if (place / STATE).is_file():
         return open_checkpoint(place, verify=verify)
-    problems: list[str] = []
-    found = latest_checkpoint(place, problems.append, verify=verify)
+    found = latest_checkpoint(place, warn, verify=verify)
     if found is None:
-        if problems:
-            raise InputError(f"every checkpoint in '{place}' is damaged", problems[0])
         raise InputError(f"'{place}' contains no model", "name a training folder, a checkpoint or an exported folder")
-    for problem in problems:
-        warn(f"{problem}; using '{found.path}'")
     return found
 
 

@@ -13,10 +13,9 @@ import copy
 import shutil
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -51,34 +50,27 @@ class CheckpointSaver:
         copies: bool = True,
         published: Callable[[], None] = lambda: None,
     ) -> None:
-        self.published = published
         self.model_dir, self.world, self.keep, self.keep_best = model_dir, world, keep, keep_best
+        self.published = published
         self._staging = Staging(world.device) if copies else None
         self._staged = threading.Event()
         self._saving: Future[Checkpoint] | None = None
         self._saved: Checkpoint | None = None
+        self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> CheckpointSaver:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(warnings.catch_warnings())
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # with one process, on purpose
-            self._thread = stack.enter_context(ThreadPoolExecutor(1, "checkpoint"))
-            # A separate group, because the run communicates during a save; gloo, because the data is in host memory.
-            self._group = distributed.new_group(backend="gloo") if self.world.size > 1 else None
-            self._exit = stack.pop_all()
+        self._exit.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # with one process, on purpose
+        self._thread = self._exit.enter_context(ThreadPoolExecutor(1, "checkpoint"))
+        # A separate group, because the run communicates during a save; gloo, because the data is in host memory.
+        self._group = distributed.new_group(backend="gloo") if self.world.size > 1 else None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Wait for the save in progress, and raise its error if nothing else went wrong."""
-        try:
+        with self._exit:  # waits for the thread
             if error is None:
                 self.finish()
-            elif self._saving is not None:
-                wait([self._saving])
-        finally:
-            self._exit.close()
 
     def begin(self, step: int, config: GPT2Config, tensors: dict[str, Tensor], state: Mapping[str, Any]) -> None:
         """Begin to save `tensors` and `state`, after waiting for the previous save.
@@ -126,8 +118,11 @@ class CheckpointSaver:
         if self.world.is_main:
             shutil.rmtree(temporary, ignore_errors=True)  # left by a killed run
         try:
-            with no_space_is_an_error(str(saved.path)), _cause_alone():
-                save(nested, storage_writer=writer, process_group=self._group, no_dist=self.world.size == 1)
+            with no_space_is_an_error(str(saved.path)):
+                try:
+                    save(nested, storage_writer=writer, process_group=self._group, no_dist=self.world.size == 1)
+                except CheckpointException as error:  # which all processes get
+                    raise next(iter(error.failures.values()))[0] from None
         finally:
             self._staged.set()
             if self.world.is_main:
@@ -141,15 +136,6 @@ class CheckpointSaver:
         copies = self._staging.copy(pieces)
         self._staged.set()
         return copies
-
-
-@contextlib.contextmanager
-def _cause_alone() -> Iterator[None]:
-    """Raise the error of the process that failed instead of DCP's report, which reaches all processes."""
-    try:
-        yield
-    except CheckpointException as error:
-        raise next(iter(error.failures.values()))[0] from None
 
 
 class Staging:
@@ -167,35 +153,24 @@ class Staging:
             self._ready.record()
 
     def copy(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return copies in host memory."""
-        pinned = self.device.type == "cuda"
+        """Return copies in host memory. On a GPU they are made in parallel with the run, after the work at `begin`."""
         for key, piece in pieces.items():
             if key not in self._buffers:
+                pinned = self.device.type == "cuda"
                 self._buffers[key] = torch.empty(piece.shape, dtype=piece.dtype, pin_memory=pinned)
-        with self._own_stream():
-            for key, piece in pieces.items():
-                _copy(self._buffers[key], piece.detach())
-        return {key: self._buffers[key] for key in pieces}
-
-    @contextlib.contextmanager
-    def _own_stream(self) -> Iterator[None]:
-        """On a GPU, copy in parallel with the run, after the work queued at `begin`; on exit all is copied."""
+        copies = {key: self._buffers[key] for key in pieces}
         if self._ready is None:
-            yield
-            return
+            for key, piece in pieces.items():  # by numpy, because torch would start a second pool of threads
+                np.copyto(_bytes(copies[key]), _bytes(piece.detach()))
+            return copies
         torch.cuda.set_device(self.device)  # the current device is per thread
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_event(self._ready)
         with torch.cuda.stream(stream):
-            yield
+            for key, piece in pieces.items():
+                copies[key].copy_(piece.detach(), non_blocking=True)
         stream.synchronize()
-
-
-def _copy(target: Tensor, source: Tensor) -> None:
-    if source.device.type == "cpu":  # by numpy, because torch would start a second pool of threads
-        np.copyto(_bytes(target), _bytes(source))
-    else:
-        target.copy_(source, non_blocking=True)
+        return copies
 
 
 def _bytes(tensor: Tensor) -> np.ndarray[Any, Any]:

@@ -1,14 +1,15 @@
-"""Storage for torch.distributed.checkpoint (DCP): pieces of tensors in safetensors files, and their layout as JSON.
+"""Storage for torch.distributed.checkpoint (DCP): pieces of tensors in safetensors files.
 
 DCP's planners decide which process writes which piece, and which pieces fill a tensor that is read. They understand
 DTensors, so one mesh can read what another wrote, and each process writes a share of the replicated tensors. DCP's own
-storage pickles the layout, so that reading a file can run code. This one stores only tensors: nothing is unpickled.
+storage pickles the layout, so that reading a file can run code. This one stores only tensors: nothing is unpickled. A
+file's header says where its pieces belong: the key of a piece is "NAME@OFFSET", and a tensor is as large as its pieces.
 
-    layout.json              {"model.final_norm.weight": {"dtype": "float32", "shape": [768], "pieces":
-                                 [{"file": "model-00000.safetensors", "offset": [0], "shape": [768]}]}, ...}
-    model-00000.safetensors  the model's pieces that process 0 wrote; a piece's key is "NAME@OFFSET", for example
-                             "model.final_norm.weight@0"
+    model-00000.safetensors  the model's pieces that process 0 wrote, for example "model.final_norm.weight@0"
     optimizer-00000.safetensors
+    layout.json              the same for readers of JSON; it isn't read here:
+                             {"model.final_norm.weight": {"dtype": "float32", "shape": [768], "pieces":
+                                 [{"file": "model-00000.safetensors", "offset": [0], "shape": [768]}]}, ...}
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
@@ -36,147 +38,143 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from webtext.base.errors import InputError
 from webtext.base.storage import make_folder
 from webtext.train.model.tensor_file import write_tensors
 
-LAYOUT = "layout.json"
 _DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.uint8)
-}
-_SAFETENSORS_DTYPES = dict(zip(("F64", "F32", "BF16", "F16", "I64", "I32", "U8"), _DTYPES.values(), strict=True))
+    "F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "I64": torch.int64,
+    "I32": torch.int32, "U8": torch.uint8,
+}  # fmt: skip
+_KEY = re.compile(r"(.+)@((?:\d{1,15}(?:,\d{1,15}){0,7})?)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A file that a process has written and synced."""
-
-    name: str
-    sha256: str
-
-
-class PieceWriter(StorageWriter):
-    """Writes one save. `stage` copies the pieces; `publish` is called once, after all processes have written."""
+class PieceWriter(FileSystemWriter):
+    """Writes one save. `stage_pieces` copies them; `publish` is called once, after all processes have written."""
 
     def __init__(
         self,
         folder: Path,
         rank: int,
-        stage: Callable[[dict[str, Tensor]], dict[str, Tensor]],
+        stage_pieces: Callable[[dict[str, Tensor]], dict[str, Tensor]],
         publish: Callable[[dict[str, str]], None],
     ) -> None:
-        self.folder, self.rank, self.stage, self.publish = folder, rank, stage, publish
+        super().__init__(folder)
+        self.folder, self.rank, self.stage_pieces, self.publish = folder, rank, stage_pieces, publish
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if is_coordinator:  # the others wait for its plan, so they write after this
             make_folder(self.folder)
 
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        return plan  # torch would make the folder here, unsynced
+
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Write this process's pieces, one file for each kind of tensor."""
         indices = {_key(item.index): item.index for item in plan.items}
         pieces = {key: cast(Tensor, planner.resolve_data(item)) for key, item in zip(indices, plan.items, strict=True)}
-        staged = self.stage(pieces)
         files: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in staged.items():
+        for key, tensor in self.stage_pieces(pieces).items():
             files.setdefault(key.partition(".")[0], {})[key] = tensor
         results = []
         for kind, tensors in files.items():
             path = self.folder / f"{kind}-{self.rank:05d}.safetensors"
             write_tensors(path, tensors)
-            written = WrittenFile(path.name, synced_sha256(path))
+            written = (path.name, synced_sha256(path))
             results += [WriteResult(indices[key], tensors[key].nbytes, written) for key in tensors]
-        future: Future[list[WriteResult]] = Future()
-        future.set_result(results)
-        return future
+        return _done(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
         """Write the layout and publish the checkpoint; called on the coordinator after every process has written."""
-        written: dict[MetadataIndex, WrittenFile] = {r.index: r.storage_data for part in results for r in part}
-        path = self.folder / LAYOUT
-        path.write_text(json.dumps(_layout(metadata, written)) + "\n")
-        digests = {file.name: file.sha256 for file in written.values()}
-        self.publish({**digests, LAYOUT: synced_sha256(path)})
+        written: dict[MetadataIndex, tuple[str, str]] = {r.index: r.storage_data for part in results for r in part}
+        tensors = cast(Mapping[str, TensorStorageMetadata], metadata.state_dict_metadata)
+        layout = {
+            name: {
+                "dtype": _name(tensor.properties.dtype),
+                "shape": list(tensor.size),
+                "pieces": [
+                    {
+                        "file": written[MetadataIndex(name, c.offsets)][0],
+                        "offset": list(c.offsets),
+                        "shape": list(c.sizes),
+                    }
+                    for c in tensor.chunks
+                ],
+            }
+            for name, tensor in tensors.items()
+        }
+        path = self.folder / "layout.json"
+        path.write_text(json.dumps(layout) + "\n")
+        self.publish({**dict(written.values()), path.name: synced_sha256(path)})
 
-    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None: ...
 
-    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        return plan
-
-    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        return plans
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return True
-
-
-class PieceReader(StorageReader):
-    """Reads the tensors in `folder`, whose layout may name only `files`. Raises InputError if the layout is invalid."""
+class PieceReader(FileSystemReader):
+    """Reads the tensors in the safetensors `files` of a folder. Raises InputError if these don't make tensors."""
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        super().__init__(folder)
         self.folder = folder
-        try:
-            self.metadata = _metadata(json.loads((folder / LAYOUT).read_bytes()), set(files))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise InputError(f"'{folder / LAYOUT}' is not a tensor layout ({error!r})", "remove the folder") from None
+        self._files: dict[MetadataIndex, str] = {}
+        self._tensors: dict[str, TensorStorageMetadata] = {}
+        for name in sorted(file for file in files if file.endswith(".safetensors")):
+            try:
+                self._read_header(name)
+            except (SafetensorError, OSError, ValueError, KeyError) as error:
+                raise InputError(
+                    f"'{folder / name}' is not made of tensors ({error!r:.200})", "remove the folder"
+                ) from None
+        for name, tensor in self._tensors.items():
+            if sum(math.prod(chunk.sizes) for chunk in tensor.chunks) != math.prod(tensor.size):
+                raise InputError(f"'{folder}' does not have exactly the pieces of '{name:.200}'", "remove the folder")
 
-    def meta_tensors(self, prefix: str) -> dict[str, Tensor]:
-        """Return the stored tensors whose names begin with `prefix`, on the meta device."""
-        stored: dict[str, TensorStorageMetadata] = self.metadata.state_dict_metadata  # type: ignore[assignment]
+    def _read_header(self, name: str) -> None:
+        with safe_open(self.folder / name, "pt") as file:
+            for key in file.keys():  # noqa: SIM118  it isn't a mapping
+                if (match := _KEY.fullmatch(key)) is None:
+                    raise ValueError(f"{key[:60]!r} is not a piece's NAME@OFFSET")
+                stored, offset = file.get_slice(key), tuple(map(int, filter(None, match[2].split(","))))
+                sizes, dtype = tuple(stored.get_shape()), _DTYPES[stored.get_dtype()]
+                ends = [o + n for o, n in zip(offset, sizes, strict=True)]
+                empty = TensorStorageMetadata(TensorProperties(dtype=dtype), torch.Size([0] * len(ends)), [])
+                tensor = self._tensors.setdefault(match[1], empty)
+                if tensor.properties.dtype != dtype:
+                    raise ValueError(f"{key[:60]!r} has another dtype than other pieces")
+                tensor.size = torch.Size(map(max, zip(tensor.size, ends, strict=True)))
+                tensor.chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(sizes)))
+                self._files[MetadataIndex(match[1], offset)] = name
+
+    def described(self, prefix: str) -> dict[str, str]:
+        """Return dtype and shape of the stored tensors whose names begin with `prefix`."""
         return {
-            name: torch.empty(tensor.size, dtype=tensor.properties.dtype, device="meta")
-            for name, tensor in stored.items()
+            name: f"{_name(tensor.properties.dtype)} {list(tensor.size)}"
+            for name, tensor in self._tensors.items()
             if name.startswith(prefix)
         }
 
     def check(self, wanted: Mapping[str, Tensor], prefix: str) -> None:
-        """Raise InputError unless exactly `wanted` (name, shape, dtype) is stored under `prefix`, in intact files."""
-        stored = self.meta_tensors(prefix)
-        for name in sorted(stored.keys() | wanted.keys()):
-            theirs, ours = (f"{_described(of[name])}" if name in of else "nothing" for of in (stored, wanted))
+        """Raise InputError unless exactly `wanted` (name, shape, dtype) is stored under `prefix`."""
+        stored = self.described(prefix)
+        expected = {name: f"{_name(tensor.dtype)} {list(tensor.shape)}" for name, tensor in wanted.items()}
+        for name in sorted(stored.keys() | expected.keys()):
+            theirs, ours = stored.get(name, "nothing"), expected.get(name, "nothing")
             if theirs != ours:
                 raise InputError(
                     f"'{self.folder}' is a checkpoint of another model: its '{name}' is {theirs}, "
                     f"where {ours} is expected",
                     "name the folder of this model, or choose another --out",
                 )
-        for file, pieces in self._by_file(stored).items():
-            self._check_file(file, pieces)
-
-    def _by_file(self, names: Iterable[str]) -> dict[str, list[MetadataIndex]]:
-        files: dict[str, list[MetadataIndex]] = {}
-        wanted = set(names)
-        for index, (file, _) in self.metadata.storage_data.items():
-            if index.fqn in wanted:
-                files.setdefault(file, []).append(index)
-        return files
-
-    def _check_file(self, name: str, pieces: Iterable[MetadataIndex]) -> None:
-        try:
-            with safe_open(self.folder / name, "pt") as file:
-                for index in pieces:
-                    stored = file.get_slice(_key(index))
-                    dtype = self.metadata.state_dict_metadata[index.fqn].properties.dtype  # type: ignore[union-attr]
-                    shape = self.metadata.storage_data[index][1]
-                    if (tuple(stored.get_shape()), _SAFETENSORS_DTYPES.get(stored.get_dtype())) != (shape, dtype):
-                        raise InputError(f"'{self.folder / name}' has another '{_key(index)}' than {LAYOUT} says")
-        except (SafetensorError, OSError) as error:
-            raise InputError(
-                f"'{self.folder / name}' does not contain what {LAYOUT} says ({error})", "remove the folder"
-            ) from None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        return self.metadata
+        return Metadata(dict(self._tensors), storage_data=self._files)
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Fill the planner's tensors, reading from each file only what they need."""
         files: dict[str, list[Any]] = {}
         for item in plan.items:
-            files.setdefault(self.metadata.storage_data[item.storage_index][0], []).append(item)
+            files.setdefault(self._files[item.storage_index], []).append(item)
         for name, items in files.items():
             with safe_open(self.folder / name, "pt") as file:
                 for item in items:
@@ -185,23 +183,7 @@ class PieceReader(StorageReader):
                     cut = tuple(slice(o, o + n) for o, n in zip(item.storage_offsets, item.lengths, strict=True))
                     target.copy_(file.get_slice(key)[cut] if cut else file.get_tensor(key))
                     planner.commit_tensor(item, target)
-        future: Future[None] = Future()
-        future.set_result(None)
-        return future
-
-    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None: ...
-
-    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any) -> None: ...
-
-    def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        return plan
-
-    def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        return plans
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return True
+        return _done(None)
 
 
 def read_tensors(reader: PieceReader, tensors: dict[str, Tensor]) -> None:
@@ -223,49 +205,11 @@ def _key(index: MetadataIndex) -> str:
     return f"{index.fqn}@{','.join(map(str, index.offset or ()))}"
 
 
-def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
-def _layout(metadata: Metadata, written: Mapping[MetadataIndex, WrittenFile]) -> dict[str, Any]:
-    layout = {}
-    for name, tensor in metadata.state_dict_metadata.items():
-        assert isinstance(tensor, TensorStorageMetadata), f"{name} is not a tensor"
-        pieces = [
-            {
-                "file": written[MetadataIndex(name, chunk.offsets)].name,
-                "offset": list(chunk.offsets),
-                "shape": list(chunk.sizes),
-            }
-            for chunk in tensor.chunks
-        ]
-        dtype = str(tensor.properties.dtype).removeprefix("torch.")
-        layout[name] = {"dtype": dtype, "shape": list(tensor.size), "pieces": pieces}
-    return layout
-
-
-def _metadata(layout: dict[str, Any], files: set[str]) -> Metadata:
-    """Invert `_layout`, checking every value because the file is untrusted."""
-    tensors: dict[str, Any] = {}
-    places: dict[MetadataIndex, tuple[str, tuple[int, ...]]] = {}
-    for name, tensor in layout.items():
-        shape, chunks = _sizes(tensor["shape"]), []
-        for piece in tensor["pieces"]:
-            file, offset, sizes = piece["file"], _sizes(piece["offset"]), _sizes(piece["shape"])
-            if file not in files:
-                raise ValueError(f"{file!r} is not one of its files")
-            if any(o + n > whole for o, n, whole in zip(offset, sizes, shape, strict=True)):
-                raise ValueError(f"a piece of {name!r} exceeds its shape")
-            chunks.append(ChunkStorageMetadata(torch.Size(offset), torch.Size(sizes)))
-            places[MetadataIndex(name, offset)] = (file, sizes)
-        if sum(math.prod(chunk.sizes) for chunk in chunks) != math.prod(shape):
-            raise ValueError(f"the pieces of {name!r} do not add up to its shape")
-        properties = TensorProperties(dtype=_DTYPES[tensor["dtype"]])
-        tensors[name] = TensorStorageMetadata(properties, torch.Size(shape), chunks)
-    return Metadata(tensors, storage_data=places)
-
-
-def _sizes(values: list[int]) -> tuple[int, ...]:
-    if not all(type(value) is int and value >= 0 for value in values) or math.prod(max(1, n) for n in values) >= 2**48:
-        raise ValueError(f"{values!r} are not valid sizes")
-    return tuple(values)
+def _done(value: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future

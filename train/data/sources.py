@@ -40,15 +40,12 @@ class SourceUse:
         return f"{of}{self.passes:.2f} passes over {self.tokens:,} tokens, held out: {self.held_out_tokens:,}"
 
 
-def open_sources(tokens: str | Sequence[str], held_out: str | None = None) -> list[Source]:
-    """Open the named token sets. Raises ConfigError if there is none, or one twice, whose weight would be ambiguous.
-
-    The validation split of `held_out`, if given, replaces those of the sets.
-    """
+def open_sources(tokens: str | Sequence[str]) -> list[Source]:
+    """Open the named token sets. Raises ConfigError if there is none, or one twice, whose weight would be ambiguous."""
     names = [tokens] if isinstance(tokens, str) else list(tokens)
     if not names:
         raise ConfigError("no token set is named", "e.g. build/tokens")
-    sources = [Source(name, TokenShards(name, "train"), TokenShards(held_out or name, "validation")) for name in names]
+    sources = [Source(name, TokenShards(name, "train"), TokenShards(name, "validation")) for name in names]
     hashes = [source.train.hash for source in sources]
     for i, source in enumerate(sources):
         if source.train.hash in hashes[:i]:

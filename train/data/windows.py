@@ -96,7 +96,7 @@ def total_loss(
         likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
-        world.advance()
+        world.progress.advance()
         if progress is not None:
             progress.advance(len(n_scored))
     total = world.sum(total.to(world.device)).cpu()

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.line_chart import Line, line_chart
+from webtext.base.line_chart import Line
 from webtext.base.storage import Folder
-from webtext.train.evaluate.page import colour, page, swatch, table
+from webtext.train.evaluate.page import Section, as_page, chart, dots
 from webtext.train.metrics import METRICS, read_metrics
 
-HEIGHT = 460
 CURVE_POINTS = 300
 _REMEDY = "name the folder of a training run"
 
@@ -56,31 +54,17 @@ def curve_page(curves: Sequence[Curve]) -> str:
     """Return a page with both losses of every run over the tokens, and a table of each run's last losses."""
     if not curves:
         raise ConfigError("no run is named", "e.g. webtext train curve build/model --out curve.html")
-    rows = [
-        (swatch(colour(i)) + escape(curve.name), f"{_furthest(curve):,}", _last(curve.training), _last(curve.held_out))
-        for i, curve in enumerate(curves)
-    ]
-    return page(
-        "Loss over the tokens seen",
-        losses_drawn([(curve, colour(i)) for i, curve in enumerate(curves)]),
-        table(("run", "tokens", "training loss", "held-out loss"), rows),
+    rows = [("run", "tokens", "training loss", "held-out loss")]
+    lines: dict[str, list[Line]] = {}
+    for curve in curves:
+        rows.append((curve.name, f"{_furthest(curve):,}", _last(curve.training), _last(curve.held_out)))
+        held_out = dots(curve.held_out, f"{curve.name}, held-out loss")
+        lines[curve.name] = [Line(curve.training, "training"), held_out]
+    note = "Thin: training loss, averaged over stretches. Thick with dots: held-out loss, as measured."
+    drawing = chart(lines, x="tokens seen", y="loss, nats per token")
+    return as_page(
+        "Loss of training runs", [Section(title="Loss over the tokens seen", notes=[note], rows=rows, chart=drawing)]
     )
-
-
-def losses_drawn(curves: Sequence[tuple[Curve, str]]) -> str:
-    """Draw an SVG of both losses of every run over the tokens, each run in its colour, and a caption of the lines."""
-    lines: list[Line] = []
-    for curve, of_run in curves:
-
-        def label_of(n: float, loss: float, name: str = curve.name) -> str:
-            return f"{name}, {n:,.0f} tokens: held-out loss {loss:.4f}"
-
-        lines.append(Line(curve.training, "training", of_run))
-        lines.append(Line(curve.held_out, "held-out", of_run, label_of))
-    drawing = line_chart(
-        lines, x_label="tokens seen", y_label="loss, nats per token", label="loss over the tokens seen", height=HEIGHT
-    )
-    return f"{drawing}<p>Thin: training loss, averaged over stretches. Thick with dots: held-out loss, as measured.</p>"
 
 
 def thinned(points: Points, most: int) -> Points:

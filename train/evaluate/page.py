@@ -1,9 +1,14 @@
-"""The frame of training's HTML pages: head, style, tables and colour swatches; self-contained, without script."""
+"""Training's results as HTML pages, self-contained and without script, and as lines for the terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+
+from webtext.base.line_chart import Line, line_chart
+
+HEIGHT = 420
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
 """Colour-blind people can distinguish them (Okabe & Ito 2008); the yellow is darkened for white paper."""
@@ -20,6 +25,9 @@ svg .grid{stroke:var(--line)}
 svg polyline{fill:none}
 svg .training{stroke-width:1.2;opacity:.45}
 svg .held-out{stroke-width:2.4}
+svg .dots{stroke:none}
+svg .interval{stroke-width:1;stroke-dasharray:5 4}
+p{overflow-wrap:anywhere}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;margin-top:1rem}
 td,th{padding:.25rem .8rem .25rem 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
@@ -28,6 +36,56 @@ th{font-weight:500;color:var(--soft)}
 .n{text-align:right;font-variant-numeric:tabular-nums}
 i{display:inline-block;width:.8rem;height:.8rem;border-radius:2px;margin-right:.5rem}
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A title, sentences, a table whose first row is its head and first column words, and a chart (SVG)."""
+
+    title: str
+    notes: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    chart: str = ""
+
+
+def as_text(sections: Sequence[Section]) -> str:
+    """Format sections as lines, with aligned tables and without charts."""
+    lines = []
+    for section in sections:
+        lines.append(section.title)
+        widths = [max(map(len, column)) for column in zip(*section.rows, strict=True)]
+        for row in section.rows:
+            cells = (f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+            lines.append("  ".join(["", f"{row[0]:<{widths[0]}}", *cells]).rstrip())
+        lines += [f"  {note}" for note in section.notes]
+    return "\n".join(lines)
+
+
+def as_page(title: str, sections: Sequence[Section]) -> str:
+    """Return the page of the sections."""
+    parts = []
+    for section in sections:
+        cells = [[escape(cell) for cell in row] for row in section.rows]
+        parts += [f"<h2>{escape(section.title)}</h2>", section.chart, paragraphs(section.notes)]
+        parts += [table(cells[0], cells[1:])] if cells else []
+    return page(title, *parts)
+
+
+def chart(lines: Mapping[str, Sequence[Line]], *, x: str, y: str, height: int = HEIGHT, log_x: bool = False) -> str:
+    """Draw the lines of each name in one colour, with a legend of the names."""
+    drawn = [
+        Line(line.points, line.css_class, colour(i), line.dot) for i, of in enumerate(lines.values()) for line in of
+    ]
+    drawing = line_chart(
+        drawn, x_label=escape(x), y_label=escape(y), label=escape(f"{y} over {x}"), height=height, log_x=log_x
+    )
+    legend = " ".join(f"{swatch(colour(i))}{escape(name)}" for i, name in enumerate(lines))
+    return f"{drawing}<p>{legend}</p>"
+
+
+def dots(points: Sequence[tuple[float, float]], name: str, css_class: str = "held-out") -> Line:
+    """Return a line with dots that show their values."""
+    return Line(points, css_class, dot=lambda x, y: f"{name}, {x:g}: {y:.4f}")
 
 
 def page(title: str, *parts: str, style: str = "") -> str:

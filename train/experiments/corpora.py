@@ -7,13 +7,12 @@ byte in either case.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from webtext.base.config import options
 from webtext.base.console import counted
@@ -90,16 +89,27 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
             "name two or more: webtext train compare build-a build-b …",
         )
     corpora = [open_corpus(argument, tokenizer) for argument in arguments]
-    slugs = [corpus.slug for corpus in corpora]
     for i, corpus in enumerate(corpora):
-        if corpus.slug in slugs[:i]:
+        if any(corpus.slug == other.slug for other in corpora[:i]):
             raise ConfigError(f"two corpora have the name '{corpus.name}'", "name them: one=PATH other=PATH")
     return corpora
 
 
 def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
     """Open one corpus. InputError if there is none, if it has no training tokens, or if another tokenizer packed it."""
-    corpus = _find(argument, tokenizer)
+    name, equals, path = argument.partition("=")
+    if not equals or Folder(argument).exists("."):
+        name = path = argument
+    is_set = Folder(path).exists("manifest.json")
+    if not is_set and not Folder(path).exists("tokens/manifest.json"):
+        raise InputError(
+            f"'{path}' is neither a build nor a token set", "expected tokens/manifest.json or manifest.json in it"
+        )
+    build = Folder(path.rstrip("/").rpartition("/")[0] or "." if is_set else path)
+    if tokenizer is None and not build.exists("tokenizer/tokenizer.json"):
+        raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
+    tokens = path if is_set else Folder(path).location("tokens")
+    corpus = Corpus(name.rstrip("/"), tokens, tokenizer or build.location("tokenizer/tokenizer.json"))
     corpus.train.check_tokenizer(corpus.tokenizer)
     if not corpus.train.n_tokens:
         raise InputError(f"'{corpus.tokens}' has no training tokens", "build the corpus, and pack it")
@@ -116,36 +126,35 @@ def budgets(corpora: Sequence[Corpus], settings: TrainSettings, compare: Compare
     for name in ("weights", "stop_at_step", "sample_interval"):
         if value := options(TrainSettings)[name].value(settings):
             raise ConfigError(f"{name} is {value}", "leave it out: a comparison does not support it")
-    n_tokens = compare.tokens or total_tokens(settings)
-    n_bytes = n_tokens * corpora[0].bytes_per_token
+    n_tokens, first = compare.tokens or total_tokens(settings), corpora[0]
+    ratios = [
+        1.0 if each.tokenizer.hash == first.tokenizer.hash else each.bytes_per_token / first.bytes_per_token
+        for each in corpora
+    ]
     made = []
-    for corpus in corpora:
-        same = corpus.tokenizer.hash == corpora[0].tokenizer.hash
-        mine = with_tokens(settings, n_tokens if same else round(n_bytes / corpus.bytes_per_token))
+    for corpus, ratio in zip(corpora, ratios, strict=True):
+        mine = with_tokens(settings, round(n_tokens / ratio))
         (use,) = source_uses(open_sources(corpus.tokens), mine, total_tokens(mine))
         made.append(Budget(mine, total_tokens(mine), use.passes))
-    most = max(made, key=lambda budget: budget.passes)
+    most, corpus, ratio = max(zip(made, corpora, ratios, strict=True), key=lambda each: each[0].passes)
     if most.passes > compare.max_passes:
-        corpus = corpora[made.index(most)]
-        fits = _whole_steps(settings, most.tokens / most.passes * compare.max_passes)
-        if corpus.tokenizer.hash != corpora[0].tokenizer.hash:  # --tokens are those of the first corpus
-            fits = int(fits * corpus.bytes_per_token / corpora[0].bytes_per_token)
+        fits = int(_whole_steps(settings, most.tokens / most.passes * compare.max_passes) * ratio)
         less = f"give --tokens {fits} or less" if fits > 0 else "one step does not fit: give a smaller --batch-size"
         raise ConfigError(
             f"{most.tokens:,} tokens are {most.passes:.2f} passes over '{corpus.name}', which has {corpus.train.n_tokens:,}",
             "repeated text teaches less than new text, so the comparison would depend on the corpora's sizes",
-            f"{less}, or allow it: --max-passes {np.ceil(most.passes):.0f}",
+            f"{less}, or allow it: --max-passes {math.ceil(most.passes)}",
         )
     return made
 
 
-def with_tokens(settings: TrainSettings, n_tokens: int) -> TrainSettings:
+def with_tokens(settings: TrainSettings, n_tokens: float) -> TrainSettings:
     """Return the settings with the fewest steps that have at least `n_tokens`.
 
     Warm-up and ramp keep their steps. ConfigError if the budget ends before them.
     """
     in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
-    steps = settings.schedule.batch_ramp_steps + -(-(n_tokens - in_ramp) // per_step)
+    steps = settings.schedule.batch_ramp_steps + math.ceil((n_tokens - in_ramp) / per_step - 1e-9)
     if steps <= max(settings.warmup_steps, settings.schedule.batch_ramp_steps):
         raise ConfigError(
             f"{n_tokens:,} tokens are {max(0, steps):,} steps of {per_step:,}, and the warm-up is {settings.warmup_steps:,}",
@@ -175,20 +184,3 @@ def _whole_steps(settings: TrainSettings, n_tokens: float) -> int:
 
 def _tokens_in_ramp(settings: TrainSettings) -> int:
     return sequences_before(settings, settings.schedule.batch_ramp_steps) * settings.context
-
-
-def _find(argument: str, tokenizer: str | None) -> Corpus:
-    name, equals, path = argument.partition("=")
-    if not equals or Folder(argument).exists("."):
-        name = path = argument
-    folder = Folder(path)
-    is_set = folder.exists("manifest.json")
-    if not is_set and not folder.exists("tokens/manifest.json"):
-        raise InputError(
-            f"'{path}' is neither a build nor a token set", "expected tokens/manifest.json or manifest.json in it"
-        )
-    build = path.rstrip("/").rpartition("/")[0] or "." if is_set else path
-    place = tokenizer or Folder(build).location("tokenizer/tokenizer.json")
-    if tokenizer is None and not Folder(build).exists("tokenizer/tokenizer.json"):
-        raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
-    return Corpus(name.rstrip("/"), path if is_set else folder.location("tokens"), place)

@@ -1,4 +1,14 @@
-"""Straight lines by least squares, with the interval for one more measurement: the fit of losses over sizes."""
+"""The law L(N, D) = E + A / N^alpha + B / D^beta, fitted to runs of several sizes and budgets together.
+
+Approach 3 of Hoffmann et al. 2022 ("Chinchilla", section 3.3): N parameters, D training tokens, and all runs at once. The
+logarithm of a prediction is a log-sum-exp of e, a - alpha log N and b - beta log D, whose five parameters minimise the
+squared errors of log L over all runs. The paper takes a Huber loss with delta = 1e-3 instead, since its 400 runs have
+outliers; with a dozen runs whose noise is larger than delta, that is a fit of absolute errors, and less sure.
+
+Intervals are of a bootstrap: the residuals, stretched for the five parameters that were fitted to them, are drawn again
+and added to the fitted law, and every such set of runs is fitted like the first. The design (which sizes, which budgets)
+stays as it is, because a set of runs that lacks a size by chance determines no law.
+"""
 
 from __future__ import annotations
 
@@ -6,61 +16,118 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+
+import numpy as np
+import numpy.typing as npt
 
 from webtext.base.errors import ConfigError
-from webtext.train.experiments.significance import ALPHA, quantile
+from webtext.train.experiments.significance import quantile
 
+Floats = npt.NDArray[np.float64]
 FEWEST = 3
-"""Points of a fit, at least: any two points are on a line."""
+"""Sizes and budgets, at least: the law has two parameters for each and one that they share."""
+DRAWS, STEPS = 1000, 200
+INTERVAL = (0.025, 0.975)
+LARGEST_LOG = 700.0  # its exponential is still finite
+_STARTS = [(share, alpha, beta) for share in (0.2, 0.5, 0.9) for alpha in (0.1, 0.4, 1.0) for beta in (0.1, 0.4, 1.0)]
 
 
 @dataclass(frozen=True, slots=True)
-class LineFit:
-    """y = intercept + slope x, fitted to the points; residuals are measured values minus the line's."""
+class Law:
+    """The fitted law. Rows of `draws` are e, a, alpha, b, beta of the bootstrap, `parameters` those of the runs."""
 
-    xs: Sequence[float]
-    intercept: float
-    slope: float
-    residuals: Sequence[float]
+    parameters: Floats
+    draws: Floats
+    residuals: Floats
+    """Errors of log L, in the order of the runs."""
 
-    def at(self, x: float) -> float:
-        """Return the line's value at x."""
-        return self.intercept + self.slope * x
+    def at(self, n: float, d: float) -> float:
+        """Return the loss of a model of `n` parameters after `d` tokens."""
+        return float(np.exp(_log_loss(self.parameters, np.log([[n, d]]))[0]))
 
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of the residuals, with n - 2 degrees of freedom."""
-        return math.sqrt(sum(residual**2 for residual in self.residuals) / (len(self.xs) - 2))
+    def interval(self, n: float, d: float, runs: int = 1) -> tuple[float, float]:
+        """Return the 95 % interval for the mean of so many more runs, with their noise; it assumes that the law holds."""
+        generator = np.random.default_rng(1)
+        noise = generator.choice(_stretched(self.residuals), (len(self.draws), runs)).mean(-1)
+        low, high = np.quantile(np.exp(_log_loss(self.draws, np.log([[n, d]]))[:, 0] + noise), INTERVAL)
+        return float(low), float(high)
 
-    def margin(self, x: float) -> float:
-        """Return half of the 95 % interval for one new measurement at x (Student's t, n - 2 degrees of freedom).
+    def constants(self) -> dict[str, tuple[float, float, float]]:
+        """Return E, A, alpha, B, beta and the exponent of the compute-optimal size, each with its 95 % interval.
 
-        It grows with the distance from the points, and assumes that the line continues.
+        For 6 N D operations the best N grows as their power beta / (alpha + beta) (Hoffmann et al. 2022, equation 4).
         """
-        n, mean = len(self.xs), statistics.fmean(self.xs)
-        spread = sum((each - mean) ** 2 for each in self.xs)
-        return _student(n - 2) * self.deviation * math.sqrt(1 + 1 / n + (x - mean) ** 2 / spread)
+        rows = np.vstack([self.parameters, self.draws]).T
+        e, a, alpha, b, beta = rows
+        big_e, big_a, big_b = np.exp(np.clip([e, a, b], -LARGEST_LOG, LARGEST_LOG))
+        named = {"E": big_e, "A": big_a, "alpha": alpha, "B": big_b, "beta": beta}
+        found = named | {"compute_exponent": beta / (alpha + beta)}
+        intervals = {name: np.quantile(of[1:], INTERVAL) for name, of in found.items()}
+        return {
+            name: (float(of[0]), float(intervals[name][0]), float(intervals[name][1])) for name, of in found.items()
+        }
 
 
-def fit_line(xs: Sequence[float], ys: Sequence[float]) -> LineFit:
-    """Fit a line by least squares. ConfigError for fewer than FEWEST points, or if all xs are equal.
+def fit_law(parameters: Sequence[float], tokens: Sequence[float], losses: Sequence[float]) -> Law:
+    """Fit the law to runs of these sizes, tokens and losses. ConfigError for too few sizes or budgets.
 
-    >>> fit_line([1, 2, 3], [5.0, 3.0, 1.0]).slope
-    -2.0
+    The same runs give the same law: starts are fixed, and the bootstrap's draws are seeded.
     """
-    if len(xs) < FEWEST:
-        raise ConfigError(f"{len(xs)} points make no fit", f"give at least {FEWEST} sizes")
-    x, y = statistics.fmean(xs), statistics.fmean(ys)
-    spread = sum((each - x) ** 2 for each in xs)
-    if spread == 0:
-        raise ConfigError("all sizes are equal", "give sizes that differ")
-    slope = sum((one - x) * (other - y) for one, other in zip(xs, ys, strict=True)) / spread
-    intercept = y - slope * x
-    return LineFit(xs, intercept, slope, [other - intercept - slope * one for one, other in zip(xs, ys, strict=True)])
+    for what, values in (("sizes", parameters), ("budgets of tokens", tokens)):
+        if len(set(values)) < FEWEST:
+            raise ConfigError(f"{len(set(values))} {what} determine no law", f"give at least {FEWEST} different ones")
+    logs, found = np.log(np.stack([parameters, tokens], -1)), np.log(np.array(losses, np.float64))
+    centre = logs.mean(0)
+    share, alpha, beta = np.array(_STARTS).T
+    rest = np.log((1 - share) / 2) + found.min()
+    start = np.stack([np.log(share) + found.min(), rest, alpha, rest, beta], -1)
+    every = _minimised(start, logs - centre, np.broadcast_to(found, (len(start), len(found))))
+    errors = ((_log_loss(every, logs - centre) - found) ** 2).sum(-1)
+    best = every[int(errors.argmin())]
+    residuals = found - _log_loss(best, logs - centre)
+    generator = np.random.default_rng(0)
+    drawn = _log_loss(best, logs - centre) + generator.choice(_stretched(residuals), (DRAWS, len(found)))
+    draws = _minimised(np.repeat(best[None], DRAWS, 0), logs - centre, drawn)
+    return Law(_uncentred(best, centre), _uncentred(draws, centre), residuals)
 
 
-@cache
-def _student(freedom: int) -> float:
-    """Cached, because a drawing calls it at every point."""
-    return quantile(1 - ALPHA / 2, freedom)
+def _log_loss(parameters: Floats, logs: Floats) -> Floats:
+    """Return log L of each row of parameters [..., 5] for each run's log N and log D [runs, 2]."""
+    e, a, alpha, b, beta = (column[..., None] for column in np.moveaxis(parameters, -1, 0))
+    terms = np.broadcast_arrays(e, a - alpha * logs[:, 0], b - beta * logs[:, 1])
+    return np.asarray(np.logaddexp.reduce(terms, axis=0))
+
+
+def _minimised(parameters: Floats, logs: Floats, found: Floats) -> Floats:
+    """Return the rows of parameters after steps of Levenberg and Marquardt towards the log losses `found`, row by row."""
+    damping = np.full((len(parameters), 1, 1), 1e-2)
+    for _ in range(STEPS):
+        predicted = _log_loss(parameters, logs)
+        e, a, alpha, b, beta = (column[..., None] for column in np.moveaxis(parameters, -1, 0))
+        of_n = np.exp(a - alpha * logs[:, 0] - predicted)
+        of_d = np.exp(b - beta * logs[:, 1] - predicted)
+        slopes = [np.exp(e - predicted), of_n, -of_n * logs[:, 0], of_d, -of_d * logs[:, 1]]
+        jacobian = np.stack(slopes, -1)
+        error = found - predicted
+        square = np.swapaxes(jacobian, -1, -2) @ jacobian
+        step = np.linalg.solve(square + damping * np.eye(5), np.swapaxes(jacobian, -1, -2) @ error[..., None])[..., 0]
+        tried = parameters + np.clip(step, -1, 1)
+        better = ((found - _log_loss(tried, logs)) ** 2).sum(-1) <= (error**2).sum(-1)
+        parameters = np.where(better[:, None], tried, parameters)
+        damping = np.clip(np.where(better[:, None, None], damping / 4, damping * 4), 1e-12, 1e6)
+    return parameters
+
+
+def _uncentred(parameters: Floats, centre: Floats) -> Floats:
+    """Return parameters of log N and log D for those of their differences from the centre."""
+    moved = parameters.copy()
+    moved[..., 1] += moved[..., 2] * centre[0]
+    moved[..., 3] += moved[..., 4] * centre[1]
+    return moved
+
+
+def _stretched(residuals: Floats) -> Floats:
+    """Return residuals whose draws have the normal's 95 % interval of Student's t with the degrees of freedom left."""
+    freedom = len(residuals) - 5
+    wider = quantile(INTERVAL[1], freedom) / statistics.NormalDist().inv_cdf(INTERVAL[1])
+    return np.asarray((residuals - residuals.mean()) * math.sqrt(len(residuals) / freedom) * wider)

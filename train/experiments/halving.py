@@ -1,7 +1,6 @@
-"""Successive halving: all candidates run to a rung, the better ones continue to the next (Jamieson & Talwalkar 2016).
+"""Successive halving: all candidates run to a rung, the better half continues (Jamieson & Talwalkar 2016).
 
-A candidate's loss is the mean over its seeds. If one of them has no loss, because its run failed, the candidate has
-lost.
+A candidate's loss is the mean over its seeds. If one of them has no loss, because its run failed, it has lost.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ class Rung:
 
     def ranking(self) -> list[int]:
         """Return the candidates from the lowest mean up, without failed ones; of equals the earlier comes first."""
-        means = {i: mean for i, losses in self.losses.items() if (mean := mean_loss(losses)) is not None}
+        means = {i: mean for i in self.losses if (mean := mean_loss(self.losses[i])) is not None}
         return sorted(means, key=lambda i: (means[i], i))
 
 
 def mean_loss(losses: Losses) -> float | None:
     """Return the mean, or None if any loss is missing or not finite."""
     numbers = [loss for loss in losses if loss is not None and math.isfinite(loss)]
-    return statistics.fmean(numbers) if len(numbers) == len(losses) else None
+    return statistics.fmean(numbers) if numbers and len(numbers) == len(losses) else None
 
 
 def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
@@ -46,27 +45,19 @@ def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
     return sorted({math.ceil(share * steps - 1e-9) for share in shares})
 
 
-def survivor_counts(n: int, n_rungs: int, keep_ratio: float) -> list[int]:
+def survivor_counts(n: int, n_rungs: int) -> list[int]:
     """Return how many candidates run in each rung if none fails.
 
-    >>> survivor_counts(8, 3, 0.5), survivor_counts(3, 3, 0.5)
+    >>> survivor_counts(8, 3), survivor_counts(3, 3)
     ([8, 4, 2], [3, 2, 2])
     """
     counts = [n]
     while len(counts) < n_rungs:
-        counts.append(_kept(counts[-1], keep_ratio))
+        counts.append(_kept(counts[-1]))
     return counts
 
 
-def trained_steps(n: int, rungs: Sequence[int], keep_ratio: float) -> int:
-    """Return the most steps that all candidates make together; failed ones make fewer."""
-    counts = survivor_counts(n, len(rungs), keep_ratio)
-    return sum(count * (step - before) for count, step, before in zip(counts, rungs, [0, *rungs], strict=False))
-
-
-def halve(
-    n: int, rungs: Sequence[int], keep_ratio: float, measure: Callable[[Sequence[int], int], Sequence[Losses]]
-) -> list[Rung]:
+def halve(n: int, rungs: Sequence[int], measure: Callable[[Sequence[int], int], Sequence[Losses]]) -> list[Rung]:
     """Run candidates 0 ... n-1 through the rungs; `measure(candidates, step)` trains them to a step and returns losses.
 
     Ends early if no candidate is left.
@@ -75,11 +66,11 @@ def halve(
     found: list[Rung] = []
     for step in rungs:
         found.append(Rung(step, dict(zip(alive, measure(alive, step), strict=True))))
-        alive = sorted(found[-1].ranking()[: _kept(len(alive), keep_ratio)])
+        alive = sorted(found[-1].ranking()[: _kept(len(alive))])
         if not alive:
             break
     return found
 
 
-def _kept(n: int, keep_ratio: float) -> int:
-    return min(n, max(FINALISTS, math.ceil(n * keep_ratio - 1e-9)))
+def _kept(n: int) -> int:
+    return min(n, max(FINALISTS, math.ceil(n / 2)))

@@ -12,19 +12,22 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
+from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.evaluate.table3 import TASKS, TASKS_3_4_TO_3_8
 from webtext.train.evaluate.texts import read_file, read_running_text
 from webtext.train.experiments.trials import Trial
 
-CODE_VERSION = 3
+CODE_VERSION = 4
 MEASURES = "measures.json"
 VALIDATION = "validation"
 BATCH_SIZE = 8
@@ -35,31 +38,29 @@ _NO_TEXTS = ("lambada", "cbt-cn", "cbt-ne", *TASKS_3_4_TO_3_8)
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSet:
-    """One file of text: `task` is its format, VALIDATION for a frozen set's file; `hash` is its SHA-256."""
+    """Documents in UTF-8, or one running text with the bytes that it was `published` with."""
 
     name: str
-    task: str
-    path: str
-    hash: str
+    texts: tuple[bytes, ...]
+    published: int | None = None
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of everything that a measure depends on."""
+        return sha256_json([self.name, self.published, *(hashlib.sha256(text).hexdigest() for text in self.texts)])
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A model's loss in nats on each document (or block) of a set, the documents' bytes, and all their tokens."""
+    """A model's loss in nats on each document (or block) of a set, and the documents' bytes."""
 
     losses: list[float]
     sizes: list[float]
-    tokens: int
-
-    @property
-    def bytes(self) -> float:
-        """Bytes of the set."""
-        return sum(self.sizes)
 
     @property
     def bits_per_byte(self) -> float:
         """The value that is compared."""
-        return sum(self.losses) / math.log(2) / self.bytes
+        return sum(self.losses) / math.log(2) / sum(self.sizes)
 
 
 def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
@@ -76,39 +77,33 @@ def open_evaluation_sets(arguments: Sequence[str]) -> list[EvaluationSet]:
         name = Path(path).name if task == "text" else task
         if name in (VALIDATION, *(each.name for each in sets)):
             raise ConfigError(f"two evaluation sets have the name '{name}'", "name files of different names")
-        data = read_file(path)
-        if not read_running_text(task, data, path).text:
+        text = read_running_text(task, read_file(path), path)
+        if not text.text:
             raise InputError(f"no text in '{path}'", "name another file")
-        sets.append(EvaluationSet(name, task, path, hashlib.sha256(data).hexdigest()))
+        sets.append(EvaluationSet(name, (text.text,), text.units.get("byte", len(text.text))))
     return sets
 
 
-def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizer: str) -> dict[str, Measure]:
-    """Measure the trial's model on every set, by name; known measures come from its folder's measures.json."""
-    from webtext.train.checkpoint.checkpoint import find_checkpoint
-
-    checkpoint = find_checkpoint(Path(trial.folder))
+def measure_trial(trial: Trial, *, sets: Sequence[EvaluationSet], tokenizers: Mapping[str, str]) -> dict[str, Measure]:
+    """Measure the trial's model on every set, by name, with the tokenizer of its folder; known ones are in measures.json."""
     folder = Folder(trial.folder)
-    keys = {each.name: sha256_json([CODE_VERSION, checkpoint.state["files"], each.task, each.hash]) for each in sets}
+    key = sha256_json([CODE_VERSION, find_checkpoint(Path(trial.folder)).state["files"], *(each.hash for each in sets)])
     known: dict[str, Any] = {}
     if folder.exists(MEASURES):
         with contextlib.suppress(InputError):  # a damaged one is made again
             known = folder.read_object(MEASURES)
-    missing = [each for each in sets if known.get(each.name, {}).get("key") != keys[each.name]]
-    if missing:
-        found = _measure(trial, missing, tokenizer)
-        known |= {name: asdict(measure) | {"key": keys[name]} for name, measure in found.items()}
+    if known.get("key") != key:
+        found = _measure(trial, sets, tokenizers[trial.folder])
+        known = {"key": key, "sets": {name: asdict(measure) for name, measure in found.items()}}
         folder.write_bytes(MEASURES, json.dumps(known, indent=1).encode() + b"\n")
-    return {each.name: Measure(*(known[each.name][name] for name in ("losses", "sizes", "tokens"))) for each in sets}
+    return {name: Measure(**of) for name, of in known["sets"].items()}
 
 
 def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -> dict[str, Measure]:
-    import numpy as np
     import torch
 
     from webtext.shards.writing.pack import need_eot_id
     from webtext.tokenizer import Tokenizer
-    from webtext.train.checkpoint.checkpoint import load_model
     from webtext.train.data.windows import Windows
     from webtext.train.resilience.distributed import join_world
 
@@ -119,15 +114,14 @@ def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -
         model = model.to(world.device)
         for each in sets:
             stream, documents, sizes = _stream(each, tokenizer, need_eot_id(tokenizer, tokenizer_path))
-            windows = Windows([stream], context=model.config.context, stride=None)
             losses: list[Any] = []
-            for tokens_bt, n_scored in windows.batches(BATCH_SIZE):
+            for tokens_bt, n_scored in Windows([stream], context=model.config.context, stride=None).batches(BATCH_SIZE):
                 tokens = torch.from_numpy(tokens_bt).to(world.device)
                 likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
                 losses += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
-                world.advance()
+                world.progress.advance()
             of_documents = np.bincount(documents, np.concatenate(losses), len(sizes)).tolist()
-            measures[each.name] = Measure(of_documents, sizes, len(documents))
+            measures[each.name] = Measure(of_documents, sizes)
             print(f"{each.name}: {measures[each.name].bits_per_byte:.4f} bits per byte", flush=True)
     return measures
 
@@ -135,26 +129,16 @@ def _measure(trial: Trial, sets: Sequence[EvaluationSet], tokenizer_path: str) -
 def _stream(each: EvaluationSet, tokenizer: Any, eot_id: int) -> tuple[Any, Any, list[float]]:
     """Return the set's tokens after an end-of-text, the document of each but the first, and the documents' bytes.
 
-    An end-of-text belongs to the document that it ends. InputError if the file has changed.
+    An end-of-text belongs to the document that it ends, a token of running text to the block of its first byte.
     """
-    import numpy as np
-
     from webtext.train.evaluate.perplexity import token_bytes
-    from webtext.train.experiments.validation import read_validation
 
-    data = read_file(each.path)
-    if hashlib.sha256(data).hexdigest() != each.hash:
-        raise InputError(f"'{each.path}' changed during the comparison", "rerun the same command")
-    if each.task == VALIDATION:
-        texts = [text for _, text in read_validation(each.path).documents]
-        rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in texts]
-        stream, sizes = np.concatenate(rows), [float(len(text.encode())) for text in texts]
-        return stream, np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1], sizes
-    text = read_running_text(each.task, data, each.path)
-    tokens = tokenizer.encode_numpy(text.text)
+    if each.published is None:
+        rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in each.texts]
+        documents = np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1]
+        return np.concatenate(rows), documents, [float(len(text)) for text in each.texts]
+    tokens = tokenizer.encode_numpy(each.texts[0])
     in_text = token_bytes(tokenizer)[tokens]
     starts = np.cumsum(in_text) - in_text
-    blocks = np.arange(0, in_text.sum(), BLOCK_BYTES)
-    published = text.units.get("byte", len(text.text)) / in_text.sum()
-    sizes = np.diff(blocks, append=in_text.sum()) * published
+    sizes = np.diff(np.arange(0, in_text.sum(), BLOCK_BYTES), append=in_text.sum()) * each.published / in_text.sum()
     return np.insert(tokens, 0, eot_id), starts // BLOCK_BYTES, sizes.tolist()

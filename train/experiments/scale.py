@@ -1,265 +1,253 @@
-"""`train scale`: held-out loss over the size of the model, a fitted line, and its prediction one size up.
+"""`train scale`: held-out loss over the model's size and its training tokens, the law that fits it, and a prediction.
 
-The GPT-2 paper finds that quality grows log-linearly with capacity (Radford et al. 2019, abstract), so the loss is
-fitted as a - b log10(parameters). The power law of Kaplan et al. 2020 (equation 1.1), loss = c parameters^-b, is fitted
-too. Within a small range of sizes the two hardly differ; the residuals of both are reported. The predicted size is
-trained by the same rule.
-
-GPT-2's rates were tuned for each size (section 2.3): with `learning_rates`, short runs of each size choose its rate.
+Every size of a family is trained with every budget of tokens, every learning rate and every seed. Of each size and budget
+the rate of lowest loss counts (GPT-2's rates were tuned for each size: Radford et al. 2019, section 2.3), and the law
+L = E + A / N^alpha + B / D^beta is fitted to all these runs together (`fit.py`). A larger size, the check, is predicted
+with the largest budget, then trained.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from webtext.base.errors import DryRun, InputError, RunFailed
+import numpy as np
+
+from webtext.base.config import changed
+from webtext.base.errors import ConfigError, RunFailed
+from webtext.base.line_chart import Line
 from webtext.base.run import Run
-from webtext.base.storage import Folder
-from webtext.train.data.sources import Source, open_sources, source_uses
-from webtext.train.experiments.cost import cost_of
-from webtext.train.experiments.fit import LineFit, fit_line
+from webtext.train.data.sources import open_sources, source_uses
+from webtext.train.evaluate.page import Section, chart, dots
+from webtext.train.experiments.corpora import with_tokens
+from webtext.train.experiments.fit import FEWEST, Law, fit_law
+from webtext.train.experiments.halving import Losses, mean_loss
+from webtext.train.experiments.processes import refuse_torchrun
 from webtext.train.experiments.settings import ScaleSettings
-from webtext.train.experiments.side_by_side import refuse_torchrun
-from webtext.train.experiments.sizes import Size, budgets, family, run_settings
-from webtext.train.experiments.sweep import need_held_out
-from webtext.train.experiments.trials import Trial, run_trials, trial_losses
-from webtext.train.experiments.winner import Edge, edge_of
+from webtext.train.experiments.sweep import LOSS, edge_note
+from webtext.train.experiments.trials import Trial, experiment, need_held_out, publish, run_trials, seeded
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
-BITS, NATS = "bits per byte", "nats per token"
-_Key = tuple[str, Size]
-"""Name of a budget, and one of its sizes."""
+CURVE_POINTS = 40
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Size:
+    """A shape and its size; `parameters` counts all, the shared embedding once."""
+
+    parameters: int
+    name: str
+    n_layer: int
+    n_embd: int
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One size under one budget; `values` has a loss for each seed, in `Scale.unit`."""
+    """One size with one budget: the losses of its seeds for each learning rate, in nats per token; None if one failed."""
 
     size: Size
     tokens: int
     passes: float
-    learning_rate: float
-    values: tuple[float, ...]
-    tried: tuple[tuple[float, float | None], ...] = ()
-    """Rates with the losses of their short runs, in the same unit; None for a failed one."""
+    tried: Mapping[float, Losses]
+
+    @property
+    def rate(self) -> float:
+        """The rate of lowest mean. RunFailed if a run of each rate has failed."""
+        means = {rate: mean for rate, losses in self.tried.items() if (mean := mean_loss(losses)) is not None}
+        if not means:
+            raise RunFailed(
+                f"{self.size.name}, {self.tokens:,} tokens: all rates failed", "give a lower --learning-rate"
+            )
+        return min(means, key=lambda rate: means[rate])
+
+    @property
+    def losses(self) -> list[float]:
+        """The losses of that rate."""
+        return [loss for loss in self.tried[self.rate] if loss is not None]
 
     @property
     def mean(self) -> float:
-        """The mean over seeds, which is fitted."""
-        return statistics.fmean(self.values)
-
-    @property
-    def edge(self) -> Edge | None:
-        """The edge, if its rate is the lowest or highest of those tried."""
-        return edge_of(f"the rate of {self.size.name},", self.learning_rate, [rate for rate, _ in self.tried])
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One budget: the fitted sizes from the smallest up, both fits, and the size that they predict."""
-
-    budget: str
-    rows: Sequence[Measured]
-    check: Measured | None
-    linear: LineFit
-    power: LineFit
-
-    def predicted(self, size: Size) -> tuple[float, float]:
-        """Return the prediction of a - b log10(N) for a size, and half of its 95 % interval."""
-        x = math.log10(size.parameters)
-        return self.linear.at(x), self.linear.margin(x)
-
-    def predicted_by_power(self, size: Size) -> float:
-        """Return the power law's prediction for a size."""
-        return math.exp(self.power.at(math.log10(size.parameters)))
-
-    @property
-    def power_residuals(self) -> list[float]:
-        """Measured losses minus the power law's."""
-        return [row.mean - self.predicted_by_power(row.size) for row in self.rows]
+        """Their mean."""
+        return statistics.fmean(self.losses)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """All budgets; `rule` says how each size got its learning rate."""
+    """The measured sizes and budgets, from the smallest up; the law that fits them; the check, which it predicts."""
 
-    unit: str
-    rule: str
-    seeds: int
-    tables: Sequence[Table]
+    rows: Sequence[Measured]
+    law: Law
+    check: Measured | None
+
+    @property
+    def every(self) -> list[Measured]:
+        """The rows and the check."""
+        return [*self.rows, *([self.check] if self.check else [])]
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, for scale.json."""
-        return {
-            "unit": self.unit,
-            "rule": self.rule,
-            "seeds": self.seeds,
-            "tables": [_table_json(table) for table in self.tables],
-        }
+        """Return everything as plain values, for scale.json; intervals are of 95 %, losses nats per token."""
+        runs = [
+            {
+                **asdict(row.size),
+                "tokens": row.tokens,
+                "passes": row.passes,
+                "learning_rate": row.rate,
+                "losses": row.losses,
+                "fit": self.law.at(row.size.parameters, row.tokens),
+                "interval": self._interval(row),
+                "is_check": row is self.check,
+                "tried": {f"{rate:g}": losses for rate, losses in row.tried.items()},
+            }
+            for row in self.every
+        ]
+        return {"runs": runs, "law": self.law.constants(), "notes": self.notes()}
+
+    def notes(self) -> list[str]:
+        """Return sentences on the law, the prediction, rates at the edge, and budgets beyond one pass."""
+        law = self.law.constants()
+        known = [f"{k} {law[k][0]:.4g} ({law[k][1]:.4g} to {law[k][2]:.4g})" for k in ("alpha", "beta", "E")]
+        compute, low, high = law["compute_exponent"]
+        found = [
+            f"{LOSS}: compare only with the same tokenizer and held-out tokens.",
+            f"L = E + A / N^alpha + B / D^beta of all parameters N and tokens D (Hoffmann et al. 2022, approach 3), least "
+            f"squares of log L over {len(self.law.residuals)} runs, 95 % intervals of a bootstrap of the residuals: "
+            f"{', '.join(known)}; A {law['A'][0]:.4g}, B {law['B'][0]:.4g}.",
+            f"The compute-optimal size grows as operations to the power {compute:.2f} ({low:.2f} to {high:.2f}).",
+        ]
+        if row := self.check:
+            low, high = self._interval(row)
+            verdict = "inside" if low <= row.mean <= high else "outside"
+            found.append(
+                f"Check {row.size.name}, {row.tokens:,} tokens: predicted {self.law.at(row.size.parameters, row.tokens):.4f} "
+                f"({low:.4f} to {high:.4f}); measured {row.mean:.4f}, {verdict} the interval."
+            )
+        for row in self.every:
+            found += edge_note(f"the rate of {row.size.name}, {row.tokens:,} tokens,", row.rate, row.tried)
+        if repeated := [row.size.name for row in self.every if row.passes > 1]:
+            found.append(f"More than one pass over the tokens, and repeated text teaches less: {', '.join(repeated)}.")
+        if len(self.rows[0].losses) == 1:
+            found.append("One seed: the residuals contain chance, which can't be separated from what the law misses.")
+        return found
+
+    def sections(self) -> list[Section]:
+        """Return the law with a table and a chart of all sizes and budgets."""
+        rows = [("size", "parameters", "tokens", "passes", "rate", "loss", "seeds apart", "fit", "residual")]
+        for row in self.every:
+            fit = self.law.at(row.size.parameters, row.tokens)
+            apart = f"{max(row.losses) - min(row.losses):.4f}" if len(row.losses) > 1 else "one seed"
+            run = f"{row.size.parameters:,}", f"{row.tokens:,}", f"{row.passes:.2f}", f"{row.rate:.3g}"
+            losses = f"{row.mean:.4f}", apart, f"{fit:.4f}", f"{row.mean - fit:+.4f}"
+            rows.append((f"{row.size.name}{', predicted' if row is self.check else ''}", *run, *losses))
+        sizes = [row.size.parameters for row in self.every]
+        xs = np.geomspace(min(sizes), max(sizes), CURVE_POINTS).tolist()
+        lines: dict[str, list[Line]] = {}
+        for tokens in dict.fromkeys(row.tokens for row in self.rows):
+            points = [(row.size.parameters, row.mean) for row in self.rows if row.tokens == tokens]
+            law = Line([(x, self.law.at(x, tokens)) for x in xs], "held-out")
+            lines[f"{tokens:,} tokens"] = [law, dots(points, f"{tokens:,} tokens", "dots")]
+        if self.check:
+            x = self.check.size.parameters
+            bar = Line([(x, loss) for loss in self._interval(self.check)], "interval")
+            lines["predicted, then measured"] = [bar, dots([(x, self.check.mean)], self.check.size.name, "dots")]
+        drawing = chart(lines, x="parameters", y=LOSS, log_x=True)
+        return [Section(title="Loss over size and tokens", notes=self.notes(), rows=rows, chart=drawing)]
+
+    def _interval(self, row: Measured) -> tuple[float, float]:
+        return self.law.interval(row.size.parameters, row.tokens, len(row.losses))
 
 
-def make_table(budget: str, rows: Sequence[Measured], check: Measured | None) -> Table:
-    """Fit the rows by both laws; the check is not part of the fits."""
-    xs = [math.log10(row.size.parameters) for row in rows]
-    linear = fit_line(xs, [row.mean for row in rows])
-    return Table(budget, rows, check, linear, fit_line(xs, [math.log(row.mean) for row in rows]))
-
-
-def run_scale(
-    tokens: str, out: str, settings: TrainSettings, scale: ScaleSettings, run: Run, *, tokenizer: str | None = None
-) -> Scale:
-    """Train every size under every budget in `out`, fit, predict and check; write scale.json there.
-
-    With the `tokenizer` that packed the tokens, losses are bits per byte of the measured windows, otherwise nats per
-    token.
-    """
+def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettings, run: Run) -> Scale:
+    """Train every size with every budget in `out`, fit, predict and check; write the result and its page there."""
     refuse_torchrun()
     sources = open_sources(tokens)
     need_held_out(sources)
-    (source,) = sources
-    sizes, check = family(settings, scale, source.train.vocab_size)
-    everyone = [*sizes, check] if check else sizes
-    unit, factor = _unit(source, settings, tokenizer)
-    n_tokens = {
-        (budget, size): n
-        for budget, of_sizes in budgets(scale, everyone).items()
-        for size, n in zip(everyone, of_sizes, strict=True)
-    }
-
-    def trial(key: _Key, rate: float | None, *, seed: int = settings.seed, ratio: float = 1.0) -> Trial:
-        made = run_settings(key[1], sizes[0], n_tokens[key] * ratio, settings, scale, rate)
-        return _trial(tokens, out, key, replace(made, seed=seed))
-
-    tuning = {
-        key: {rate: trial(key, rate, ratio=scale.tuning_ratio) for rate in scale.learning_rates} for key in n_tokens
-    }
-    seeds = range(settings.seed, settings.seed + scale.seeds)
-    whole = [trial(key, next(iter(scale.learning_rates), None), seed=seed) for key in n_tokens for seed in seeds]
-    planned = dict(zip(n_tokens, (each.settings for each in whole[:: scale.seeds]), strict=True))
-    passes = {key: source_uses(sources, each, total_tokens(each))[0].passes for key, each in planned.items()}
-    for line in _plan_lines(planned, tuning, passes):
-        run.console.say(line)
-    short = [each for of_rates in tuning.values() for each in of_rates.values()]
-    run.console.say(f"scale: {cost_of([*whole, *short], run, scale)}")
-    if run.dry_run:
-        raise DryRun
-    with Folder(out).held():
-        tried = _tried(tuning, run, scale)
-        rates = {key: _best(key, each) if each else None for key, each in tried.items()}
-        trials = [trial(key, rates[key], seed=seed) for key in n_tokens for seed in seeds]
-        results = iter(run_trials(trials, run, label="scale", side_by_side=scale.side_by_side))
-        measured = {}
-        for key in n_tokens:
-            values = tuple(next(results).held_out_loss() * factor for _ in seeds)
-            of_rates = tuple((rate, None if loss is None else loss * factor) for rate, loss in tried[key].items())
-            rate = rates[key] or planned[key].learning_rate
-            measured[key] = Measured(key[1], total_tokens(planned[key]), passes[key], rate, values, of_rates)
-        tables = [
-            make_table(budget, [measured[budget, size] for size in sizes], measured[budget, check] if check else None)
-            for budget in dict.fromkeys(budget for budget, _ in n_tokens)
-        ]
-        found = Scale(unit, _rule(settings, scale, sizes[0]), scale.seeds, tables)
-        Folder(out).write_bytes("scale.json", json.dumps(found.to_json(), indent=1).encode() + b"\n")
+    sizes, check = family(settings, scale, sources[0].train.vocab_size)
+    if len(set(scale.tokens)) < FEWEST:
+        raise ConfigError(f"{len(set(scale.tokens))} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
+    cells = [(size, n) for size in sizes for n in sorted(scale.tokens)] + (
+        [(check, max(scale.tokens))] if check else []
+    )
+    trials: list[list[Trial]] = []
+    passes = []
+    for size, n in cells:
+        ours = run_settings(size, n, settings, scale)
+        n_tokens, trained = total_tokens(ours), []
+        for rate in scale.learning_rates or (settings.learning_rate,):
+            place = Path(out) / "runs" / f"{size.name}-tokens-{n_tokens}" / f"rate-{rate:g}"
+            name = f"{size.name}, {n_tokens:,} tokens, rate {rate:g}"
+            trained += seeded(name, [tokens], with_rate(ours, rate), scale.seeds, place)
+        trials.append(trained)
+        passes.append(source_uses(sources, ours, n_tokens)[0].passes)
+        run.console.say(
+            f"scale: {size.name}: {size.parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
+            f"{passes[-1]:.2f} passes{'; repeated text teaches less' if passes[-1] > 1 else ''}"
+        )
+    plan: dict[str, Any] = {"tokens": [source.train.hash for source in sources]}
+    plan["eval_windows"] = settings.monitor.eval_windows
+    everything = [trial for of_cell in trials for trial in of_cell]
+    with experiment("scale", out, everything, run, side_by_side=scale.side_by_side, **plan):
+        made = iter(run_trials(everything, run, label="scale", side_by_side=scale.side_by_side, may_fail=True))
+        rows = []
+        for (size, _), of_cell, n_passes in zip(cells, trials, passes, strict=True):
+            tried: dict[float, Losses] = {}
+            for trial in of_cell:
+                rate = trial.settings.learning_rate
+                tried[rate] = (*tried.get(rate, ()), next(made).loss)
+            rows.append(Measured(size, total_tokens(of_cell[0].settings), n_passes, tried))
+        found = judge(rows[: len(sizes) * len(scale.tokens)], rows[-1] if check else None)
+        publish(out, "scale", found.to_json(), "Held-out loss over size and tokens", found.sections())
     return found
 
 
-def _trial(tokens: str, out: str, key: _Key, settings: TrainSettings) -> Trial:
-    """Return a run, whose folder names its rate and steps, so that short and complete runs don't share a folder."""
-    budget, size = key
-    of_rate = f"rate-{settings.learning_rate:.4g}-steps-{settings.steps}"
-    place = Path(out) / "runs" / budget.replace(",", "").replace(" ", "-") / size.name / of_rate
-    name = f"{size.name}, {budget}, rate {settings.learning_rate:.4g}, seed {settings.seed}"
-    return Trial(name=name, tokens=(tokens,), settings=settings, folder=str(place / f"seed-{settings.seed}"))
+def judge(rows: Sequence[Measured], check: Measured | None) -> Scale:
+    """Fit the rows' losses, each seed's, to the law; the check is not part of the fit."""
+    runs = [(row.size.parameters, row.tokens, loss) for row in rows for loss in row.losses]
+    return Scale(rows, fit_law(*zip(*runs, strict=True)), check)
 
 
-def _tried(
-    tuning: Mapping[_Key, Mapping[float, Trial]], run: Run, scale: ScaleSettings
-) -> dict[_Key, dict[float, float | None]]:
-    """Return the held-out loss of each rate's short run, in nats per token."""
-    trials = [trial for of_rates in tuning.values() for trial in of_rates.values()]
-    losses = iter(trial_losses(trials, run, label="rates", side_by_side=scale.side_by_side) if trials else ())
-    return {key: {rate: next(losses) for rate in of_rates} for key, of_rates in tuning.items()}
+def family(settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> tuple[list[Size], Size | None]:
+    """Return the sizes to fit, from the smallest up, and the check, the size to predict and then train.
+
+    ConfigError for fewer than three sizes, for equal ones, and for a check that isn't larger than the others.
+    """
+    sizes = sorted(_size(text, settings, scale, vocab_size) for text in scale.sizes)
+    if len({size.parameters for size in sizes}) < max(FEWEST, len(sizes)):
+        raise ConfigError(f"sizes {', '.join(scale.sizes)} determine no law", f"give at least {FEWEST}, all different")
+    check = None if scale.check is None else _size(scale.check, settings, scale, vocab_size)
+    if check and check <= sizes[-1]:
+        raise ConfigError(f"check {check.name} is not larger than {sizes[-1].name}", "--check LAYERSxWIDTH, or none")
+    return sizes, check
 
 
-def _best(key: _Key, losses: Mapping[float, float | None]) -> float:
-    known = {rate: loss for rate, loss in losses.items() if loss is not None}
-    if not known:
-        raise RunFailed(f"{key[1].name}, {key[0]}: all rates failed", "give lower ones: --learning-rates RATE,RATE")
-    return min(known, key=lambda rate: known[rate])
+def run_settings(size: Size, tokens: float, settings: TrainSettings, scale: ScaleSettings) -> TrainSettings:
+    """Return the settings of a run of `tokens`, rounded up to whole steps."""
+    if settings.schedule.batch_ramp_start is not None:
+        raise ConfigError("batch_ramp_start is set", "leave it out: runs of one batch size are compared")
+    run = with_tokens(replace(settings, warmup_steps=0), tokens)
+    warmup_steps = min(run.steps - 1, math.ceil(run.steps * scale.warmup_ratio))
+    n_head = size.n_embd // scale.head_size
+    return changed(run, warmup_steps=warmup_steps, n_layer=size.n_layer, n_embd=size.n_embd, n_head=n_head)
 
 
-def _rule(settings: TrainSettings, scale: ScaleSettings, smallest: Size) -> str:
-    if scale.learning_rates:
-        return (
-            f"learning rate: each size's best of {', '.join(f'{rate:g}' for rate in scale.learning_rates)}, by runs of "
-            f"{scale.tuning_ratio:.0%} of its tokens with seed {settings.seed}"
-        )
-    return (
-        f"learning rate {settings.learning_rate:g} at width {smallest.n_embd}, "
-        f"times ({smallest.n_embd} / width)^{scale.rate_exponent:g}: a rule, not tuned for each size"
-    )
+def with_rate(settings: TrainSettings, rate: float) -> TrainSettings:
+    """Return the settings with another learning rate; Muon's, if it has its own, keeps its ratio to it."""
+    muon = settings.optimizer.muon_learning_rate
+    own = None if muon is None else muon * rate / settings.learning_rate
+    return changed(settings, learning_rate=rate, muon_learning_rate=own)
 
 
-def _unit(source: Source, settings: TrainSettings, tokenizer_path: str | None) -> tuple[str, float]:
-    """Return the unit of losses, and the factor that converts nats per token into it."""
-    if tokenizer_path is None:
-        return NATS, 1.0
-    from webtext.tokenizer import Tokenizer
-    from webtext.train.data.windows import Windows
-    from webtext.train.evaluate.perplexity import token_bytes
-
-    tokenizer = Tokenizer.load(tokenizer_path)
-    source.validation.check_tokenizer(tokenizer)
-    held = source.validation
-    windows = Windows(held.streams(), context=settings.context, stride=None, limit=settings.monitor.eval_windows)
-    sizes = token_bytes(tokenizer)
-    counts = [(len(after), int(sizes[after].sum())) for _, after in windows.pairs()]
-    n_tokens, n_bytes = (sum(column) for column in zip(*counts, strict=True))
-    if not n_bytes:
-        raise InputError(f"the held-out tokens of '{source.name}' have no bytes of text", "leave --tokenizer out")
-    return BITS, n_tokens / n_bytes / math.log(2)
-
-
-def _plan_lines(
-    planned: Mapping[_Key, TrainSettings], tuning: Mapping[_Key, Mapping[float, Trial]], passes: Mapping[_Key, float]
-) -> Iterator[str]:
-    for key, each in planned.items():
-        beyond = "; more than one pass, and repeated text teaches less" if passes[key] > 1 else ""
-        short_runs = next((f"after {of.settings.steps:,} steps for each rate" for of in tuning[key].values()), None)
-        yield (
-            f"scale: {key[1].name}, {key[0]}: {key[1].parameters:,} parameters, {each.steps:,} steps, "
-            f"{total_tokens(each):,} tokens, {passes[key]:.2f} passes, {short_runs or f'rate {each.learning_rate:.3g}'}{beyond}"
-        )
-
-
-def _table_json(table: Table) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "budget": table.budget,
-        "rows": [asdict(row) | {"mean": row.mean} for row in table.rows],
-        "log_linear": {
-            "a": table.linear.intercept,
-            "b": -table.linear.slope,
-            "residuals": list(table.linear.residuals),
-        },
-        "power_law": {
-            "c": math.exp(table.power.intercept),
-            "exponent": -table.power.slope / math.log(10),
-            "residuals": table.power_residuals,
-        },
-    }
-    if table.check is not None:
-        predicted, margin = table.predicted(table.check.size)
-        answer["check"] = asdict(table.check) | {
-            "mean": table.check.mean,
-            "predicted": predicted,
-            "margin": margin,
-            "predicted_by_power_law": table.predicted_by_power(table.check.size),
-        }
-    return answer
+def _size(text: str, settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> Size:
+    found = re.fullmatch(r"(\d{1,4})x(\d{1,6})", text.strip())
+    if not found:
+        raise ConfigError(f"size '{text}' is not LAYERSxWIDTH", "e.g. 4x128")
+    n_layer, n_embd = int(found[1]), int(found[2])
+    if n_layer < 1 or n_embd < 1 or n_embd % scale.head_size:
+        raise ConfigError(f"size {text} has no heads of {scale.head_size}", "choose a width that --head-size divides")
+    config = changed(settings, n_layer=n_layer, n_embd=n_embd, n_head=n_embd // scale.head_size).config(vocab_size)
+    return Size(config.n_parameters, f"{n_layer}x{n_embd}", n_layer, n_embd)

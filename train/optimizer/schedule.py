@@ -57,12 +57,21 @@ def total_tokens(settings: TrainSettings) -> int:
     return sequences_before(settings, settings.steps) * settings.context
 
 
+def decay_start(settings: TrainSettings) -> int:
+    """Return the number of steps before wsd's decay: until then runs that differ in `steps` alone are the same.
+
+    >>> decay_start(TrainSettings.of(steps=100, warmup_steps=10)), decay_start(TrainSettings.of(steps=12, warmup_steps=11))
+    (80, 11)
+    """
+    decay_steps = math.ceil(settings.steps * settings.schedule.decay_ratio)
+    return max(settings.steps - decay_steps, settings.warmup_steps)
+
+
 def _cosine(settings: TrainSettings, step: int) -> float:
     progress = (step - settings.warmup_steps) / max(1, settings.steps - 1 - settings.warmup_steps)
     return (1 + math.cos(math.pi * min(1.0, progress))) / 2
 
 
 def _stable_then_decay(settings: TrainSettings, step: int) -> float:
-    decay_steps = min(math.ceil(settings.steps * settings.schedule.decay_ratio), settings.steps - settings.warmup_steps)
-    done = step + 1 - (settings.steps - decay_steps)
-    return 1.0 if done <= 0 else 1 - math.sqrt(min(1.0, done / decay_steps))
+    start = decay_start(settings)
+    return 1.0 if step < start else 1 - math.sqrt((step + 1 - start) / (settings.steps - start))

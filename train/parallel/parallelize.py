@@ -60,6 +60,8 @@ class ParallelModel:
     get their initial values from one full parameter at a time (`initialization.py`).
     """
 
+    updates_early = False
+
     def __init__(
         self,
         model: GPT2,

@@ -14,7 +14,7 @@ ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and 
   copy-out of `_fsdp_collectives.py`). Each copy is a read and a write.
 - A pipeline waits for its slowest rank, and its bubble is the bubble of equal microbatches.
 
-The time of an offloaded step follows from the order of its copies: `offload/window.py`.
+The time of an offloaded step: `offloaded.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from webtext.train.mesh import MeshShape
-from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
+from webtext.train.model.flops import recomputed_flops_per_token
 from webtext.train.plan.footprint import BFLOAT16, FLOAT32, block_parameters
 from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
@@ -91,6 +91,19 @@ class StepTime:
         """Seconds of the complete step."""
         return float(sum(getattr(self, field.name) for field in fields(self)))
 
+    @property
+    def bottleneck(self) -> str:
+        """The largest cost besides computing once: memory (computing twice), the pipeline's bubble, or the links."""
+        losses = {
+            "memory: blocks are computed twice": self.recompute,
+            "the pipeline's bubble": self.bubble,
+            "the links": self.tensor_parallel + self.messages + self.data_parallel,
+        }
+        name = max(losses, key=losses.__getitem__)
+        if losses[name] < 0.05 * self.total:
+            return f"computing, {self.compute / self.total:.0%} of the step"
+        return f"{name}, {losses[name] / self.total:.0%} of the step"
+
 
 def gather_seconds(n_bytes: float, n: int, link: Link) -> float:
     """Return the time of a ring's all-gather to `n_bytes` on each of n ranks, or of a reduce-scatter from them."""
@@ -126,10 +139,8 @@ def bubble_ratio(
 
 def step_time(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine) -> StepTime:
     """Return a step's seconds on the slowest rank of the pipeline, by cause."""
-    pp = layout.shape.pp
-    ranks = sorted({0, 1, pp // 2, pp - 1} & set(range(pp)))
-    times = [_time_of_rank(config, settings, layout, machine, rank) for rank in ranks]
-    return max(times, key=lambda time: time.total)
+    of_ranks = (_time_of_rank(config, settings, layout, machine, rank) for rank in layout.fullest_ranks)
+    return max(of_ranks, key=lambda time: time.total)
 
 
 def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine, rank: int) -> StepTime:
@@ -214,9 +225,3 @@ def _data_parallel(
     if shape.pp > 1:  # parameters remain gathered for all microbatches
         return shown(gather, forward) + shown(gradients, backward)
     return m * shown(gather, forward) + (m - 1) * shown(gather, backward) + shown(gather + gradients, backward)
-
-
-def mfu_ratio(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine, peak: float) -> float:
-    """Return the model FLOPs of a step over the FLOPs that all devices could do in its time at `peak` FLOP/s each."""
-    flops = flops_per_token(config) * settings.batch_size * settings.context
-    return flops / (step_time(config, settings, layout, machine).total * layout.shape.size * peak)

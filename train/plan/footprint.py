@@ -51,14 +51,7 @@ class Memory:
 
 def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int) -> Memory:
     """Return `memory_of_layout` for a run with these settings on a mesh; `MeshShape()` is one device."""
-    layout = Layout(
-        shape=shape,
-        microbatch=microbatch,
-        n_microbatches=settings.batch_size // (shape.n_data * microbatch),
-        schedule=settings.machine.pipeline_schedule,
-        activation_checkpointing=settings.machine.activation_checkpointing,
-    )
-    return memory_of_layout(config, settings, layout)
+    return memory_of_layout(config, settings, Layout.of(settings, shape, microbatch))
 
 
 def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout) -> Memory:
@@ -66,8 +59,8 @@ def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout
 
     `cast_parameters` includes gathered parameters, and `activations` what stages receive.
     """
-    ranks = sorted({0, 1, layout.shape.pp // 2, layout.shape.pp - 1} & set(range(layout.shape.pp)))
-    return max((_memory_of_rank(config, settings, layout, rank) for rank in ranks), key=lambda memory: memory.total)
+    of_ranks = (_memory_of_rank(config, settings, layout, rank) for rank in layout.fullest_ranks)
+    return max(of_ranks, key=lambda memory: memory.total)
 
 
 def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int) -> Memory:
@@ -80,6 +73,9 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     ends = table * (is_first or is_last) + config.context * config.n_embd * is_first + 2 * config.n_embd * is_last
     if is_first and is_last and shape.pp > 1:
         ends += table  # the two stages of a V schedule have a copy each
+    received = 0  # hidden states and their gradients from other ranks, for every microbatch
+    if shape.pp > 1:
+        received = (2 * layout.chunks - is_first - is_last) * layout.n_microbatches * n_tokens * size * config.n_embd
     whole = ends + n_blocks * block
     mine = -(-whole // shape.fsdp)
     n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
@@ -87,14 +83,16 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     gathered = whole if shape.pp > 1 else ends + min(2, n_blocks) * block
     is_whole = shape.fsdp == 1 or layout.n_microbatches > 1
     casts = (0 if is_float32 else BFLOAT16 * whole) if shape.fsdp == 1 else size * gathered
+    logits = min(n_tokens * -(-config.padded_vocab_size // shape.tp), LOGITS_PER_CHUNK)
+    # the final norm's output and gradient, the weight's gradient, and a chunk of logits
+    output = 2 * size * n_tokens * config.n_embd + FLOAT32 * table + logits * (size + FLOAT32)
     return Memory(
         parameters=FLOAT32 * mine,
         gradients=FLOAT32 * (whole if is_whole else mine + min(2, n_blocks) * block),
         optimizer=FLOAT32 * moments,
         cast_parameters=casts,
-        activations=_activations(config, settings, layout, rank, size)
-        + _received(config, layout, rank, n_tokens * size),
-        output_layer=_output_layer(config, shape.tp, table, size, n_tokens) if is_last else 0,
+        activations=_activations(config, settings, layout, rank, size) + received // shape.tp,
+        output_layer=output if is_last else 0,
     )
 
 
@@ -146,17 +144,3 @@ def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> t
         return 8 * width / tp + 2 * width, block - 8 * width / tp
     kept = 9 * width / tp + heads
     return kept + width, block - kept
-
-
-def _received(config: GPT2Config, layout: Layout, rank: int, n_bytes: int) -> int:
-    """Return the bytes of hidden states and their gradients from other ranks, for every microbatch."""
-    if layout.shape.pp == 1:
-        return 0
-    is_first, is_last = layout.ends(rank)
-    return (2 * layout.chunks - is_first - is_last) * layout.n_microbatches * n_bytes * config.n_embd // layout.shape.tp
-
-
-def _output_layer(config: GPT2Config, tp: int, table: int, size: int, n_tokens: int) -> int:
-    """Return the bytes of the final norm's output and gradient, the weight's gradient, and a chunk of logits."""
-    logits = min(n_tokens * -(-config.padded_vocab_size // tp), LOGITS_PER_CHUNK)
-    return 2 * size * n_tokens * config.n_embd + FLOAT32 * table + logits * (size + FLOAT32)

@@ -5,6 +5,7 @@ Arithmetic only, without torch. `footprint.py` computes a layout's memory, `cost
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,6 +27,26 @@ class Layout:
     schedule: str = "1f1b"
     activation_checkpointing: str = "none"
 
+    @classmethod
+    def of(cls, settings: TrainSettings, shape: MeshShape, microbatch: int) -> Layout:
+        """Return the layout of a run with these settings on a mesh; `MeshShape()` is one device."""
+        return cls(
+            shape=shape,
+            microbatch=microbatch,
+            n_microbatches=settings.batch_size // (shape.n_data * microbatch),
+            schedule=settings.machine.pipeline_schedule,
+            activation_checkpointing=settings.machine.activation_checkpointing,
+        )
+
+    @property
+    def flags(self) -> str:
+        """The options for `train run`."""
+        mesh = f"--mesh {self.shape} " if self.shape.size > 1 else ""
+        schedule = f" --pipeline-schedule {self.schedule}" if self.shape.pp > 1 else ""
+        how = self.activation_checkpointing
+        recomputes = "" if how == "none" else f" --activation-checkpointing {how}"
+        return f"{mesh}--microbatch-size {self.microbatch}{schedule}{recomputes}"
+
     @property
     def chunks(self) -> int:
         """Number of stages on each rank."""
@@ -35,6 +56,11 @@ class Layout:
         """Return the number of blocks in all stages of a rank of the pipeline."""
         n, pp = n_stages(self.schedule, self.shape.pp), self.shape.pp
         return sum(len(blocks_of_stage(config.n_layer, n, i)) for i in stages_of_rank(self.schedule, rank, pp))
+
+    @property
+    def fullest_ranks(self) -> list[int]:
+        """The ranks of the pipeline among which the fullest and the slowest are."""
+        return sorted({0, 1, self.shape.pp // 2, self.shape.pp - 1} & set(range(self.shape.pp)))
 
     def ends(self, rank: int) -> tuple[bool, bool]:
         """Return whether a rank of the pipeline has the first stage, and whether it has the last."""
@@ -65,7 +91,7 @@ def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node:
     2021, takeaway 1).
     """
     for tp in divisors(devices):
-        if tp > devices_per_node or devices_per_node % tp:
+        if devices_per_node % tp:
             continue
         for pp in divisors(devices // tp):
             n_data = devices // tp // pp
@@ -82,24 +108,16 @@ def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> It
     """
     mesh = str(shape) if shape.size > 1 else None
     kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(settings.machine.activation_checkpointing) :]
-    for microbatch in divisors(settings.first_batch_size // shape.n_data):
-        for schedule in SCHEDULES if shape.pp > 1 else SCHEDULES[:1]:
-            for checkpointing in kinds:
-                # not by `changed`, which checks every setting's type: a plan tries thousands of layouts
-                machine = replace(settings.machine, mesh=mesh, pipeline_schedule=schedule)
-                chosen = replace(settings, microbatch_size=microbatch, machine=machine)
-                try:
-                    kept = replace(machine, activation_checkpointing=checkpointing)
-                    check_trainable(config, replace(chosen, machine=kept), shape.size)
-                except ConfigError:
-                    continue
-                yield Layout(
-                    shape=shape,
-                    microbatch=microbatch,
-                    n_microbatches=settings.batch_size // (shape.n_data * microbatch),
-                    schedule=schedule,
-                    activation_checkpointing=checkpointing,
-                )
+    schedules = SCHEDULES if shape.pp > 1 else SCHEDULES[:1]
+    microbatches = divisors(settings.first_batch_size // shape.n_data)
+    for microbatch, schedule, how in itertools.product(microbatches, schedules, kinds):
+        try:  # not by `changed`, which checks every setting's type: a plan tries thousands of layouts
+            machine = replace(settings.machine, mesh=mesh, pipeline_schedule=schedule, activation_checkpointing=how)
+            chosen = replace(settings, microbatch_size=microbatch, machine=machine)
+            check_trainable(config, chosen, shape.size)
+        except ConfigError:
+            continue
+        yield Layout.of(chosen, shape, microbatch)
 
 
 def divisors(n: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError
@@ -29,22 +29,10 @@ class PlanSettings:
     price: float | None = setting(None, "price of one device for one hour")
 
     def __post_init__(self) -> None:
-        for name in (
-            "processes",
-            "devices",
-            "devices_per_node",
-            "inside_gb_per_second",
-            "between_gb_per_second",
-            "vocab_size",
-            "host_gb_per_second",
-            "memory_gib",
-            "tokens_per_second",
-            "peak_tflops",
-            "mfu_ratio",
-        ):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"{name} is {value}", "it must be above 0")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int | float) and not value > 0 and field.name != "price":
+                raise ConfigError(f"{field.name} is {value}", "it must be above 0")
         if self.mfu_ratio is not None and self.mfu_ratio > 1:
             raise ConfigError(f"mfu_ratio is {self.mfu_ratio}", "it must be at most 1")
         if self.price is not None and self.price < 0:

@@ -1,1 +1,1 @@
-"""The processes of a run: how they meet, wait for each other, hang, fall behind and end."""
+"""The processes of a run: how they meet, wait for each other, hang and end."""

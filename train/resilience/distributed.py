@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.base.errors import ConfigError, MachineError, WebtextError
-from webtext.train.resilience.heartbeat import RESUME, Heartbeat, watched
+from webtext.train.resilience.heartbeat import RESUME, Beat, Heartbeat, watched
 from webtext.train.resilience.rendezvous import attempt_store
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ class World:
     rank: int
     size: int
     device: torch.device
-    heartbeat: Heartbeat | None = None
+    progress: Beat = field(default_factory=Beat)
 
     @property
     def is_main(self) -> bool:
@@ -38,7 +39,7 @@ class World:
     def sum(self, value: Tensor) -> Tensor:
         """Sum `value` over all processes, in place."""
         if self.size > 1:
-            self.enter("waits for the others")
+            self.progress.enter("waits for the others")
             distributed.all_reduce(value)
         return value
 
@@ -48,21 +49,6 @@ class World:
         if self.size > 1:
             distributed.all_gather_object(values, value)
         return values
-
-    def enter(self, what: str, step: int | None = None) -> None:
-        """Record that every process begins an activity. `what` is a verb phrase for the error if one hangs in it."""
-        if self.heartbeat is not None:
-            self.heartbeat.enter(what, step)
-
-    def count_rounds(self, counts: bool) -> None:
-        """Set whether a process without progress counts as hanging."""
-        if self.heartbeat is not None:
-            self.heartbeat.counts = counts
-
-    def advance(self) -> None:
-        """Record that a part of the activity is done."""
-        if self.heartbeat is not None:
-            self.heartbeat.advance()
 
 
 @contextlib.contextmanager
@@ -85,18 +71,19 @@ def join_world(device: str, hang_timeout: float | None = None) -> Iterator[World
     if size == 1 or distributed.is_initialized():
         yield World(rank, size, place)
         return
-    store = attempt_store(rank, size)
     # torch's own limit comes second, because it cannot say which process hangs
     timeout = None if hang_timeout is None else timedelta(seconds=2 * hang_timeout)
     backend = "nccl" if kind == "cuda" else "gloo"
     with contextlib.ExitStack() as stack:
         stack.enter_context(_lost_process_is_an_error())
+        store = attempt_store(rank, size)
         distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
         stack.callback(distributed.destroy_process_group)
-        heartbeat = Heartbeat(rank, size, store.clone())  # type: ignore[attr-defined]  # its own connection
+        progress = Beat(rank, os.getpid(), socket.gethostname())
+        heartbeat = Heartbeat(progress, size, store.clone())  # type: ignore[attr-defined]  # its own connection
         if hang_timeout is not None:
             stack.enter_context(watched(heartbeat, hang_timeout))
-        yield World(rank, size, place, heartbeat)
+        yield World(rank, size, place, progress)
 
 
 @contextlib.contextmanager
@@ -109,7 +96,5 @@ def _lost_process_is_an_error() -> Iterator[None]:
         if not isinstance(error, distributed.DistError) and "/gloo/" not in message:
             raise
         message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", message)
-        raise WebtextError(f"lost another process of the run: {message[:150]}", _WHO_ENDED, RESUME) from error
-
-
-_WHO_ENDED = "its own output or torchrun's report shows which one ended first"
+        who = "its own output or torchrun's report shows which one ended first"
+        raise WebtextError(f"lost another process of the run: {message[:150]}", who, RESUME) from error

@@ -1,9 +1,9 @@
 """A heartbeat of each process of a run, so that an error can name the one that hangs while all others wait for it.
 
-A collective reports at most that it waited too long, never for which process; NCCL ends the process without any Python
-error. So a thread of each process writes the process's progress into the store and counts the rounds without progress.
-After `ROUNDS` of them it compares: a process that no longer writes hangs, or else the one that is behind the others.
-The first process to find out reports it, and all of them end: nothing else ends a wait in a collective.
+torchrun notices only processes that end. Gloo's timeout doesn't say for which process it waited, and NCCL's flight
+recorder leaves a file per process, to be compared later. So a thread of each process writes its progress into the store
+that all share. After `ROUNDS` rounds without any it compares: a process that no longer writes hangs, or else the one
+that is behind the others. The first process to find out reports it and ends; nothing else ends a wait in a collective.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,60 +30,50 @@ PATIENCE = 3
 RESUME = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Beat:
-    """The progress that a process last wrote.
+    """A process's progress. All enter the same activities in the same order, so `entered` and `done` are comparable."""
 
-    All processes enter the same activities in the same order, so `entered` and `done` can be compared.
-    """
-
-    rank: int
-    pid: int
-    host: str
-    n: int
+    rank: int = 0
+    pid: int = 0
+    host: str = ""
+    n: int = 0
     """Number of this beat, counted per process."""
-    step: int
-    entered: int
-    done: int
+    step: int = 0
+    entered: int = 0
+    done: int = 0
     """Finished parts of the activity entered last: microbatches, held-out batches."""
-    what: str
+    what: str = "starts"
     where: str = ""
     """The line of Python at which it waits; empty while it makes progress."""
+    counts: bool = True
+    """Whether a round without progress counts. It does not while code is compiled, which may take any time."""
 
-    @property
-    def name(self) -> str:
-        """Name of the process in errors."""
-        return f"rank {self.rank} (process {self.pid} on '{self.host}')"
+    def enter(self, what: str, step: int | None = None, *, counts: bool | None = None) -> None:
+        """Record that every process begins an activity; `what` is a verb phrase for the error if one hangs in it."""
+        self.entered, self.done, self.what = self.entered + 1, 0, what
+        self.step = self.step if step is None else step
+        self.counts = self.counts if counts is None else counts
+
+    def advance(self) -> None:
+        """Record that a part of the activity is done."""
+        self.done += 1
 
 
 class Heartbeat:
     """The beats of one process of `size`. `store` is this thread's own connection to the store that all share."""
 
-    def __init__(self, rank: int, size: int, store: Store) -> None:
-        self.rank, self.size, self.store = rank, size, store
-        self._step, self._entered, self._done, self._what = 0, 0, 0, "starts"
-        self._n, self._seen, self._rounds = 0, (-1, -1), 0
-        self.counts = True
-        """Whether a round without progress counts. It does not while code is compiled, which may take any time."""
-        self._host, self._main = socket.gethostname(), threading.main_thread().ident
-
-    def enter(self, what: str, step: int | None = None) -> None:
-        """Record that the main thread begins an activity, which every process of the run begins too."""
-        self._entered, self._done, self._what = self._entered + 1, 0, what
-        self._step = self._step if step is None else step
-
-    def advance(self) -> None:
-        """Record that a part of the activity is done."""
-        self._done += 1
+    def __init__(self, now: Beat, size: int, store: Store) -> None:
+        self.now, self.size, self.store = now, size, store
+        self._seen, self._rounds, self._main = (-1, -1), 0, threading.main_thread().ident
 
     def beat(self) -> int:
         """Write the main thread's progress and return the number of rounds without any."""
-        here = (self._entered, self._done)
-        self._rounds = self._rounds + 1 if here == self._seen and self.counts else 0
-        self._seen, self._n = here, self._n + 1
-        where = _where(self._main) if self._rounds else ""
-        beat = Beat(self.rank, os.getpid(), self._host, self._n, self._step, *here, self._what, where)
-        self.store.set(f"beat/{self.rank}", json.dumps(asdict(beat)))
+        here = (self.now.entered, self.now.done)
+        self._rounds = self._rounds + 1 if here == self._seen and self.now.counts else 0
+        self._seen, self.now.n = here, self.now.n + 1
+        self.now.where = _where(self._main) if self._rounds else ""
+        self.store.set(f"beat/{self.now.rank}", json.dumps(asdict(self.now)))
         return self._rounds
 
     def read(self) -> list[Beat | None]:
@@ -102,26 +91,21 @@ def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) ->
 
     It names those that did not write in between, or else those that are behind, or else none in particular.
     """
-    step = f"step {1 + max((beat.step for beat in after if beat is not None), default=0):,}"
-    pairs = enumerate(zip(before, after, strict=True))
-    silent = [(rank, now) for rank, (then, now) in pairs if now is None or (then is not None and then.n == now.n)]
-    if silent:
-        rank, beat = silent[0]
-        who = f"rank {rank}" if beat is None else beat.name
-        return WebtextError(f"{who} hangs in {step}{_more(silent)}: it shows no sign of life", waited, RESUME)
     beats = [beat for beat in after if beat is not None]
-    least = min((beat.entered, beat.done) for beat in beats)
-    behind = [beat for beat in beats if (beat.entered, beat.done) == least]
-    first = behind[0]
+    step = f"step {1 + max((beat.step for beat in beats), default=0):,}"
+    pairs = enumerate(zip(before, after, strict=True))
+    silent = [rank for rank, (then, now) in pairs if now is None or (then is not None and then.n == now.n)]
+    least = min(((beat.entered, beat.done) for beat in beats), default=None)
+    those = silent or [beat.rank for beat in beats if (beat.entered, beat.done) == least]
+    first, more = after[those[0]], f", and {len(those) - 1} more" if len(those) > 1 else ""
+    name = f"rank {those[0]}" + (f" (process {first.pid} on '{first.host}')" if first else "")
+    if silent or first is None:
+        return WebtextError(f"{name} hangs in {step}{more}: it shows no sign of life", waited, RESUME)
     doing = f"{first.what}, at {first.where}" if first.where else first.what
-    if len(behind) == len(beats):
-        message = f"all {len(beats)} processes hang in {step} while each {doing}"
+    if len(those) == len(after):
+        message = f"all {len(after)} processes hang in {step} while each {doing}"
         return WebtextError(message, f"{waited}: none is behind, so check the network and the devices", RESUME)
-    return WebtextError(f"{first.name} hangs in {step} while it {doing}{_more(behind)}", waited, RESUME)
-
-
-def _more(them: Sequence[object]) -> str:
-    return f", and {len(them) - 1} more" if len(them) > 1 else ""
+    return WebtextError(f"{name} hangs in {step} while it {doing}{more}", waited, RESUME)
 
 
 @contextlib.contextmanager
@@ -129,24 +113,16 @@ def watched(heartbeat: Heartbeat, timeout: float, end: Callable[[int], None] = o
     """Beat from a thread, `ROUNDS` times in `timeout` seconds; `end` this process after `timeout` without progress."""
     over, pause = threading.Event(), timeout / ROUNDS
 
-    def hangs() -> bool:
-        """Look for the cause and report it. Return False if this process makes progress again in the meantime."""
-        before = heartbeat.read()
-        for _ in range(PATIENCE):
-            over.wait(pause)
-            if over.is_set() or heartbeat.beat() == 0:
-                return False
-        error = verdict(before, heartbeat.read(), f"the others waited for {timeout:,.0f} s (hang_timeout)")
-        if heartbeat.is_first():
-            Console("quiet").error(error)
-        return True
-
     def watch() -> None:
         with contextlib.suppress(RuntimeError):  # the store's process is gone, which the collectives report
             while not over.is_set():
-                if heartbeat.beat() >= ROUNDS and hangs():
+                before = heartbeat.read() if heartbeat.beat() >= ROUNDS else None
+                if before and all(not over.wait(pause) and heartbeat.beat() for _ in range(PATIENCE)):
+                    error = verdict(before, heartbeat.read(), f"the others waited for {timeout:,.0f} s (hang_timeout)")
+                    if heartbeat.is_first():
+                        Console("quiet").error(error)
                     end(1)
-                    return
+                    break
                 over.wait(pause)
 
     thread = threading.Thread(target=watch, name="heartbeat", daemon=True)

@@ -4,7 +4,7 @@ torchrun restarts all processes when one of them ends, and passes them its agent
 addresses of the previous attempt (torch 2.13: "Gloo connectFullMesh failed ... Connection refused"). So each attempt
 communicates under its own prefix, which process 0 draws and sends to those that ask for it. The restart count that
 torchrun passes on can't be that prefix: an agent whose own processes all lived doesn't count a restart that another
-host requested.
+host requested. A store per attempt (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`) belongs to process 0 and hangs with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import socket
 import struct
 import time
 import uuid
-from collections.abc import Callable
 from datetime import timedelta
 
 from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
@@ -26,6 +25,7 @@ from webtext.base.errors import ConfigError, MachineError
 
 JOIN_SECONDS = 300.0
 _POLL_SECONDS = 0.02
+_SIOCGIFADDR = 0x8915  # netdevice(7); other systems reject it
 
 
 def attempt_store(rank: int, size: int) -> Store:
@@ -38,37 +38,32 @@ def attempt_store(rank: int, size: int) -> Store:
     interface = interface_towards(os.environ["MASTER_ADDR"])
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    store: Store
     store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=JOIN_SECONDS)))
     return own_part(store, rank, size)
 
 
-def own_part(store: Store, rank: int, size: int, clock: Callable[[], float] = time.monotonic) -> Store:
+def own_part(store: Store, rank: int, size: int) -> Store:
     """Return the part of `store` that belongs to this attempt. All `size` processes of the attempt call this to agree.
 
     A process asks under a name that nobody used before, and only a living process 0 answers. All processes of an
     earlier attempt are dead when the first of this one starts. Their requests are answered too, but nobody reads that.
     Raises MachineError with the processes that have not arrived within `JOIN_SECONDS`.
     """
+    attempt, give_up = uuid.uuid4().hex, time.monotonic() + JOIN_SECONDS
     if rank > 0:
-        ask = uuid.uuid4().hex
-        store.set(f"webtext/ask/{rank}", ask)
-        try:
-            attempt = store.get(f"webtext/answer/{ask}").decode()
-        except RuntimeError:
-            raise MachineError(f"process 0 of {size} did not join in {JOIN_SECONDS:.0f} s", _LOOK) from None
-        own = PrefixStore(f"webtext/{attempt}", store)
-        own.set(f"joined/{rank}", "")
-        return own
-    attempt, begun = uuid.uuid4().hex, clock()
+        store.set(f"webtext/ask/{rank}", attempt)
+        attempt = store.get(f"webtext/answer/{attempt}").decode()
     own = PrefixStore(f"webtext/{attempt}", store)
-    while absent := [other for other in range(1, size) if not own.check([f"joined/{other}"])]:
+    own.set(f"joined/{rank}", "")
+    while rank == 0 and (absent := [other for other in range(size) if not own.check([f"joined/{other}"])]):
         for asking in absent:
             if store.check([key := f"webtext/ask/{asking}"]):
                 store.set(f"webtext/answer/{store.get(key).decode()}", attempt)
-        if clock() - begun > JOIN_SECONDS:
-            names = ", ".join(map(str, absent))
-            raise MachineError(f"of {size} processes these did not join in {JOIN_SECONDS:.0f} s: {names}", _LOOK)
+        if time.monotonic() > give_up:
+            raise MachineError(
+                f"of {size} processes these did not join in {JOIN_SECONDS:.0f} s: {', '.join(map(str, absent))}",
+                "check their output, and whether their hosts can reach MASTER_ADDR",
+            )
         time.sleep(_POLL_SECONDS)
     return own
 
@@ -78,20 +73,12 @@ def interface_towards(host: str) -> str | None:
 
     >>> interface_towards("127.0.0.1")
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # connecting a UDP socket sends nothing
-        try:
-            probe.connect((host, 1))
-            address = probe.getsockname()[0]
-            for _, name in socket.if_nameindex():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect((host, 1))  # of UDP: sends nothing
+        address = socket.inet_aton(probe.getsockname()[0])
+        for _, name in socket.if_nameindex() if address[0] != 127 else ():
+            with contextlib.suppress(OSError):  # an interface without an address
                 request = struct.pack("256s", os.fsencode(name)[:15])
-                with contextlib.suppress(OSError):  # an interface without an address
-                    answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
-                    if socket.inet_ntoa(answer[20:24]) == address and not address.startswith("127."):
-                        return name
-        except OSError:
-            return None
+                if fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24] == address:
+                    return name
     return None
-
-
-_SIOCGIFADDR = 0x8915  # netdevice(7); other systems reject it
-_LOOK = "check their output, and whether their hosts can reach MASTER_ADDR"

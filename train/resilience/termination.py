@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
 
 from webtext.base.errors import Interrupted
 
@@ -18,10 +17,9 @@ UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"
 class Termination:
     """Whether this process was asked to end."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    asked = False
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def _ask(self, *_: object) -> None:
         self.asked = True
 
     @classmethod
@@ -32,16 +30,15 @@ class Termination:
         Under torchrun a process that ends with Interrupted ignores SIGTERM from then on: as soon as one process has
         ended, torchrun sends SIGTERM to the others, which are about to end in the same way.
         """
-        termination = cls()
+        termination, after = cls(), signal.getsignal(signal.SIGTERM)
         if threading.current_thread() is not threading.main_thread():
             yield termination
             return
-        after = signal.signal(signal.SIGTERM, termination._ask)
+        signal.signal(signal.SIGTERM, termination._ask)
         try:
             yield termination
         except Interrupted:
-            if UNDER_TORCHRUN in os.environ:
-                after = signal.SIG_IGN
+            after = signal.SIG_IGN if UNDER_TORCHRUN in os.environ else after
             raise
         finally:
             signal.signal(signal.SIGTERM, after)

@@ -43,8 +43,8 @@ class Engine(Protocol):
         """
 
     @property
-    def stages(self) -> Mapping[int, nn.Module]:
-        """The modules that this process's forward passes call, by their place in the model; empty for one process."""
+    def updates_early(self) -> bool:
+        """Whether `forward_backward` updates each parameter once its gradient is complete, and `update` does nothing."""
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Set the parameters' `grad` to the gradient of a step and return its loss, the same in all processes.
@@ -99,7 +99,7 @@ def make_engine(
         dtype=dtype,
         schedule=schedule,
         values=values,
-        advance=world.advance,
+        advance=world.progress.advance,
     )
 
 

@@ -46,18 +46,12 @@ class Guard:
             self._updates.append((step, loss, norm))
             self.in_a_row = 0
             return None
-        if not self.skips:
-            raise RunFailed(
-                f"step {step:,}: {reason}",
-                "lower learning_rate, lengthen warmup_steps or set on_spike = 'skip', and use another --out",
-            )
         self.in_a_row += 1
-        if self.in_a_row > MAX_SKIPS_IN_A_ROW:
-            raise RunFailed(
-                f"step {step:,}: {reason}, after {MAX_SKIPS_IN_A_ROW} skipped steps in a row",
-                "lower learning_rate or lengthen warmup_steps, and use another --out",
-            )
-        return reason
+        if self.skips and self.in_a_row <= MAX_SKIPS_IN_A_ROW:
+            return reason
+        after = f", after {MAX_SKIPS_IN_A_ROW} skipped steps in a row" if self.skips else ""
+        how = " or lengthen warmup_steps," if self.skips else ", lengthen warmup_steps or set on_spike = 'skip',"
+        raise RunFailed(f"step {step:,}: {reason}{after}", f"lower learning_rate{how} and use another --out")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the updates and skips that it remembers, as JSON values."""

@@ -22,9 +22,7 @@ from webtext.train.checkpoint.checkpoint import (
     Checkpoint,
     checkpoint_path,
     latest_checkpoint,
-    list_checkpoints,
     open_checkpoint,
-    visible_files,
 )
 from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses
@@ -81,13 +79,12 @@ def train_model(
     run: Run,
     *,
     tokenizer: str | None = None,
-    held_out: str | None = None,
     start: str | None = None,
 ) -> TrainResult:
     """Train a GPT-2 on the token set `tokens`, or on several mixed; write checkpoints and metrics.jsonl to `out`.
 
     `tokenizer` is the file that packed the tokens; any other is rejected. It is needed if `settings` ask for sample
-    texts. `held_out` is a token set whose validation split is measured instead of those of `tokens`.
+    texts.
 
     `start` is a folder of weights to start with instead of drawn ones (`given_weights.py`); the optimizer is new.
 
@@ -97,13 +94,13 @@ def train_model(
     of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this; the first one writes.
     """
     if Folder(out).is_local:
-        return _train(tokens, out, settings, run, tokenizer, held_out, start)
+        return _train(tokens, out, settings, run, tokenizer, start)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError(f"several processes cannot train in '{out}'", "choose an --out on a disk that they share")
     with contextlib.nullcontext() if run.dry_run else Folder(out).held():
         copy = ModelCopy(out)
         try:
-            result = _train(tokens, str(copy.path), settings, run, tokenizer, held_out, start, copy.upload)
+            result = _train(tokens, str(copy.path), settings, run, tokenizer, start, copy.upload)
         finally:
             if not run.dry_run:
                 copy.upload()  # the last rows of metrics.jsonl
@@ -116,7 +113,6 @@ def _train(
     settings: TrainSettings,
     run: Run,
     tokenizer: str | None,
-    held_out: str | None,
     start: str | None,
     published: Callable[[], None] = lambda: None,
 ) -> TrainResult:
@@ -131,7 +127,7 @@ def _train(
             raise missing_extra(str(error.name), "train") from None
         raise
 
-    sources = open_sources(tokens, held_out)
+    sources = open_sources(tokens)
     # rejects sets that make no order, before anything is written
     uses = source_uses(sources, settings, total_tokens(settings))
     texts = _tokenizer_for_texts(tokenizer, settings, sources)
@@ -178,7 +174,7 @@ def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettin
     sources = open_sources(tokens)
     source_uses(sources, settings, total_tokens(settings))
     model_dir = Folder(out).local_path()
-    checkpoint = _checkpoint_to_resume(model_dir, lambda _: None)  # the run itself warns
+    checkpoint = latest_checkpoint(model_dir, lambda _: None)  # the run itself warns
     if checkpoint is None:
         return None
     _check_same_run(checkpoint, make_recipe(settings, sources), model_dir)
@@ -190,14 +186,13 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
 
     Process 0's InputError is raised in all processes, and so is MachineError if one doesn't see the files.
     """
-    world.enter("agrees on a checkpoint")
-    world.count_rounds(False)  # hashing may take any time
+    world.progress.enter("agrees on a checkpoint", counts=False)  # hashing may take any time
     checkpoint: Checkpoint | None = None
     choice: Any = None
     if world.is_main:
         try:
-            checkpoint = _checkpoint_to_resume(model_dir, console.warn)
-            choice = checkpoint and (checkpoint.step, visible_files(checkpoint.path))
+            checkpoint = latest_checkpoint(model_dir, console.warn)
+            choice = checkpoint and (checkpoint.step, dict(checkpoint.state))
         except InputError as error:
             choice = error
     choice = world.gather(choice)[0]
@@ -205,7 +200,7 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
         raise choice
     if choice is not None:
         path, give_up = checkpoint_path(model_dir, choice[0]), time.monotonic() + VISIBLE_SECONDS
-        while not (visible := visible_files(path) == choice[1]) and time.monotonic() < give_up:
+        while not (visible := _is_visible(path, choice[1])) and time.monotonic() < give_up:
             time.sleep(_POLL_SECONDS)
         if not all(seen := world.gather(visible)):
             raise MachineError(
@@ -213,18 +208,15 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
                 "--out must be one folder on a file system that all hosts share; then rerun the same command",
             )
         checkpoint = checkpoint or open_checkpoint(path, verify=False)
-    world.count_rounds(True)
+    world.progress.enter("prepares the model", counts=True)
     return checkpoint
 
 
-def _checkpoint_to_resume(model_dir: Path, warn: Callable[[str], None]) -> Checkpoint | None:
-    found = latest_checkpoint(model_dir, warn)
-    if found is None and list_checkpoints(model_dir):
-        raise InputError(
-            f"every checkpoint in '{model_dir}' is damaged, and a new run would replace them",
-            "remove the folder to start over, or choose another --out",
-        )
-    return found
+def _is_visible(path: Path, state: dict[str, Any]) -> bool:
+    """Return whether this process sees the checkpoint of that state; hosts that share a file system may see it late."""
+    with contextlib.suppress(InputError):
+        return open_checkpoint(path, verify=False).state == state
+    return False
 
 
 def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:

@@ -60,18 +60,14 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
     """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
     if settings.machine.offload is not None:
         return  # it adapts to the device, or fails before the first step
-    microbatch, _ = settings.accumulation(settings.machine.mesh_shape(world.size).n_data)
-    needed, n_bytes = _needed_bytes(config, settings, world, microbatch), memory_bytes(world)
+    shape = settings.machine.mesh_shape(world.size)
+    microbatch, _ = settings.accumulation(shape.n_data)
+    needed, n_bytes = memory_on(config, settings, shape, microbatch).total, memory_bytes(world)
     if needed > n_bytes:
         console.warn(
             f"a process is estimated to take {needed / GIB:,.1f} GiB but has {n_bytes / GIB:,.1f}: "
             f"choose {_advice(config, settings, world, microbatch)}"
         )
-
-
-def _needed_bytes(config: GPT2Config, settings: TrainSettings, world: World, microbatch: int) -> int:
-    """Return the estimated bytes of the fullest process of the run."""
-    return memory_on(config, settings, settings.machine.mesh_shape(world.size), microbatch).total
 
 
 def memory_bytes(world: World) -> int:
@@ -84,20 +80,16 @@ def memory_bytes(world: World) -> int:
 
 def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
     """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
-    share = settings.first_batch_size // settings.machine.mesh_shape(world.size).n_data
-    smaller = [size for size in divisors(share) if size <= most]
+    shape, n_bytes = settings.machine.mesh_shape(world.size), memory_bytes(world)
+    sizes = [size for size in divisors(settings.first_batch_size // shape.n_data) if size <= most]
+    fitting, other = sizes, "a larger device_memory_gib"
     if settings.machine.offload is None:  # otherwise the device never has the entire model
-        while len(smaller) > 1 and _needed_bytes(config, settings, world, smaller[-1]) > memory_bytes(world):
-            smaller.pop()
-    choices = [f"microbatch_size = {smaller[-1]}"] if smaller else ["a smaller model or context"]
-    if settings.machine.offload is not None:
-        choices.append("a larger device_memory_gib")
-    else:
-        shape = settings.machine.mesh_shape(world.size)
+        fitting = [size for size in sizes if memory_on(config, settings, shape, size).total <= n_bytes] or sizes[:1]
         microbatch, _ = settings.accumulation(shape.n_data)
-        how = checkpointing_that_fits(config, settings, shape, microbatch, memory_bytes(world))
-        choices += [f"activation_checkpointing = '{how}'"] if how else []
-    return " or ".join(choices)
+        how = checkpointing_that_fits(config, settings, shape, microbatch, n_bytes)
+        other = f"activation_checkpointing = '{how}'" if how else ""
+    fewer = f"microbatch_size = {fitting[-1]}" if fitting else "a smaller model or context"
+    return f"{fewer} or {other}" if other else fewer
 
 
 # <malloc.h>

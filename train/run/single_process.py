@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +22,7 @@ from webtext.train.settings import TrainSettings
 class SingleProcessModel:
     """The Engine of a run of one process; `model` is on `device` and computes in `dtype`."""
 
-    data_rank, n_data = 0, 1
-    stages: Mapping[int, nn.Module] = MappingProxyType({})
+    data_rank, n_data, updates_early = 0, 1, False
 
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype

@@ -38,12 +38,11 @@ from webtext.train.optimizer.optimizer import optimizer_tensors, set_learning_ra
 from webtext.train.optimizer.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.optimizer.update import Reading, is_fault
 from webtext.train.resilience.distributed import World
-from webtext.train.resilience.stragglers import OwnTimes, slow_device, straggler
 from webtext.train.resilience.termination import Termination
 from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
-from webtext.train.run.meter import SMALL_WIDTH, Meter, product_flops
+from webtext.train.run.meter import SMALL_WIDTH, Meter, product_flops, straggler
 from webtext.train.settings import SampleSettings, TrainSettings
 
 SAMPLE_TOKENS = 64
@@ -114,7 +113,6 @@ class Trainer:
         """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
         self._queued: deque[_Queued] = deque()
         self.meter = Meter(self.config, world, self.dtype)
-        self._own_times = OwnTimes(world, self.engine.stages.values() if settings.monitor.straggler_interval else ())
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume where `checkpoint` was written."""
@@ -172,7 +170,7 @@ class Trainer:
     def _do_what_is_due(self) -> None:
         settings = self.settings
         if settings.monitor.straggler_interval and self.step % settings.monitor.straggler_interval == 0:
-            self._compare_processes()
+            self._compare_devices()
         if self._is_due(settings.monitor.eval_interval):
             self._evaluate()
         if settings.monitor.sample_interval is not None and self._is_due(settings.monitor.sample_interval):
@@ -204,29 +202,33 @@ class Trainer:
     def _queue_step(self) -> None:
         """Queue one update on the device. On a GPU nothing here waits for it."""
         settings = self.settings
-        self.world.enter("computes gradients", self.step)
-        self.world.count_rounds(self._is_warm)
-        self._own_times.begin()
+        self.world.progress.enter("computes gradients", self.step, counts=self._is_warm)
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
-        rate = learning_rate(settings, self.step)
+        if self.engine.updates_early:
+            self._allow_update()
         n_sequences = batch_size(settings, self.step)
         accumulation = n_sequences // (self.microbatch * self.engine.n_data)
         mean = self.engine.forward_backward(self._microbatches(accumulation), accumulation)
         norm = self.engine.gradient_norm()
         n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
-        self._own_times.end()
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
-        self._saver.wait_until_staged()
-        set_learning_rate(self.optimizer, settings, rate)
+        if not self.engine.updates_early:
+            self._allow_update()
         self.engine.update(self.optimizer, settings.optimizer.max_grad_norm, norm, fault)
+        rate = learning_rate(settings, self.step)
         self.step += 1
         n_tokens = n_sequences * settings.context
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
 
+    def _allow_update(self) -> None:
+        """Prepare for a change of the parameters: the last save has its copies, and the optimizer its rate."""
+        self._saver.wait_until_staged()
+        set_learning_rate(self.optimizer, self.settings, learning_rate(self.settings, self.step))
+
     def _microbatches(self, n: int) -> Iterator[Tensor]:
         for _ in range(n):
             tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
-            self.world.advance()
+            self.world.progress.advance()
             yield tokens_bt
 
     def _settle(self, queued: _Queued) -> str:
@@ -255,19 +257,17 @@ class Trainer:
         self._log(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
         return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
 
-    def _compare_processes(self) -> None:
-        """Log each process's own part of the steps and its device's speed; warn about one that all others wait for."""
+    def _compare_devices(self) -> None:
+        """Log the speed of each process's device; warn about one for which all others wait."""
         if self.world.size > 1:
-            own, whole = self._own_times.compare()
-            device = self.world.device
-            products = self.world.gather(product_flops(device, self.dtype, SMALL_WIDTH[device.type]))
-            row = {"step": self.step, "own_seconds": [round(s, 6) for s in own], "step_seconds": round(whole, 6)}
-            self._log(row | {"product_flops": [round(rate) for rate in products]})
-            if self.world.is_main and (warning := straggler(own) or slow_device(products)):
+            rate = product_flops(self.world.device, self.dtype, SMALL_WIDTH[self.world.device.type])
+            rates = self.world.gather(rate)
+            self._log({"step": self.step, "product_flops": [round(rate) for rate in rates]})
+            if self.world.is_main and (warning := straggler(rates)):
                 self.console.warn(f"step {self.step:,}: {warning}")
 
     def _evaluate(self) -> None:
-        self.world.enter("measures the held-out loss")
+        self.world.progress.enter("measures the held-out loss")
         losses = self.held_out.losses(self.engine, self.microbatch)
         if not losses:
             return
@@ -302,7 +302,7 @@ class Trainer:
         self.console.say(f"train: step {self.step:,}: {text!r}")
 
     def _save(self) -> None:
-        self.world.enter("saves")
+        self.world.progress.enter("saves")
         if self._metrics is not None:
             self._metrics.sync()
         state = {

@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from small_runs import small, texts_of, train
 
-from webtext.base.errors import RunFailed
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train.experiments import compare, scale, trials
-from webtext.train.experiments.trials import Trial, TrialResult
+from webtext.train.experiments import trials
+from webtext.train.experiments.processes import Call
+from webtext.train.experiments.trials import TrialResult
 from webtext.train.settings import TrainSettings
 
 
@@ -104,19 +103,19 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[TrialResult]:
     """Make trials in this process, which is quicker; the list has those that made steps or failed."""
     made: list[TrialResult] = []
 
-    def run_here(
-        trials: Sequence[Trial], run: Run, *, then: Callable[[Trial], Any] | None = None, **_: Any
-    ) -> list[TrialResult]:
-        results = []
-        for trial in trials:
+    def make_here(calls: Sequence[Call], slots: Any, **how: Any) -> list[Any]:
+        results: list[Any] = []
+        for call in calls:
+            trial, then = call.arguments
             try:
-                result = train(trial.tokens, trial.folder, trial.settings, held_out=trial.held_out)
-                results.append(TrialResult(trial, result, answer=None if then is None else then(trial)))
-            except RunFailed as error:
-                results.append(TrialResult(trial, None, error.lines[0]))
-            made.extend(each for each in results[-1:] if each.result is None or not each.result.skipped)
+                result = train(trial.tokens, trial.folder, trial.settings)
+                results.append((result, None if then is None else then(trial)))
+                made.append(TrialResult(trial, result))
+            except how["allowed"] as error:
+                results.append(error)
+                made.append(TrialResult(trial, None, error.lines[0]))
+        made[:] = [each for each in made if each.result is None or not each.result.skipped]
         return results
 
-    for module in (compare, scale, trials):
-        monkeypatch.setattr(module, "run_trials", run_here)
+    monkeypatch.setattr(trials, "run_side_by_side", make_here)
     return made

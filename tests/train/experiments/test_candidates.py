@@ -19,9 +19,8 @@ from webtext.train.experiments.halving import (
     mean_loss,
     rung_steps,
     survivor_counts,
-    trained_steps,
 )
-from webtext.train.experiments.winner import edges, order_note
+from webtext.train.experiments.sweep import edge_note, order_note
 from webtext.train.settings import TrainSettings
 
 SETTINGS = TrainSettings()
@@ -30,13 +29,12 @@ SETTINGS = TrainSettings()
 def test_all_combinations_are_made_in_order_each_with_its_settings() -> None:
     grid = make_grid(["learning_rate=1e-3,2", "optimizer=adamw,muon"], SETTINGS)
     assert [candidate.name for candidate in grid] == [
-        "learning_rate=0.001, optimizer=adamw",
-        "learning_rate=0.001, optimizer=muon",
-        "learning_rate=2.0, optimizer=adamw",
-        "learning_rate=2.0, optimizer=muon",
+        "learning_rate=0.001,optimizer=adamw",
+        "learning_rate=0.001,optimizer=muon",
+        "learning_rate=2.0,optimizer=adamw",
+        "learning_rate=2.0,optimizer=muon",
     ]
     assert grid[3].settings == TrainSettings.of(learning_rate=2.0, optimizer="muon")
-    assert grid[1].folder == "learning_rate=0.001,optimizer=muon"
 
 
 def test_values_are_those_of_a_config_file() -> None:
@@ -56,7 +54,7 @@ def test_values_are_those_of_a_config_file() -> None:
         ([], "--lr 1e-3,2e-3,4e-3"),
         (["learning_rate=fast,slow"], "expected a number"),
         (["learning_rate=1e-3,-1"], "learning_rate is -1.0"),
-        (["learning_rate=1e-3,0.001"], "0.001 appears twice"),
+        (["learning_rate=1e-3,0.001"], "a value appears twice"),
         (["learning_rate=1,2", "learning-rate=3,4"], "swept twice"),
         (["optimizer=adamw,sgd"], "optimizer is 'sgd'"),
         (["n_layer=2.5,3"], "expected a whole number"),
@@ -80,7 +78,7 @@ def test_the_better_half_continues_and_two_run_to_the_end() -> None:
         asked.append((list(numbers), step))
         return [(losses[i] / step,) for i in numbers]
 
-    found = halve(8, [10, 20, 40], 0.5, measure)
+    found = halve(8, [10, 20, 40], measure)
     assert asked == [(list(range(8)), 10), ([1, 2, 3, 7], 20), ([3, 7], 40)]
     assert found[-1] == Rung(40, {3: (2 / 40,), 7: (1 / 40,)})
     assert found[-1].ranking() == [7, 3]
@@ -88,20 +86,20 @@ def test_the_better_half_continues_and_two_run_to_the_end() -> None:
 
 def test_a_candidate_with_a_loss_that_is_not_finite_has_lost() -> None:
     table: dict[int, Losses] = {0: (1.0, None), 1: (3.0, 3.0), 2: (math.nan, 1.0), 3: (4.0, 5.0)}
-    found = halve(4, [1, 2], 1.0, lambda numbers, step: [table[i] for i in numbers])
+    found = halve(4, [1, 2], lambda numbers, step: [table[i] for i in numbers])
     assert list(found[1].losses) == [1, 3]
     assert mean_loss((1.0, None)) is None
     assert mean_loss((1.0, math.inf)) is None
 
 
 def test_if_all_fail_it_ends_there() -> None:
-    found = halve(3, [1, 2, 4], 0.5, lambda numbers, step: [(None,) for _ in numbers])
+    found = halve(3, [1, 2, 4], lambda numbers, step: [(None,) for _ in numbers])
     assert [rung.step for rung in found] == [1]
     assert found[-1].ranking() == []
 
 
 def test_of_equal_losses_the_earlier_continues() -> None:
-    found = halve(4, [1, 2], 0.5, lambda numbers, step: [(1.0,) for _ in numbers])
+    found = halve(4, [1, 2], lambda numbers, step: [(1.0,) for _ in numbers])
     assert list(found[1].losses) == [0, 1]
 
 
@@ -111,48 +109,33 @@ def test_rungs_are_rounded_up_and_never_below_a_step() -> None:
     assert rung_steps(7, (1.0,)) == [7]
 
 
-@given(st.integers(2, 40), st.integers(1, 5), st.floats(0.01, 1))
-def test_the_planned_steps_are_the_steps_made(n: int, n_rungs: int, keep_ratio: float) -> None:
-    rungs = [10 * 2**i for i in range(n_rungs)]
-    made = [0] * n
+@given(st.integers(2, 40), st.integers(1, 5))
+def test_as_many_candidates_run_as_are_planned(n: int, n_rungs: int) -> None:
+    ran: list[int] = []
 
     def measure(numbers: Sequence[int], step: int) -> list[Losses]:
-        for i in numbers:
-            made[i] = step
+        ran.append(len(numbers))
         return [(float(i),) for i in numbers]
 
-    halve(n, rungs, keep_ratio, measure)
-    assert sum(made) == trained_steps(n, rungs, keep_ratio)
-    counts = survivor_counts(n, n_rungs, keep_ratio)
-    assert counts == sorted(counts, reverse=True)
-    assert counts[-1] >= min(n, FINALISTS)
+    halve(n, range(1, n_rungs + 1), measure)
+    assert ran == survivor_counts(n, n_rungs) == sorted(ran, reverse=True)
+    assert ran[-1] >= min(n, FINALISTS)
 
 
 NAMES = ["low", "middle", "high"]
 
 
-def edges_of(over: list[str], best: int) -> list[str]:
-    grid = make_grid(over, SETTINGS)
-    return [str(edge) for edge in edges(grid, grid[best])]
+def test_a_best_value_at_the_edge_of_those_tried_is_reported() -> None:
+    rates = (1e-3, 2e-3, 4e-3)
+    said = "At the edge: rate {} is the {} of those tried, so the best may lie beyond."
+    assert edge_note("rate", 1e-3, rates) == [said.format(0.001, "smallest")]
+    assert edge_note("rate", 2e-3, rates) == []
+    assert edge_note("rate", 4e-3, rates) == [said.format(0.004, "largest")]
 
 
-def test_a_winner_at_the_edge_of_the_grid_is_reported_with_the_value_to_try_next() -> None:
-    rates = ["learning_rate=1e-3,2e-3,4e-3"]
-    beyond = "so the best may lie beyond; try"
-    assert edges_of(rates, 0) == [f"learning_rate 0.001 is the smallest of those tried, {beyond} 0.0005 too"]
-    assert edges_of(rates, 1) == []
-    assert edges_of(rates, 2) == [f"learning_rate 0.004 is the largest of those tried, {beyond} 0.008 too"]
-
-
-def test_every_setting_of_a_grid_has_its_own_edges_and_words_have_none() -> None:
-    grid = ["learning_rate=1e-3,2e-3,4e-3", "n_layer=2,4", "optimizer=adamw,muon"]
-    (only,) = edges_of(grid, 4)
-    assert only.startswith("n_layer 2 is the smallest of those tried")
-    assert only.endswith("try 1 too")
-    assert edges_of(["max_grad_norm=none,1.0"], 0) == []
-    assert edges_of(["dropout=0.0,0.1"], 0) == [
-        "dropout 0.0 is the smallest of those tried, so the best may lie beyond"
-    ]
+def test_words_none_and_a_single_value_have_no_edge() -> None:
+    for value, tried in (("muon", ["adamw", "muon"]), (1.0, [None, 1.0]), (True, [True, False]), (2, [2])):
+        assert edge_note("it", value, tried) == []
 
 
 def test_one_seed_shows_no_order_and_says_so() -> None:

@@ -19,7 +19,7 @@ from webtext.train.experiments.compare import compare_corpora
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.validation import read_validation
 
-COMPARE = CompareSettings(estimate=False, side_by_side=1)
+COMPARE = CompareSettings(side_by_side=1)
 Refused = Callable[..., str]
 
 

@@ -27,11 +27,11 @@ from webtext.shards.settings import PackSettings
 from webtext.shards.writing.pack import pack_shards
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
+from webtext.train.evaluate.page import as_text
 from webtext.train.experiments.compare import BETTER, NOISE, Comparison, compare_corpora
-from webtext.train.experiments.compare_page import comparison_page, comparison_text
 from webtext.train.experiments.settings import CompareSettings
 
-COMPARE = CompareSettings(estimate=False, side_by_side=2)
+COMPARE = CompareSettings(side_by_side=2)
 Row = tuple[str, str, str, int | None, list[int]]
 """Id, text, split, karma and the scores of the posts."""
 Vote = Callable[..., str]
@@ -108,7 +108,7 @@ def rows_of(texts: dict[int, list[str]], held_out: dict[int, list[str]]) -> list
 def compare(
     build: str, out: Path, settings: TrainSettings, karma: str, run: Run | None = None, **how: Any
 ) -> Comparison:
-    told = CompareSettings(estimate=False, side_by_side=2, **how)
+    told = CompareSettings(side_by_side=2, **how)
     return compare_corpora([build], str(out), settings, told, run or here(), karma=karma)
 
 
@@ -148,12 +148,10 @@ def test_the_curve_finds_quality_that_votes_show(
         of = judgement["difference"]
         assert 0 < of["margin"] < of["smallest"] < -of["mean"]
         assert max(of["seeds"], of["documents"]) < of["margin"]
-    assert "epochs" in comparison_text(found)
-    assert "smallest visible" in comparison_text(found)
+    assert "epochs" in as_text(found.sections())
+    assert "smallest visible" in as_text(found.sections())
 
-    page = tmp_path / "page.html"
-    page.write_text(comparison_page(found))
-    with shown(page) as browser:
+    with shown(tmp_path / "out/compare.html") as browser:
         text = browser.inner_text("body")
         chart = browser.query_selector("svg[aria-label='bits per byte over karma']")
         bars = [bar.bounding_box() for bar in chart.query_selector_all("polyline.interval")]
@@ -255,7 +253,7 @@ def test_the_command_line(
     """No document of the first part reaches the second threshold."""
     build = vote(rows_of({1: texts_of(1, 20)}, {}), rows_of({3: texts_of(3, 20)}, {3: HELD}))
     model = "--n-layer 1 --n-head 1 --n-embd 16 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2"
-    how = f"--device cpu --dtype float32 --seeds 2 --no-estimate --karma 1,3 --out {tmp_path}/out --json"
+    how = f"--device cpu --dtype float32 --seeds 2 --karma 1,3 --out {tmp_path}/out --json"
     assert run(["train", "compare", build, *model.split(), *how.split()]) == 0
     assert [each["name"] for each in json.loads(capsys.readouterr().out.splitlines()[-1])["corpora"]] == [
         "karma 1",

@@ -8,7 +8,7 @@ import pytest
 
 from webtext.app.config import classes_of_other_verbs, settings_classes
 from webtext.base.config import check_sections, from_table, load_config, section_of
-from webtext.train.experiments.recipe_file import recipe_file
+from webtext.train.experiments.grid import recipe_file
 from webtext.train.settings import TrainSettings
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 from browser import shown
-from small_runs import losses, talking
+from small_runs import losses, talking, train
 
 from webtext.app.main import run
 from webtext.base.config import changed, from_table, load_config, section_of
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings
-from webtext.train.experiments import sweep as module
+from webtext.train.evaluate.page import as_page, as_text
 from webtext.train.experiments import trials as trials_module
-from webtext.train.experiments.grid import make_grid
+from webtext.train.experiments.grid import make_grid, recipe_file
 from webtext.train.experiments.halving import Rung
+from webtext.train.experiments.processes import run_side_by_side
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.sweep import Sweep, run_sweep
-from webtext.train.experiments.sweep_page import sweep_page, sweep_text
-from webtext.train.experiments.trials import TrialResult, run_trials
+from webtext.train.experiments.trials import TrialResult
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def steps(made: Made) -> list[tuple[str, int | None]]:
 
 
 def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Sweep:
-    return run_sweep([tokens], over, str(out), settings, SweepSettings(estimate=False, **how), Run.quiet())
+    return run_sweep([tokens], over, str(out), settings, SweepSettings(**how), Run.quiet())
 
 
 def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alone(
@@ -51,14 +51,14 @@ def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alo
 ) -> None:
     found = sweep_of(tokens, tmp_path / "sweep", settings)
     names = [candidate.name for candidate in found.candidates]
-    assert steps(made[:3]) == [(name, 1) for name in names]
+    assert steps(made[:3]) == [(f"{name}, seed 0", 1) for name in names]
     assert [step for _, step in steps(made[3:])] == [2, 2, 4, 4]
     assert names[0] == "learning_rate=0.0001"
     assert 0 not in found.rungs[-1].losses, "a rate that learns nothing stopped early"
     told = json.loads((tmp_path / "sweep/sweep.json").read_text())
     assert told["winner"]["loss"] == found.loss
     assert told["winner"]["values"] == dict(found.winner.values)
-    assert "1 of 3 candidates stopped early" in "".join(told["notes"])
+    assert "1 of 3 candidates stopped early, judged while the learning rate was still high" in "".join(told["notes"])
     assert "One seed" in "".join(told["notes"])
     recipe = tmp_path / "sweep/winner.toml"
     read = from_table(TrainSettings, section_of(load_config(str(recipe)), "train", TrainSettings), "train")
@@ -79,7 +79,7 @@ def test_the_same_sweep_again_trains_nothing_and_a_larger_one_only_what_is_new(
     assert sweep_of(tokens, tmp_path, settings).to_json() == first.to_json()
     assert made == []
     larger = sweep_of(tokens, tmp_path, settings, ["learning_rate=1e-4,1e-2,3e-2,1e-3"], rungs=(0.25, 0.5, 1.0))
-    assert steps(made)[0] == ("learning_rate=0.001", 1)
+    assert steps(made)[0] == ("learning_rate=0.001, seed 0", 1)
     assert larger.rungs[0].losses[1] == first.rungs[0].losses[1]
     made.clear()
     seeds = sweep_of(tokens, tmp_path, settings, seeds=2)
@@ -92,9 +92,9 @@ def test_the_folder_of_another_sweep_is_rejected(tokens: str, tmp_path: Path, se
     sweep_of(tokens, out, settings, rungs=(1.0,))
     with pytest.raises(ConfigError, match=r"rungs \[1.0\], but here it is \[0.5, 1.0\]"):
         sweep_of(tokens, out, settings, rungs=(0.5, 1.0))
-    with pytest.raises(ConfigError, match="a sweep with swept"):
+    with pytest.raises(ConfigError, match="made with swept"):
         sweep_of(tokens, out, settings, ["weight_decay=0,0.1"], rungs=(1.0,))
-    with pytest.raises(ConfigError, match="n_layer is 1 here and 2 there"):
+    with pytest.raises(InputError, match="n_layer is 1 here and 2 in the checkpoint"):
         sweep_of(tokens, out, changed(settings, n_layer=1), rungs=(1.0,))
 
 
@@ -106,8 +106,7 @@ def test_a_candidate_whose_loss_is_not_finite_has_lost_and_is_not_tried_again(
     assert found.rungs[0].losses[2] == (None,)
     assert 2 not in found.rungs[1].losses
     assert "1 of them failed" in "".join(found.notes())
-    assert "failed" in sweep_text(found)
-    assert "failed" in sweep_page(found)
+    assert "failed" in as_text(found.sections())
     made.clear()
     sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
     assert made == []
@@ -118,7 +117,7 @@ def test_a_candidate_whose_loss_is_not_finite_has_lost_and_is_not_tried_again(
 def test_a_dry_run_prints_runs_and_tokens_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = SweepSettings(seeds=2, estimate=False)
+    how = SweepSettings(seeds=2)
     with pytest.raises(DryRun):
         run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, how, talking(dry_run=True))
     said = capsys.readouterr().err
@@ -126,7 +125,6 @@ def test_a_dry_run_prints_runs_and_tokens_and_makes_nothing(
     n_tokens = (3 * 1 + 2 * 1 + 2 * 2) * 2 * settings.batch_size * settings.context
     assert "6 runs, " in said
     assert f" at a time, {n_tokens:,} tokens and " in said
-    assert "time not measured" in said
     assert "67% of training all to the end" in said or "75%" in said
     assert not (tmp_path / "sweep").exists()
 
@@ -136,7 +134,7 @@ def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets
 ) -> None:
     """A set's number of windows weights its held-out loss, and that number depends on how windows are cut."""
     sets = [make_token_set("one"), make_token_set("other", train=20)]
-    over, how = ["crosses_documents=true,false"], SweepSettings(rungs=(1.0,), estimate=False)
+    over, how = ["crosses_documents=true,false"], SweepSettings(rungs=(1.0,))
     with pytest.raises(ConfigError, match="'crosses_documents' is swept over several"):
         run_sweep(sets, over, str(tmp_path / "sweep"), settings, how, Run.quiet())
     weighed = changed(settings, weights=(0.5, 0.5))
@@ -156,35 +154,72 @@ def test_rungs_must_rise_to_all_steps(rungs: tuple[float, ...]) -> None:
         SweepSettings(rungs=rungs)
 
 
-def test_the_page_draws_losses_over_each_setting_and_every_curve(tmp_path: Path) -> None:
+def test_under_wsd_rungs_judge_complete_runs_that_share_their_stable_steps(
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
+) -> None:
+    """Eight steps with a last half that decays: the rung of four leaves after two, that of eight is the run itself."""
+    wsd = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5)
+    found = sweep_of(tokens, tmp_path / "sweep", wsd, rungs=(0.5, 1.0), seeds=2)
+    ran = [(each.trial.settings.steps, each.result.step) for each in made if each.result]
+    assert ran == [(8, 2)] * 6 + [(4, 4)] * 6 + [(8, 8)] * 4
+    for number, of_seeds in found.rungs[0].losses.items():
+        for seed, loss in enumerate(of_seeds):
+            alone = tmp_path / f"alone {number} {seed}"
+            result = train(tokens, alone, changed(found.candidates[number].settings, seed=seed, steps=4))
+            assert loss == result.validation_loss, "a rung's loss is that of a run of its steps"
+    winner = train(tokens, tmp_path / "winner", found.winner.settings)
+    assert found.rungs[-1].losses[found.rungs[-1].ranking()[0]][0] == winner.validation_loss
+    assert "1 of 3 candidates stopped early, each judged after a decay" in "".join(found.notes())
+    made.clear()
+    assert sweep_of(tokens, tmp_path / "sweep", wsd, rungs=(0.5, 1.0), seeds=2).to_json() == found.to_json()
+    assert made == []
+    with pytest.raises(ConfigError, match="warmup_steps is 4"):
+        sweep_of(tokens, tmp_path / "late", changed(wsd, warmup_steps=4), rungs=(0.5, 1.0))
+
+
+def test_the_budget_counts_the_branches(
+    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three candidates make two shared steps and two of a branch; two of them make the other six."""
+    wsd = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5)
+    with pytest.raises(DryRun):
+        run_sweep([tokens], [RATES], str(tmp_path), wsd, SweepSettings(rungs=(0.5, 1.0)), talking(dry_run=True))
+    n_tokens = (3 * 4 + 2 * 6) * settings.batch_size * settings.context
+    assert f"{n_tokens:,} tokens and " in capsys.readouterr().err
+
+
+def test_a_run_that_fails_after_its_branch_was_judged_has_lost(
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
+) -> None:
+    wild = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5, max_grad_norm=None)
+    found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"], rungs=(0.5, 1.0))
+    assert found.rungs[0].losses[2] == (None,)
+    assert {each.trial.settings.steps for each in made if each.result is None} == {8}, "it has no branch"
+
+
+def test_the_best_come_first_on_the_page_and_in_the_lines(tmp_path: Path) -> None:
     grid = make_grid([RATES, "optimizer=adamw,muon", "dropout=0,0.1"], TrainSettings(steps=12, warmup_steps=0))
     losses = {i: (4.0 + i / 10,) for i in range(12)}
     rungs = [Rung(6, losses), Rung(12, {i: (3.0 + i / 10,) for i in range(6)})]
-    found = Sweep(("tokens",), grid, rungs, [0], [6, 12], str(tmp_path))
-    for i in range(11):  # the twelfth failed before it wrote anything
-        folder = Path(found.trial(i, 0).folder)
-        folder.mkdir(parents=True)
-        rows = [{"step": 6, "tokens": 600, "loss": 4.5}, {"step": 6, "validation_loss": 4.0 + i / 10}]
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    page = sweep_page(found)
-    assert page.count("<svg") == 3, "a rate, a dropout; words have no axis; and the curves"
+    sections = Sweep(grid, rungs, 1, str(tmp_path)).sections()
+    page = as_page("Sweep", sections)
     assert page.count("<tr") == 1 + 12
-    assert all(candidate.name in page for candidate in found.candidates)
-    assert page.count('class="training"') == 11
-    lines = sweep_text(found).splitlines()
-    assert lines[2].split()[-3:] == ["4.0000", "3.0000", "best"]
-    assert lines[-2].startswith("6 of 12 candidates stopped early")
+    assert all(candidate.name in page for candidate in grid)
+    lines = as_text(sections).splitlines()
+    assert lines[1].split() == ["candidate", "step", "6", "step", "12"]
+    assert lines[2].split()[-2:] == ["4.0000", "3.0000"]
+    assert any(line.startswith("  6 of 12 candidates stopped early") for line in lines)
 
 
 @pytest.mark.slow
 def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
     tokens: str, tmp_path: Path, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials_module, "run_trials", run_trials)
+    monkeypatch.setattr(trials_module, "run_side_by_side", run_side_by_side)
     out = tmp_path / "sweep"
-    (tmp_path / "recipe.toml").write_text(module.recipe_file(settings, []))
+    (tmp_path / "recipe.toml").write_text(recipe_file(settings, []))
     command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", "--config", str(tmp_path / "recipe.toml")]
-    assert run([*command, "--rungs", "1", "--out", str(out), "--no-estimate", "--quiet"]) == 0
+    assert run([*command, "--rungs", "1", "--out", str(out), "--quiet"]) == 0
     assert run([*command, "--quiet"]) == 2
     with shown(out / "sweep.html") as browser:
-        assert len(browser.query_selector_all("svg")) == 2
+        assert len(browser.query_selector_all("tr")) == 3

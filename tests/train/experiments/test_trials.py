@@ -12,14 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_runs import rows, talking
 
 from webtext.base.config import changed
-from webtext.base.errors import ConfigError, InputError, RunFailed
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
-from webtext.train.experiments.trials import Trial, run_trials
+from webtext.train.experiments.trials import Trial, branch, experiment, run_trials
 from webtext.train.metrics import steps_made
+from webtext.train.model.flops import flops_per_token
+from webtext.train.optimizer.schedule import decay_start
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
 
@@ -39,19 +42,18 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     trials = trials_of(tokens, tmp_path / "trials", settings)
-    results = run_trials(trials, Run.quiet(), side_by_side=2)
+    results = run_trials(trials, Run.quiet(), label="trials", side_by_side=2)
     assert [result.trial for result in results] == trials
     for result in results:
         alone = train_model(tokens, f"{tmp_path}/alone {result.trial.name}", result.trial.settings, Run.quiet())
         assert result.result is not None
         assert (result.result.loss, result.result.tokens) == (alone.loss, alone.tokens)
         assert weights(result.trial.folder) == weights(f"{tmp_path}/alone {result.trial.name}")
-        assert result.held_out_loss() == alone.validation_loss
-        assert result.curve().name == result.trial.name
+        assert result.loss == alone.validation_loss
         assert "parameters (2 layers of 32" in result.trial.log.read_text()
-    assert results[0].held_out_loss() != results[1].held_out_loss()
+    assert results[0].loss != results[1].loss
     before = results[0].trial.log.read_bytes()
-    again = run_trials(trials, Run.quiet())
+    again = run_trials(trials, Run.quiet(), label="trials")
     assert [result.result for result in again] == [replace(r.result, skipped=True) for r in results if r.result]
     assert results[0].trial.log.read_bytes() == before, "no process was started"
 
@@ -60,17 +62,17 @@ def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     (trial,) = trials_of(tokens, tmp_path / "parts", settings, seeds=1)
-    (part,) = run_trials([trial.until(5)], Run.quiet())
+    (part,) = run_trials([trial.until(5)], Run.quiet(), label="trials")
     assert part.result is not None
-    assert (part.result.step, part.held_out_loss()) == (5, part.result.validation_loss)
-    (whole,) = run_trials([trial], Run.quiet())
+    assert (part.result.step, part.loss) == (5, part.result.validation_loss)
+    (whole,) = run_trials([trial], Run.quiet(), label="trials")
     train_model(tokens, str(tmp_path / "whole"), settings, Run.quiet())
     assert weights(trial.folder) == weights(str(tmp_path / "whole"))
-    (past,) = run_trials([trial.until(5)], Run.quiet())
-    assert past.held_out_loss() == part.held_out_loss(), "measured then, told again now that the trial is at its end"
-    assert past.held_out_loss() != whole.held_out_loss()
+    (past,) = run_trials([trial.until(5)], Run.quiet(), label="trials")
+    assert past.loss == part.loss, "measured then, told again now that the trial is at its end"
+    assert past.loss != whole.loss
     with pytest.raises(InputError, match="no held-out loss of step 6"):
-        past.held_out_loss(6)
+        assert run_trials([trial.until(6)], Run.quiet(), label="trials")[0].loss
 
 
 def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_if_allowed(
@@ -79,9 +81,9 @@ def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_if_allowed
     good, bad = trials_of(tokens, tmp_path, settings)
     bad = replace(bad, settings=changed(bad.settings, learning_rate=1e30, max_grad_norm=None))
     with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
-        run_trials([good, bad], Run.quiet(), side_by_side=1)
-    assert run_trials([good], Run.quiet())[0].result is not None
-    results = run_trials([bad, good], Run.quiet(), side_by_side=2, allow_failed=True)
+        run_trials([good, bad], Run.quiet(), label="trials", side_by_side=1)
+    assert run_trials([good], Run.quiet(), label="trials")[0].result is not None
+    results = run_trials([bad, good], Run.quiet(), label="trials", side_by_side=2, may_fail=True)
     assert results[0].result is None
     assert results[0].failure is not None
     assert "seed 1" in results[0].failure
@@ -94,12 +96,56 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
     one, other = trials_of(tokens, tmp_path, settings)
     train_model(tokens, other.folder, replace(other.settings, steps=3), Run.quiet())
     with pytest.raises(InputError, match="steps is 12 here and 3 in the checkpoint"):
-        run_trials([one, other], Run.quiet())
+        run_trials([one, other], Run.quiet(), label="trials")
     assert not Path(one.folder).exists()
-    with pytest.raises(ConfigError, match="two trials have the name 'seed 0'"):
-        run_trials([one, replace(other, name=one.name)], Run.quiet())
-    with pytest.raises(ConfigError, match="two trials have the folder"):
-        run_trials([one, replace(other, folder=one.folder)], Run.quiet())
+    with pytest.raises(ConfigError, match="two trials have the name or folder 'seed 0'"):
+        run_trials([one, replace(other, name=one.name)], Run.quiet(), label="trials")
+    with pytest.raises(ConfigError, match="two trials have the name or folder 'seed 1'"):
+        run_trials([one, replace(other, folder=one.folder)], Run.quiet(), label="trials")
+
+
+def test_a_branch_ends_as_the_run_of_its_steps_would_have_ended_alone(
+    tokens: str, tmp_path: Path, settings: TrainSettings
+) -> None:
+    """Eight steps of which the last two decay share six with twelve steps of which the last three decay."""
+    wsd = changed(settings, schedule="wsd", decay_ratio=0.25, checkpoint_interval=None)
+    (trunk,) = trials_of(tokens, tmp_path / "trunk", wsd, seeds=1)
+    short = replace(trunk, settings=replace(wsd, steps=8), folder=str(tmp_path / "branch"))
+    (half,) = run_trials([trunk.until(decay_start(short.settings))], Run.quiet(), label="trunk")
+    branch(half.trial, short)
+    assert steps_made(Path(short.folder)) == 0
+    (made,) = run_trials([short], Run.quiet(), label="branch")
+    assert [row["step"] for row in rows(Path(short.folder)) if "loss" in row] == [7, 8], "no shared step is made again"
+    alone = train_model(tokens, str(tmp_path / "alone"), short.settings, Run.quiet())
+    assert made.loss == alone.validation_loss
+    assert weights(short.folder, 8) == weights(str(tmp_path / "alone"), 8)
+    branch(half.trial, short)
+    assert len(list_checkpoints(Path(short.folder))) == 2, "what has begun is left alone"
+    run_trials([trunk], Run.quiet(), label="trunk")
+    train_model(tokens, str(tmp_path / "whole"), wsd, Run.quiet())
+    assert weights(trunk.folder) == weights(str(tmp_path / "whole"))
+
+
+def test_the_budget_is_printed_first_and_another_plan_is_rejected(
+    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = trials_of(tokens, tmp_path, settings)
+    n_tokens = 12 * 4 * 32
+    n_parameters = settings.config(61).n_parameters
+    flops = flops_per_token(settings.config(61)) * n_tokens
+    with pytest.raises(DryRun), experiment("sweep", "out", trials, talking(dry_run=True), side_by_side=1, share=0.5):
+        pytest.fail("nothing is made on a dry run")
+    said = capsys.readouterr().err
+    assert f"sweep: 2 runs, 1 at a time, {n_tokens:,} tokens and {flops:.3g} FLOP in all; at most" in said
+    assert f"at most {2 * n_parameters * 12 * 3 / 2**30:,.2f} GiB of disk" in said
+    out = str(tmp_path / "out")
+    with experiment("sweep", out, trials, Run.quiet(), side_by_side=1, windows=4):
+        pass
+    with (
+        pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"),
+        experiment("sweep", out, trials, Run.quiet(), side_by_side=1, windows=5),
+    ):
+        pytest.fail("its trials can't be compared")
 
 
 PARENT = """
@@ -108,7 +154,7 @@ from webtext.base.errors import WebtextError
 from webtext.base.run import Run
 from webtext.train.experiments.trials import run_trials
 try:
-    run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), Run.quiet(), side_by_side=2)
+    run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), Run.quiet(), label='trials', side_by_side=2)
 except WebtextError as error:
     print(error, flush=True)
     sys.exit(error.exit_code)
@@ -154,7 +200,7 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
             time.sleep(0.01)
     if number == signal.SIGKILL:
         return
-    (again,) = run_trials([trials[0].until(steps_made(folders[0]) + 2)], Run.quiet())
+    (again,) = run_trials([trials[0].until(steps_made(folders[0]) + 2)], Run.quiet(), label="trials")
     assert again.result is not None
     assert not again.result.skipped
     assert "resuming from step" in trials[0].log.read_text()

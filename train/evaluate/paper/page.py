@@ -9,8 +9,8 @@ from html import escape
 from itertools import zip_longest
 from typing import Any
 
-from webtext.base.line_chart import Line, line_chart
-from webtext.train.evaluate.page import colour, page, paragraphs, swatch, table
+from webtext.base.line_chart import Line
+from webtext.train.evaluate.page import chart, page, paragraphs, table
 from webtext.train.evaluate.paper.published import IN_TEXT, PARAMETERS, TABLE_5, TITLES
 
 HEIGHT = 280
@@ -18,7 +18,6 @@ MARKS = ("wrong", "right")
 SHARES = ("accuracy", "8-grams", "median", "without")
 STYLE = """
 td small{color:var(--soft)}
-p{overflow-wrap:anywhere}
 td:first-child{overflow-wrap:normal}
 @media(min-width:40rem){.name{white-space:nowrap}}
 .lack{color:#b8480a}
@@ -142,13 +141,11 @@ def _drawn(
     curves: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, *, log_x: bool = False
 ) -> str:
     """Return a chart of the curves that have points, with dots if `log_x`, and which colour is whose."""
-    names = [name for name, points in curves.items() if points]
-    if not names:
-        return ""
-    dots = [partial("{}, {:,.0f} parameters: {:.4g}".format, name) for name in names]
-    lines = [Line(curves[name], "held-out", colour(i), dots[i] if log_x else None) for i, name in enumerate(names)]
-    drawing = line_chart(lines, x_label=x_label, y_label=y_label, label=y_label, height=HEIGHT, log_x=log_x)
-    return drawing + "<p>" + " &emsp; ".join(swatch(colour(i)) + escape(name) for i, name in enumerate(names)) + "</p>"
+    lines: dict[str, list[Line]] = {}
+    for name, points in curves.items():
+        dot = partial("{}, {:,.0f} parameters: {:.4g}".format, name) if log_x else None
+        lines |= {name: [Line(points, "held-out", dot=dot)]} if points else {}
+    return chart(lines, x=x_label, y=y_label, height=HEIGHT, log_x=log_x) if lines else ""
 
 
 def _examples(found: Found) -> str:
