@@ -66,7 +66,16 @@ def test_it_has_every_module_and_every_core_with_its_stub_and_nothing_of_the_bui
     cores = {f"webtext/{core}" for core in (*CORES, "tokenizer/_trainer")}
     assert {name.partition(".")[0] for name in names if name.endswith(".so")} == cores
     assert {name.partition(".")[0] for name in names if name.endswith(".pyi")} == cores
-    assert {Path(name).suffix for name in names} == {".py", ".pyi", ".so", ".txt", ".toml", ".sbatch", ".typed"}
+    assert {Path(name).suffix for name in names} == {
+        ".py",
+        ".pyi",
+        ".so",
+        ".txt",
+        ".toml",
+        ".json",
+        ".sbatch",
+        ".typed",
+    }
 
 
 def test_it_is_small_and_names_no_folder_of_the_machine_that_built_it(wheel: zipfile.ZipFile) -> None:

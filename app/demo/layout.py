@@ -27,10 +27,12 @@ PAGE = """\
 <footer><p class="copyright">All rights reserved. This site uses cookies to improve your experience.</p></footer>
 </body></html>
 """
-COMMENTS = """<div class="share">Share Tweet Print</div><section class="comments"><h3>Comments</h3><ol>
-<li><cite>mira</cite> <p class="comment">Thanks for writing this up, it saved my afternoon!</p></li>
-<li><cite>quietbyte</cite> <p class="comment">Does anybody know whether this changed in the last release?</p></li>
-</ol></section>"""
+COMMENTS = """<div class="share">Share Tweet Print</div><div id="comments" class="comments-area"><h3>Comments</h3><ol>
+<li class="comment"><div class="comment-meta">mira</div>
+<div class="comment-content"><p>Thanks for writing this up, it saved my afternoon!</p></div></li>
+<li class="comment"><div class="comment-meta">quietbyte</div>
+<div class="comment-content"><p>Does anybody know whether this changed in the last release?</p></div></li>
+</ol></div>"""
 POST = """<div class="post"><div class="user-info"><b>{reader}</b> Posts: 1,204</div>
 <div class="post-body">{body}</div><div class="post-buttons">Quote Reply Report</div></div>
 """

@@ -11,6 +11,7 @@ from webtext.app.inspect.trace import Cluster, Trace
 LABEL_WIDTH = 10
 MAX_POSTS = 5
 MAX_OTHERS = 5
+TEMPLATE_CHARACTERS = 200
 NO_TEXT = "(removed on request: the text is not shown)"
 
 
@@ -70,6 +71,9 @@ def _stations(trace: Trace) -> Iterator[str]:
             yield _line("", f"redirected to {page['final_url']}")
     if trace.document:
         yield from _document(trace.document)
+    if trace.template:
+        shown = repr(" / ".join(trace.template)[:TEMPLATE_CHARACTERS])
+        yield _line("left out", f"{sum(map(len, trace.template)):,} characters of its host's template: {shown}")
     for i, rule in enumerate(trace.rules):
         against = f"{'at least' if rule['bound'] == 'min' else 'at most'} {rule['threshold']:,.6g}"
         verdict = f"drops: {rule['rule']}" if rule["drops"] else "passes"

@@ -79,9 +79,6 @@ PAGE = pa.schema(
     ]
 )
 
-OLDER = {"pages": pa.schema([column for column in PAGE if column.name != "posts"])}
-"""Record kind -> schema of parts written by an earlier version, which can still be read; they lack a column."""
-
 REMOVAL = pa.schema(
     [
         _column("link_id", pa.string(), "a link that lost posts since it was collected"),
@@ -128,6 +125,9 @@ DOCUMENT = pa.schema(
         _column("published", pa.int64(), "as the page states it; midnight if it states only a day", nullable=True),
         _column("date", pa.int64(), "when the page was captured", nullable=True),
         _column("domain", pa.string(), "registrable domain of url", nullable=True),
+        _column(
+            "page_kind", pa.string(), "kind of page, estimated from its markup: 'article', 'forum', ...", nullable=True
+        ),
         _column("language", pa.string(), "ISO 639-1 code", nullable=True),
         _column("language_score", pa.float64(), "probability of language in [0, 1]", nullable=True),
         _column("karma", pa.int64(), "highest karma among the links that led here", nullable=True),
@@ -150,6 +150,13 @@ RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text"
 
 It keeps `posts`: ids, communities, scores and times of votes are facts about the page, also in `release/links`.
 """
+
+OLDER = {
+    "pages": pa.schema([column for column in PAGE if column.name != "posts"]),
+    "corpus": pa.schema([column for column in DOCUMENT if column.name != "page_kind"]),
+    "release": pa.schema([column for column in RELEASE if column.name != "page_kind"]),
+}
+"""Record kind -> schema of parts written by an earlier version, which can still be read; they lack a column."""
 
 DECISION = pa.schema(
     [

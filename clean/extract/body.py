@@ -16,7 +16,7 @@ from webtext.clean.extract.charset import Undecodable, decode
 from webtext.clean.reasons import Dropped, Refused
 from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text
 
-EXTRACTORS = ("trafilatura", "resiliparse")
+EXTRACTORS = ("blocks", "resiliparse")
 MAX_PARSER_DEPTH = 255
 
 Kind = Literal["html", "text"]
@@ -64,14 +64,14 @@ class ExtractSettings:
     )
     max_nodes: int = setting(250_000, "reject HTML with more tags")
     max_depth: int = setting(250, "reject HTML with more deeply nested elements; at most 255, where the parser stops")
-    extractor: str = setting(
-        "trafilatura", "main-text extractor: trafilatura, or resiliparse, which is faster and less accurate"
-    )
+    extractor: str = setting("blocks", "main-text extractor: blocks, or resiliparse, which is faster and less accurate")
+    markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown")
     obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'")
     obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1")
     obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai'")
     obey_noindex: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noindex'")
     scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
+    template_ratio: float | None = setting(None, "leave out lines that more than this share of a host's pages have")
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_text_bytes", "max_nodes", "max_depth"):
@@ -79,8 +79,14 @@ class ExtractSettings:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
         if self.max_depth > MAX_PARSER_DEPTH:
             raise ConfigError(f"max_depth is {self.max_depth}", f"it must be at most {MAX_PARSER_DEPTH}")
+        if self.template_ratio is not None and not 0 < self.template_ratio < 1:
+            raise ConfigError(f"template_ratio is {self.template_ratio}", "it must be between 0 and 1, e.g. 0.2")
         if self.extractor not in EXTRACTORS:
             raise ConfigError(f"unknown extractor '{self.extractor}'", did_you_mean(self.extractor, EXTRACTORS))
+        if self.markdown and self.extractor != "blocks":
+            raise ConfigError(
+                f"markdown is on for extractor '{self.extractor}'", "choose 'blocks' or turn markdown off"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,8 @@ class Body:
     author: str | None = None
     published: int | None = None
     """UTC seconds; midnight if the page states only a day."""
+    kind: str | None = None
+    """The kind of an HTML page (`kinds.py`); None if the extractor doesn't estimate it."""
 
 
 def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> Body | Dropped | Refused:
@@ -109,10 +117,15 @@ def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> B
             found = Body(clean_text(text))
         else:
             extracted = extract_html(
-                text, extractor=settings.extractor, max_nodes=settings.max_nodes, max_depth=settings.max_depth
+                text,
+                extractor=settings.extractor,
+                markdown=settings.markdown,
+                max_nodes=settings.max_nodes,
+                max_depth=settings.max_depth,
             )
             stated = extracted.metadata
-            found = Body(clean_text(extracted.text), _clean(stated.title), _clean(stated.author), stated.published)
+            title, author = _clean(stated.title), _clean(stated.author)
+            found = Body(clean_text(extracted.text), title, author, stated.published, extracted.kind)
     except Undecodable as error:
         return Refused("undecodable", str(error))
     except TooMuch as error:

@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,12 +36,13 @@ from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_f
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
+from webtext.clean.template.find import WHOLE, leave_out_templates
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 7  # 7: posts; revisits of the same URL; pages that opt out are dropped; WHATWG labels only
+CODE_VERSION = 8  # 8: our own block scorer; kinds of pages; Markdown
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
-DECIDING_LIBRARIES = ("trafilatura", "lxml", "lxml_html_clean", "justext", "charset-normalizer", "py3langid")
+DECIDING_LIBRARIES = ("lxml", "charset-normalizer", "py3langid")
 OK_STATUS = 200
 
 
@@ -90,19 +91,21 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     tasks: list[tuple[Any, tuple[Source, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
     for file, sha256 in zip(files, hash_files(files, run), strict=True):
         tasks.append((FileTask(file, settings), (), sha256))
-    return run_unique(
+    ratio = settings.template_ratio
+    extracted = run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
-        recipe=recipe,
-        out=out,
+        recipe=extract_recipe(replace(settings, template_ratio=None)),
+        out=out if ratio is None else f"{out}/{WHOLE}",
         parents=sets,
         run=run,
     )
+    return extracted if ratio is None else leave_out_templates(extracted, out, ratio, sets, run)
 
 
 def extract_recipe(settings: ExtractSettings) -> Recipe:
     """Return the recipe: the settings and library versions that decide what a document contains."""
-    chosen = () if settings.extractor == "trafilatura" else (settings.extractor,)
+    chosen = () if settings.extractor == "blocks" else (settings.extractor,)
     versions = {name: importlib.metadata.version(name) for name in (*DECIDING_LIBRARIES, *chosen)}
     versions |= library_versions() | {"unicode": unicodedata.unidata_version}
     return Recipe(
@@ -228,6 +231,7 @@ def _document(extract: ResultCache, page: Page) -> dict[str, Any] | Dropped | Re
         "published": extracted.published,
         "date": response.captured,
         "domain": registrable_domain(canonical) if canonical else None,
+        "page_kind": extracted.kind,
         "language": language,
         "language_score": score,
         "karma": max((vote.karma for vote in page.votes), default=None),

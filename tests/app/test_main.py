@@ -24,7 +24,7 @@ def test_help_lists_every_command_and_imports_no_stage() -> None:
 import sys
 from webtext.app.main import run
 run(["--help"])
-heavy = {"numpy", "pyarrow", "torch", "aiohttp", "rich", "fsspec", "regex", "trafilatura"} & set(sys.modules)
+heavy = {"numpy", "pyarrow", "torch", "aiohttp", "rich", "fsspec", "regex", "lxml"} & set(sys.modules)
 stages = [name for name in sys.modules if name.startswith("webtext.") and name.split(".")[1] not in ("base", "app")]
 print("LOADED", heavy, stages)
 """
@@ -60,7 +60,7 @@ import sys
 from webtext.app.main import run
 for verb in {[*verbs, ["train", "run"], ["build"], ["demo"]]!r}:
     assert run([*verb, "--help"]) == 0, verb
-    print("LOADED", verb, {{"pyarrow", "torch", "aiohttp", "trafilatura", "ray"}} & set(sys.modules))
+    print("LOADED", verb, {{"pyarrow", "torch", "aiohttp", "lxml", "ray"}} & set(sys.modules))
 """
     answer = webtext(code=code)
     assert answer.stdout.count("LOADED") == 8, answer.stderr

@@ -12,7 +12,6 @@ run that bench for details.
 from __future__ import annotations
 
 import json
-import logging
 import lzma
 import statistics
 from collections.abc import Iterator
@@ -23,10 +22,10 @@ import bench_dedup
 import bench_extract
 import bench_pages
 import bench_signals
-import numpy as np
 import pyarrow as pa
 from arguments import parser
 from bench_pages import Row, print_rows
+from extraction_sets import difference, read_evaluation, scores
 from real_data import real_data
 from resources import cpu_seconds
 
@@ -87,24 +86,20 @@ def quality_rules(texts: list[str], datatrove: str | None, runs: int) -> Row:
 
 
 def extraction(data: Path, runs: int) -> Iterator[Row]:
-    """Compare the default extractor with bare trafilatura: speed, and F1 with its interval over pages."""
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    pages = bench_extract.read_pages(data / "extract")
+    """Compare the default extractor with bare trafilatura: speed, and F1 with its interval over domains."""
+    pages = read_evaluation(data)
     extractors = {"webtext": partial(bench_extract.ours), bench_extract.BARE: bench_extract.bare}
     texts, seconds = bench_extract.measure(pages, extractors, runs)
-    counts = {
-        name: np.array([bench_extract.count(*pair) for pair in zip(pages, of, strict=True)])
-        for name, of in texts.items()
-    }
     name = ExtractSettings().extractor
     speed = f"{seconds[bench_extract.BARE] / seconds['webtext']:.2f} times, {len(pages) / seconds['webtext']:.0f} per second"
     yield f"extraction ({name}), and bare trafilatura", speed
-    ours, bare = counts["webtext"], counts[bench_extract.BARE]
-    held_out = np.array([page.is_held_out for page in pages])
-    low, high = bench_extract.interval(ours[held_out], bare[held_out])
-    on_held_out = bench_extract.f1(ours[held_out]) - bench_extract.f1(bare[held_out])
-    found = f"{bench_extract.f1(ours) - bench_extract.f1(bare):+.4f}; on held-out pages {on_held_out:+.4f} "
-    yield "F1 of extraction, less bare trafilatura's", f"{found}({low:+.4f} to {high:+.4f})"
+    ours, bare = (scores(pages, texts[name]) for name in extractors)
+    held_out = [page.is_held_out for page in pages]
+    few = [page for page in pages if page.is_held_out]
+    on_all, *_ = difference(pages, ours, bare)
+    on_held_out, low, high = difference(few, ours[held_out], bare[held_out])
+    found = f"{on_all:+.4f}; on held-out pages {on_held_out:+.4f} ({low:+.4f} to {high:+.4f})"
+    yield "F1 of extraction, less bare trafilatura's", found
 
 
 def duplicates(ids: list[str], texts: list[str]) -> Row:

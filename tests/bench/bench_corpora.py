@@ -25,10 +25,9 @@ from real_data import real_data
 from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.train import TrainSettings
+from webtext.train.evaluate.page import as_text
 from webtext.train.experiments.compare import Comparison, compare_corpora
-from webtext.train.experiments.compare_page import comparison_page, comparison_text
 from webtext.train.experiments.corpora import open_corpora
 from webtext.train.experiments.settings import CompareSettings
 
@@ -77,12 +76,13 @@ def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Co
         arguments,
         str(out / "compare"),
         settings,
-        CompareSettings(tokens=budget, seeds=n_seeds, estimate=False),
+        CompareSettings(tokens=budget, seeds=n_seeds),
         run,
         evaluation=made.evaluation,
     )
-    Folder(str(out / "compare")).write_bytes("compare.html", comparison_page(found).encode())
-    print(f"{comparison_text(found)}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {out}/compare/compare.html")
+    print(
+        f"{as_text(found.sections())}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {out}/compare/compare.html"
+    )
     sys.stdout.flush()
     return found
 

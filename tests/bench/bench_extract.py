@@ -1,96 +1,83 @@
-"""Extraction: F1 on trafilatura's evaluation pages, WARC -> `clean extract` -> text, compared with bare trafilatura.
+"""Extraction: precision, recall, F1 and speed on three sets of pages, compared with trafilatura and resiliparse.
 
-    python tests/bench/bench_extract.py [DATA] [--modes] [--repeat N]
+    python tests/bench/bench_extract.py [DATA] [--article-benchmark FOLDER] [--only SET] [--repeat N] [--texts NAME=FILE]
 
-Reads DATA/extract (DATA defaults to WEBTEXT_TEST_DATA). Passages are counted as by trafilatura's own evaluation: a
-wanted passage in the text is a true positive, a missing one a false negative, an unwanted passage in the text a false
-positive; runs of blanks count as one. In addition we compare in NFC, because trafilatura normalises its text and we
-don't. Pages are grouped by the type that they state (og:type), and into two halves by a hash of their names. Everything
-that was tuned on pages was tuned on the first half. The interval is the 95 % bootstrap interval over pages of the
-difference in F1 to bare trafilatura. Times are CPU seconds from body to text, all rows in turn on each page, minimum of
-N rounds.
+The sets and their rules are described in `extraction_sets.py`: trafilatura's pages (DATA/extract), WCXB (DATA/wcxb; DATA
+defaults to WEBTEXT_TEST_DATA), and the articles of a checkout of scrapinghub/article-extraction-benchmark, which is
+left out if no folder is given. FILE has texts made elsewhere, such as those of a model that hasn't seen a page's domain:
+JSON lines with `set` (trafilatura, wcxb, articles), `page` (the file's name in trafilatura's set, elsewhere the id)
+and `text`.
+
+Printed in Markdown, for each set: every row's figures, then F1 by kind of page, as the page states it (og:type) or WCXB
+does. Brackets have the 95 % bootstrap interval of the difference in F1 to bare trafilatura, resampling domains. The model
+of our extractor has learned from the first two sets: what it does on other sites is shown there by the texts that
+`webtext.clean.extract.learn --texts FILE` writes. Times are CPU seconds from body to text, all rows in turn on each
+page, minimum of N rounds. Texts of `clean extract` on a WARC file of the pages must be the same as those timed.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import operator
-import re
-import tarfile
+import logging
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
+from arguments import parser
+from extraction_sets import F1, SETS, Page, count_passages, difference, groups, rates, read_set, scores
 from real_data import real_data
 
-N_RESAMPLES = 10_000
-_OG_TYPE = re.compile(rb"""<meta[^>]+property=["']og:type["'][^>]+content=["']([a-z]+)""", re.IGNORECASE)
 BARE = "trafilatura, default"
+TRAFILATURA: dict[str, dict[str, bool]] = {
+    BARE: {},
+    "trafilatura, no comments": {"include_comments": False},
+    "trafilatura, precision": {"include_comments": False, "favor_precision": True},
+    "trafilatura, fast": {"include_comments": False, "fast": True},
+}
+OPT_OUTS = ("obey_content_signal", "obey_tdm_reservation", "obey_noai", "obey_noindex")
 Extract = Callable[[bytes], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """An evaluation page: its origin, its wanted and unwanted passages, and its body."""
+def rows() -> dict[str, Extract]:
+    """Return the extractors by name: ours by its settings, the default first, and the peers."""
+    from webtext.clean.extract.body import EXTRACTORS, ExtractSettings
 
-    url: str
-    truth: Mapping[str, Any]
-    body: bytes
-
-    @property
-    def is_held_out(self) -> bool:
-        return bool(zlib.crc32(self.truth["file"].encode()) % 2)
-
-    @property
-    def kind(self) -> str:
-        stated = _OG_TYPE.search(self.body)
-        return {None: "no type stated", b"article": "article"}.get(stated and stated[1].lower(), "another type")
+    default = ExtractSettings().extractor
+    names = [default, *(name for name in EXTRACTORS if name != default)]
+    ours_by_name: dict[str, Extract] = {f"webtext, {name}": partial(ours, extractor=name) for name in names}
+    theirs: dict[str, Extract] = {name: partial(bare, **options) for name, options in TRAFILATURA.items()}
+    return ours_by_name | theirs | {"resiliparse": bare_resiliparse}
 
 
-def read_pages(folder: Path) -> list[Page]:
-    truth = json.loads((folder / "evaldata.json").read_text("utf-8"))
-    with tarfile.open(folder / "pages.tar.xz") as archive:
-        bodies = {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
-    given = [Page(url.strip(), entry, bodies[entry["file"]]) for url, entry in truth.items() if entry["file"] in bodies]
-    return sorted(given, key=lambda page: page.truth["file"])
+def ours(body: bytes, **settings: Any) -> str:
+    """Extract one body as `clean extract` does."""
+    from webtext.clean.extract.body import ExtractSettings, extract_body
+
+    return getattr(extract_body(body, "text/html", ExtractSettings(**settings)), "text", "")
 
 
-def count(page: Page, text: str) -> tuple[int, int, int]:
-    """Return the numbers of true positives, false positives, false negatives."""
-    text = _blanks_as_one(text)
-    found = sum(_blanks_as_one(passage) in text for passage in page.truth["with"])
-    unwanted = sum(_blanks_as_one(passage) in text for passage in page.truth["without"])
-    return found, unwanted, len(page.truth["with"]) - found
+def bare(body: bytes, **options: Any) -> str:
+    import trafilatura
+
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    return trafilatura.extract(body, **options) or ""
 
 
-def _blanks_as_one(text: str) -> str:
-    return " ".join(normalize("NFC", text).split())
+def bare_resiliparse(body: bytes) -> str:
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.encoding import detect_encoding
+    from resiliparse.parse.html import HTMLTree
+
+    tree = HTMLTree.parse_from_bytes(body, detect_encoding(body))
+    return extract_plain_text(tree, main_content=True, preserve_formatting=True)
 
 
-def f1(counts: np.ndarray) -> Any:
-    """Return F1 over the last but one axis; the last axis is (true positives, false positives, false negatives)."""
-    true, unwanted, missing = np.moveaxis(counts.sum(axis=-2), -1, 0)
-    return 2 * true / np.maximum(1, 2 * true + unwanted + missing)
-
-
-def interval(counts: np.ndarray, others: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % bootstrap interval of the difference in F1, resampling pages."""
-    chance = np.random.default_rng(0)
-    drawn = chance.integers(0, len(counts), (N_RESAMPLES, len(counts)))
-    low, high = np.quantile(f1(counts[drawn]) - f1(others[drawn]), [0.025, 0.975])
-    return float(low), float(high)
-
-
-def by_clean_extract(pages: list[Page], **settings: Any) -> list[str]:
+def by_clean_extract(pages: Sequence[Page], **settings: Any) -> list[str]:
     """Return the texts that `webtext clean extract` extracts from a WARC file of the pages."""
     from warcio.statusandheaders import StatusAndHeaders
     from warcio.warcwriter import WARCWriter
@@ -117,34 +104,12 @@ def by_clean_extract(pages: list[Page], **settings: Any) -> list[str]:
         return [texts[page.url] for page in pages]
 
 
-def ours(body: bytes, **settings: Any) -> str:
-    """Extract one body as `clean extract` does."""
-    from webtext.clean.extract.body import ExtractSettings, extract_body
-
-    return getattr(extract_body(body, "text/html", ExtractSettings(**settings)), "text", "")
-
-
-def before_lead(body: bytes) -> str:
-    """Extract one body without restoring the lead."""
-    from webtext.clean.extract.cascade import main_text
-    from webtext.clean.extract.charset import decode
-    from webtext.clean.extract.html import parse
-
-    html = decode(body, "text/html")
-    tree = parse(html)
-    return "" if tree is None else _blanks_as_one(main_text(tree, html))
-
-
-def bare(body: bytes, **options: Any) -> str:
-    import trafilatura
-
-    return trafilatura.extract(body, **options) or ""
-
-
 def measure(
-    pages: list[Page], rows: Mapping[str, Extract], n_rounds: int
+    pages: Sequence[Page], rows: Mapping[str, Extract], n_rounds: int
 ) -> tuple[dict[str, list[str]], dict[str, float]]:
     """Return the texts of each row, and its CPU seconds."""
+    for extract in rows.values():
+        extract(pages[0].body)  # imports
     texts: dict[str, list[str]] = {name: [] for name in rows}
     seconds = dict.fromkeys(rows, 0.0)
     for page in pages:  # page by page, so that other load on the machine affects all rows
@@ -159,63 +124,116 @@ def measure(
     return texts, seconds
 
 
-def print_table(pages: list[Page], texts: Mapping[str, list[str]]) -> None:
-    counts = {name: np.array([count(*pair) for pair in zip(pages, of, strict=True)]) for name, of in texts.items()}
-    held_out = np.array([page.is_held_out for page in pages])
-    kinds = sorted({page.kind for page in pages})
-    of_kind = {kind: np.array([page.kind == kind for page in pages]) for kind in kinds}
-    header = [f"{kind} ({mask.sum()})" for kind, mask in of_kind.items()]
-    print(
-        f"{'':30} {'P':>6} {'R':>6} {'F1':>6}  {'difference, interval':22}  {'held-out pages':22}  F1 of {', '.join(header)}"
-    )
-    for name, own in counts.items():
-        true, unwanted, missing = own.sum(axis=0)
-        cells = []
-        for mask in (np.ones(len(pages), bool), held_out):
-            low, high = interval(own[mask], counts[BARE][mask])
-            cells.append(f"{f1(own[mask]) - f1(counts[BARE][mask]):+.4f} {low:+.4f}…{high:+.4f}")
-        of_kinds = " ".join(f"{f1(own[mask]):.4f}" for mask in of_kind.values())
-        print(
-            f"{name:30} {true / (true + unwanted):.4f} {true / (true + missing):.4f} {f1(own):.4f}  "
-            f"{cells[0]:22}  {cells[1]:22}  {of_kinds}"
+def texts_made_elsewhere(file: Path, pages: Sequence[Page]) -> list[str] | None:
+    """Return the file's texts of a set's pages; None if it has no page of the set."""
+    found = {(row["set"], row["page"]): row["text"] for row in map(json.loads, file.open(encoding="utf-8"))}
+    named = [(page.set, page.name) for page in pages]
+    if not any(name in found for name in named):
+        return None
+    missing = [name for _, name in filter(lambda name: name not in found, named)]
+    if missing:
+        raise SystemExit(
+            f"'{file}' has no text of {len(missing)} pages of the set {pages[0].set}, the first: {missing[0]}"
         )
+    return [found[name] for name in named]
+
+
+def check_by_command(pages: Sequence[Page], texts: Mapping[str, list[str]]) -> None:
+    """Compare our texts with those of the command; opt-outs don't matter here."""
+    for name in texts:
+        if name.startswith("webtext, "):
+            extractor = name.removeprefix("webtext, ")
+            through_warc = by_clean_extract(pages, extractor=extractor, **dict.fromkeys(OPT_OUTS, False))
+            n_other = sum(one != other for one, other in zip(through_warc, texts[name], strict=True))
+            assert n_other == 0, f"{n_other} texts of {name} differ after the way through a WARC file"
+
+
+def print_set(pages: Sequence[Page], texts: Mapping[str, list[str]], seconds: Mapping[str, float]) -> None:
+    """Print the tables of a set: all pages, and by kind."""
+    name, n = pages[0].set, len(pages)
+    found = {row: scores(pages, of) for row, of in texts.items()}
+    has_both_ways = pages[0].text is not None and any(page.wanted for page in pages)
+    print(f"\n### {name}: {n} pages of {len({page.domain for page in pages})} domains\n")
+    head = ["", "precision", "recall", "F1", "difference", "pages per CPU second"]
+    head += ["wanted passages", "unwanted"] if has_both_ways else []
+    print_row(head)
+    print_row(["---"] * len(head))
+    for row, own in found.items():
+        cells = [row, *(f"{rate:.4f}" for rate in rates(name, own.sum(0)))]
+        cells.append(_signed(*difference(pages, own, found[BARE])) if row != BARE else "")
+        cells.append(f"{n / seconds[row]:.0f}" if row in seconds else "")
+        if has_both_ways:
+            true, unwanted, missing = np.sum([count_passages(*pair) for pair in zip(pages, texts[row], strict=True)], 0)
+            n_unwanted = sum(len(page.unwanted) for page in pages)
+            cells += [f"{100 * true / (true + missing):.1f} %", f"{100 * unwanted / n_unwanted:.1f} %"]
+        print_row(cells)
+    head, *lines = by_kind(pages, found)
+    if lines:
+        print()
+        print_row(head)
+        print_row(["---"] * len(head))
+        for cells in lines:
+            print_row(cells)
+
+
+def by_kind(pages: Sequence[Page], found: Mapping[str, np.ndarray]) -> list[list[str]]:
+    """Return a table of F1 by kind of page, from each row's scores; only its head if all pages are of one kind."""
+    name, kinds = pages[0].set, groups(pages)
+    lines = [[f"F1 of {name}", *(f"{kind} ({mask.sum()})" for kind, mask in kinds.items())]]
+    for row, own in found.items() if kinds else ():
+        lines.append([row])
+        for mask in kinds.values():
+            some = [page for page, is_of_kind in zip(pages, mask, strict=True) if is_of_kind]
+            brackets = _interval(*difference(some, own[mask], found[BARE][mask])) if row != BARE else ""
+            lines[-1].append(f"{rates(name, own[mask].sum(0))[F1]:.4f}{brackets}")
+    return lines
+
+
+def _signed(mean: float, low: float, high: float) -> str:
+    return f"{mean:+.4f}{_interval(mean, low, high)}"
+
+
+def _interval(_: float, low: float, high: float) -> str:
+    return f" [{low:+.4f}, {high:+.4f}]"
+
+
+def print_row(cells: Sequence[str]) -> None:
+    print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
-    """Print both tables."""
-    import logging
-
-    from webtext.clean.extract.body import EXTRACTORS
-
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--modes", action="store_true", help="also measure trafilatura's other modes")
-    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="rounds of timing")
-    arguments = parser.parse_args()
-    pages = read_pages(real_data(arguments.data) / "extract")
-    rows: dict[str, Extract] = {f"webtext, {name}": partial(ours, extractor=name) for name in EXTRACTORS}
-    rows |= {BARE: bare, "trafilatura, no comments": partial(bare, include_comments=False)}
-    if arguments.modes:
-        modes: dict[str, dict[str, bool]] = {
-            "precision": {"favor_precision": True},
-            "recall": {"favor_recall": True},
-            "fast": {"fast": True},
+    """Print the tables."""
+    arguments = parser(__doc__)
+    arguments.add_argument("data", nargs="?", help="folder of real data; default: WEBTEXT_TEST_DATA")
+    arguments.add_argument("--article-benchmark", type=Path, metavar="FOLDER", help="article-extraction-benchmark")
+    arguments.add_argument("--only", action="append", choices=SETS, help="a set to measure; may be repeated")
+    arguments.add_argument("--repeat", type=int, default=1, metavar="N", help="rounds of timing; default: 1")
+    arguments.add_argument(
+        "--texts", action="append", default=[], metavar="NAME=FILE", help="a row of texts made elsewhere"
+    )
+    given = arguments.parse_args()
+    data, extractors = real_data(given.data), rows()
+    totals, n_pages = dict.fromkeys(extractors, 0.0), 0
+    for name in given.only or SETS:
+        if name == "articles" and given.article_benchmark is None:
+            print("\narticles: left out, because --article-benchmark isn't given")
+            continue
+        pages = read_set(name, data, given.article_benchmark)
+        texts, seconds = measure(pages, extractors, given.repeat)
+        check_by_command(pages, texts)
+        made = {
+            title: texts_made_elsewhere(Path(file), pages)
+            for title, _, file in (each.partition("=") for each in given.texts)
         }
-        rows |= {f"trafilatura, {name}": partial(bare, include_comments=False, **mode) for name, mode in modes.items()}
-    print(f"{len(pages)} pages, {sum(page.is_held_out for page in pages)} of them held out")
-    texts, seconds = measure(pages, rows, arguments.repeat)
-    for name in EXTRACTORS:
-        through_warc = by_clean_extract(pages, extractor=name)
-        n_other = sum(one != other for one, other in zip(through_warc, texts[f"webtext, {name}"], strict=True))
-        assert n_other == 0, f"{n_other} texts differ after the way through a WARC file"
-    print_table(pages, texts)
-    without_lead = map(before_lead, (page.body for page in pages))
-    same = sum(map(operator.eq, without_lead, map(_blanks_as_one, texts["trafilatura, no comments"])))
-    print(f"webtext, trafilatura: without the lead, equal to trafilatura without comments on {same} pages")
-    for name, taken in seconds.items():
-        ratio = seconds[BARE] / taken
-        print(f"{name:30} {len(pages) / taken:4.0f} pages per CPU second, {ratio:.2f} times {BARE}")
+        texts = {title: of for title, of in made.items() if of is not None} | texts
+        print_set(pages, texts, seconds)
+        totals = {row: total + seconds[row] for row, total in totals.items()}
+        n_pages += len(pages)
+    print(f"\n### Speed: {n_pages} pages\n")
+    print_row(["", "pages per CPU second", f"times {BARE}"])
+    print_row(["---"] * 3)
+    for row, taken in totals.items():
+        print_row([row, f"{n_pages / taken:.0f}", f"{totals[BARE] / taken:.2f}"])
 
 
 if __name__ == "__main__":

@@ -206,10 +206,10 @@ def make_inputs(stage: str, data: Path, folder: Path) -> Callable[[int, int], st
 
 def make_pages(data: Path, folder: Path) -> Callable[[int, int], str]:
     """WARC files of real pages, at addresses of their own for each worker."""
-    from bench_extract import read_pages
+    from extraction_sets import read_evaluation
     from warc_files import write_warc
 
-    bodies = [page.body for page in read_pages(data / "extract")][: PARTS * PAGES_PER_PART]
+    bodies = [page.body for page in read_evaluation(data)][: PARTS * PAGES_PER_PART]
     (folder / "warc").mkdir()
     for i in range(max(SIZES) * PARTS):
         chosen = bodies[i % PARTS :: PARTS]

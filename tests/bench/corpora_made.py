@@ -24,6 +24,7 @@ from corpora_texts import (
     unextracted,
     with_copies,
 )
+from extraction_sets import read_evaluation
 
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
@@ -144,18 +145,18 @@ def rules(making: Making) -> Made:
 
 def extractors(making: Making) -> Made:
     """The evaluation pages, extracted by both extractors, each filled up with the same documentation."""
-    pages = bench_extract.read_pages(making.data / "extract")
+    pages = read_evaluation(making.data)
     judges, rest = pages[::HELD_OUT_PAGES], [page for i, page in enumerate(pages) if i % HELD_OUT_PAGES]
     held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
     texts = {
         name: [text for text in bench_extract.by_clean_extract(rest, extractor=name) if text]
-        for name in ("trafilatura", "resiliparse")
+        for name in ("blocks", "resiliparse")
     }
-    n_missing = max(0, making.n_characters - sum(map(len, texts["trafilatura"])))
+    n_missing = max(0, making.n_characters - sum(map(len, texts["blocks"])))
     base = cut(prose, n_missing)[0]
     passages = making.out / "wanted-passages.txt"
     making.out.mkdir(parents=True, exist_ok=True)
-    passages.write_text("\n".join(passage for page in judges for passage in page.truth["with"]) + "\n", "utf-8")
+    passages.write_text("\n".join(passage for page in judges for passage in page.wanted) + "\n", "utf-8")
     told = ", ".join(f"{name} {sum(map(len, of)):,} characters of {len(of)}" for name, of in texts.items())
     sets = {name: making.documents(name, shuffled([*of, *base]), held_out) for name, of in texts.items()}
     return Made(

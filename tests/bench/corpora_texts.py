@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import bench_extract
+from extraction_sets import read_evaluation
 
 from webtext.base.parts.partset import PartSet
 from webtext.clean.extract.charset import decode
@@ -59,7 +59,7 @@ def texts_of(documents: PartSet, split: str = "train") -> list[str]:
 def unextracted(data: Path) -> list[str]:
     """Return all text of pages, navigation included: one text node per line."""
     made = []
-    for page in bench_extract.read_pages(data / "extract"):
+    for page in read_evaluation(data):
         tree = parse(decode(page.body, "text/html"))
         if tree is not None:
             nodes = tree.xpath("//text()[not(ancestor::script or ancestor::style or ancestor::noscript)]")

@@ -17,6 +17,7 @@ from webtext.app.main import run  # noqa: E402
 from webtext.base.parts import shares  # noqa: E402
 
 pytestmark = pytest.mark.slow
+CLEAN = ["clean", "run", "--template-ratio", "0.2"]
 SHARE = """
 import sys
 from webtext.base.parts import shares
@@ -36,7 +37,7 @@ def build(tmp_path: Path) -> Path:
         for each in zip(urls, texts, strict=True)
     ]
     write_pages(tmp_path / "pages", parts)
-    assert run(["clean", "run", str(tmp_path / "pages"), "--out", str(tmp_path / "whole"), "--quiet"]) == 0
+    assert run([*CLEAN, str(tmp_path / "pages"), "--out", str(tmp_path / "whole"), "--quiet"]) == 0
     return tmp_path
 
 
@@ -49,7 +50,7 @@ def test_shares_one_after_another_complete_it_when_they_are_rerun(build: Path, m
     monkeypatch.setattr(shares, "GRACE_SECONDS", 0.0)
     for _ in range(20):
         for k in (1, 2, 3):
-            assert run(["clean", "run", str(build / "pages"), *of_share(build, k, 3)]) == 0
+            assert run([*CLEAN, str(build / "pages"), *of_share(build, k, 3)]) == 0
         if (build / "shared/corpus/manifest.json").exists():
             break
     assert contents(build / "shared") == contents(build / "whole")
@@ -57,7 +58,7 @@ def test_shares_one_after_another_complete_it_when_they_are_rerun(build: Path, m
 
 def test_shares_at_once_complete_all_stages_together(build: Path) -> None:
     """Both continue when the set of a stage is sealed; the last stages of all are those of dedup and the corpus."""
-    shared = [["clean", "run", str(build / "pages"), *of_share(build, k, 2)] for k in (1, 2)]
+    shared = [[*CLEAN, str(build / "pages"), *of_share(build, k, 2)] for k in (1, 2)]
     processes = [subprocess.Popen([sys.executable, "-c", SHARE, "30", *command]) for command in shared]
     assert [process.wait(300) for process in processes] == [0, 0]
     assert contents(build / "shared") == contents(build / "whole")

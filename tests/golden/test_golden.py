@@ -55,11 +55,13 @@ SETS = {  # folder: kind, digest of its rows, column, the column's values in the
     "removals": ("removals", "faa0dd3a1e7ca0eb", "posts_left", [1]),
     "pages": ("pages", "a7ed5be71ce3f987", "status", [200, 200, 404]),
     "older/pages": ("pages", "d89b5c3261a2e9cb", "reason", ["timed_out"]),
-    "documents": ("documents", "0488bf1c25efad7c", "title", ["Page train-d", "Page short", "Page copy-of-a"]),
+    "page_kind/documents": ("documents", "d16ba582a6bf9f00", "title", ["Page train-d", "Page short", "Page copy-of-a"]),
     "signals": ("signals", "b0ec251396a40099", "n_words", [196, 2, 196]),
     "corpus": ("corpus", "ed1f62a98fb8a021", "split", ["train", "train", "validation"]),
+    "page_kind/corpus": ("corpus", "e31b30f5202820ad", "split", ["train", "train", "validation"]),
     "dropped": ("dropped", "da1e506b46c04cd1", "reason", ["other_language", "near_duplicate"]),
     "published/release": ("release", "84fd8b378c5674e8", "karma", [11, 6, 5]),
+    "page_kind/published/release": ("release", "a3837b712f218173", "karma", [11, 6, 5]),
     "index": ("signatures", "fdf6d7d76a8511e3", "has_words", [True, True, True]),
     "tokens": ("tokens", "9883f44d9ed17150", "length", [490, 495, 499]),
 }
@@ -192,6 +194,12 @@ def test_an_index_of_an_older_version_is_rejected() -> None:
     """Its signatures have one byte per value and can't be compared with today's."""
     with pytest.raises(InputError, match=r"has signatures of version 3 and .* of version 4 and .*\nmake it again"):
         open_signatures(str(GOLDEN / "refused/index"))
+
+
+def test_documents_of_an_older_version_are_rejected() -> None:
+    """Their texts are another extractor's, and a corpus made of them would lack the kind of its pages."""
+    with pytest.raises(InputError, match=r"does not have the columns of documents\n.*rerun the command"):
+        PartSet.open(str(GOLDEN / "documents")).table(0)
 
 
 def test_the_golden_tokens_are_read_and_verified(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,377 @@
+"""Make `model.json`: learn from pages with known text which blocks are a page's text, and of which kind a page is.
+
+    python -m webtext.clean.extract.learn DATA OUT [--texts FILE]
+
+DATA has the folders `wcxb` (pages with their text and kind) and `extract` (trafilatura's pages, with some passages that
+are wanted and some that aren't). FILE gets each page's text by a model that hasn't seen the page's domain, as JSON lines.
+It needs the extra [learn]. The result depends on the data and on the versions of the libraries alone.
+
+A block's target is the share of its words that are in the known text, aligned by a longest common subsequence. On
+trafilatura's pages it is known where a passage is; elsewhere it is taken from trafilatura where its default and its
+precision mode agree, if its text has the passages. The blocks of a page weigh by their words to the power of 0.6.
+
+A name, a word, and a first stage's estimate seem better than they are on the pages they were learned from. So for
+training, each is learned from other domains (INNER folds) than those of the page that it describes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import tarfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import log
+from pathlib import Path
+from typing import Any
+from unicodedata import normalize
+
+import lightgbm
+import numpy as np
+import numpy.typing as npt
+import trafilatura
+from rapidfuzz.distance import LCSseq
+from sklearn.linear_model import LogisticRegression
+
+from webtext.base.web.urls import canonical_url, registrable_domain
+from webtext.clean.extract.blocks import Blocks, read_blocks
+from webtext.clean.extract.charset import decode
+from webtext.clean.extract.features import WORD, Page, name_parts, words_of
+from webtext.clean.extract.html import parse
+from webtext.clean.extract.kinds import KINDS, page_facts
+from webtext.clean.extract.layout import layout
+from webtext.clean.extract.metadata import Metadata, read_metadata
+from webtext.clean.extract.scorer import MAX_LEAVES, Scorer, matrix, read_scorer, sizes_of
+
+Array = npt.NDArray[Any]
+
+FOLDS, INNER, TREES = 4, 3, (140, 110)
+LEARNING: dict[str, Any] = {
+    "objective": "cross_entropy",
+    "num_leaves": MAX_LEAVES,
+    "learning_rate": 0.06,
+    "min_data_in_leaf": 40,
+    "feature_fraction": 0.4,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 5,
+    "max_bin": 63,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 0,
+    "num_threads": 2,
+    "verbose": -1,
+}
+KEPT = 0.45  # a block is text from this share of its words
+MAX_BLOCKS = 300  # of a page, drawn by chance, that a stage learns from
+PAGE_WEIGHTS = {None: 0.6, True: 1.0, False: 1.5}
+"""Of pages of which only passages are known, of articles, and of other kinds, which are fewer and differ more."""
+AGREED = (0.07, 0.93)  # targets where trafilatura's modes agree
+MIN_PASSAGES_F1 = 0.8
+FACT_PAGES, NAME_DOMAINS, WORD_DOMAINS, MAX_LEARNED_WORDS = 4, 4, 8, 1500
+REGULARISATION = 0.3
+
+
+@dataclass(slots=True)
+class Example:
+    """A page with its blocks' targets; NaN where nothing is known."""
+
+    set_name: str
+    identifier: str
+    domain: str
+    found: Blocks
+    metadata: Metadata
+    facts: set[str]
+    kind: str | None
+    target: Array = field(default_factory=lambda: np.zeros(0))
+
+    def is_in(self, fold: int, n: int) -> bool:
+        return zlib.crc32(f"{self.domain} {n}".encode()) % n == fold
+
+    @property
+    def weights(self) -> Array:
+        words = np.array([len(WORD.findall(block.text)) for block in self.found.blocks], float)
+        words = np.where(np.isnan(self.target), 0.0, words) ** 0.6
+        weight = PAGE_WEIGHTS[None if self.kind is None else self.kind == "article"]
+        return np.asarray(words / max(words.sum(), 1e-9) * weight)
+
+
+def read_examples(data: Path) -> list[Example]:
+    """Read both sets."""
+    examples = []
+    bodies = _bodies(data / "wcxb" / "pages.tar.xz")
+    with lzma.open(data / "wcxb" / "gold.jsonl.xz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            gold = json.loads(line)
+            example = _example("wcxb", gold["id"], gold["url"], bodies[f"{gold['id']}.html"], gold["page_type"])
+            example.target = _aligned(example.found, gold["text"])
+            examples.append(example)
+    bodies = _bodies(data / "extract" / "pages.tar.xz")
+    for url, passages in sorted(json.loads((data / "extract" / "evaldata.json").read_text("utf-8")).items()):
+        if passages["file"] in bodies:
+            body = bodies[passages["file"]]
+            example = _example("trafilatura", passages["file"], url.strip(), body, None)
+            example.target = _by_passages(example.found, passages["with"], passages["without"], body)
+            examples.append(example)
+    return examples
+
+
+def _bodies(path: Path) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        return {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
+
+
+def _example(set_name: str, identifier: str, url: str, body: bytes, kind: str | None) -> Example:
+    html = decode(body, "text/html")
+    canonical, tree = canonical_url(url), parse(html)
+    domain = (registrable_domain(canonical) if canonical else None) or url
+    if tree is None:
+        return Example(set_name, identifier, domain, Blocks([], []), Metadata(), set(), kind)
+    found, metadata, facts = read_blocks(tree), read_metadata(tree, html), page_facts(tree, html)
+    return Example(set_name, identifier, domain, found, metadata, facts, kind)
+
+
+def _aligned(found: Blocks, text: str) -> Array:
+    """Return the share of each block's words that are in the text."""
+    words = [WORD.findall(block.text.lower()) for block in found.blocks]
+    wanted = WORD.findall(text.lower())
+    numbers: dict[str, int] = {}
+    every = [numbers.setdefault(word, len(numbers)) for each in words for word in each]
+    of_block = np.repeat(np.arange(len(words)), [len(each) for each in words])
+    hits = np.zeros(len(words))
+    for step in LCSseq.opcodes(every, [numbers.setdefault(word, len(numbers)) for word in wanted]):
+        if step.tag == "equal":
+            np.add.at(hits, of_block[step.src_start : step.src_end], 1)
+    triples = set(zip(wanted, wanted[1:], wanted[2:], strict=False))
+    target = np.full(len(words), np.nan)
+    for i, each in enumerate(words):
+        if each:
+            target[i] = hits[i] / len(each)
+        if len(each) >= 6:  # long enough to be recognised where the text has another order
+            share = sum(t in triples for t in zip(each, each[1:], each[2:], strict=False)) / (len(each) - 2)
+            target[i] = max(share, target[i] if share > 0.3 else min(target[i], share + 0.1))
+    return target
+
+
+def _by_passages(found: Blocks, wanted: Sequence[str], unwanted: Sequence[str], body: bytes) -> Array:
+    target = _agreed(found, wanted, unwanted, body)
+    passages, others = ([_plain(each) for each in given] for given in (wanted, unwanted))
+    for i, block in enumerate(found.blocks):
+        text = _plain(block.text)
+        is_wanted = any(each in text or (len(text) > 25 and text in each) for each in passages)
+        is_unwanted = any(each in text for each in others)
+        if is_wanted or is_unwanted:
+            target[i] = np.nan if is_wanted and is_unwanted else float(is_wanted)
+    return target
+
+
+def _agreed(found: Blocks, wanted: Sequence[str], unwanted: Sequence[str], body: bytes) -> Array:
+    """Return targets where trafilatura's modes agree, if the text of the first has the passages."""
+    target = np.full(len(found.blocks), np.nan)
+    texts = [
+        trafilatura.extract(body, include_comments=False, favor_precision=is_strict) or ""
+        for is_strict in (False, True)
+    ]
+    plain = _plain(texts[0])
+    right, wrong = (sum(_plain(each) in plain for each in given) for given in (wanted, unwanted))
+    if 2 * right < MIN_PASSAGES_F1 * (right + wrong + len(wanted)):
+        return target
+    words = [WORD.findall(text.lower()) for text in texts]
+    triples = [set(zip(each, each[1:], each[2:], strict=False)) for each in words]
+    for i, block in enumerate(found.blocks):
+        own = WORD.findall(block.text.lower())
+        if len(own) >= 3:
+            of_block = list(zip(own, own[1:], own[2:], strict=False))
+            shares = [sum(each in known for each in of_block) / len(of_block) for known in triples]
+            if min(shares) > 0.8 or max(shares) < 0.2:
+                target[i] = AGREED[min(shares) > 0.8]
+    return target
+
+
+def _plain(text: str) -> str:
+    return " ".join(normalize("NFC", text).split())
+
+
+def learn(examples: Sequence[Example]) -> str:
+    """Return the text of a model file that is learned from the examples."""
+    given = [example for example in examples if example.found.blocks]
+    columns: list[dict[str, Array]] = [{} for _ in given]
+    for inside, outside in _inner(given):
+        model = _weights([given[i] for i in outside])
+        for i in inside:
+            columns[i] = _columns(model, given[i])
+    first = [matrix(each) for each in columns]
+    second: list[Array] = [np.zeros(0)] * len(given)
+    names: list[str] = []
+    for inside, outside in _inner(given):
+        booster = _boosted([given[i] for i in outside], [first[i] for i in outside], TREES[0])
+        for i in inside:
+            page = Page(given[i].found)
+            judged = columns[i] | page.judged(np.asarray(booster.predict(first[i])))
+            second[i], names = matrix(judged), list(judged)
+    stages = [_exported(_boosted(given, each, n)) for each, n in zip((first, second), TREES, strict=True)]
+    return _file(_weights(given) | {"features": names, "stages": stages})
+
+
+def _inner(given: Sequence[Example]) -> Iterable[tuple[list[int], list[int]]]:
+    for fold in range(INNER):
+        inside = [i for i, example in enumerate(given) if example.is_in(fold, INNER)]
+        yield inside, [i for i, example in enumerate(given) if not example.is_in(fold, INNER)]
+
+
+_NO_STAGES = [{"feature": [[0]], "threshold": [[0]], "remaining": [[0xFFFF]], "value": [[0] * MAX_LEAVES]}] * 2
+
+
+def _columns(weights: dict[str, Any], example: Example) -> dict[str, Array]:
+    model: Scorer = read_scorer(json.dumps(weights | {"stages": _NO_STAGES}))
+    metadata = example.metadata
+    return model.columns(Page(example.found), metadata.title or "", metadata.descriptions, example.facts)
+
+
+def _weights(given: Sequence[Example]) -> dict[str, Any]:
+    """Return the weights of names, words, facts and sizes."""
+    names = _log_odds(given, _names_around, NAME_DOMAINS, power=1.0, smoothing=1)
+    words = _log_odds(given, _own_words, WORD_DOMAINS, power=-0.5, smoothing=3)
+    ranked = sorted(words, key=lambda word: (-abs(words[word]), word))[:MAX_LEARNED_WORDS]
+    weights = {"names": names, "words": {word: words[word] for word in sorted(ranked)}, "facts": {}}
+    known = [example for example in given if example.kind]
+    sizes = np.array([sizes_of(Page(example.found).described("", (), {}, {})) for example in known])
+    counts: dict[str, int] = defaultdict(int)
+    for example in known:
+        for fact in example.facts:
+            counts[fact] += 1
+    facts = sorted(fact for fact, n in counts.items() if n >= FACT_PAGES)
+    table = np.array([[fact in example.facts for fact in facts] for example in known], float)
+    spread = np.maximum(sizes.std(axis=0), 1e-6)
+    means = sizes.mean(axis=0)
+    regression = LogisticRegression(C=REGULARISATION, max_iter=300)
+    regression.fit(np.hstack([table, (sizes - means) / spread]), [KINDS.index(example.kind or "") for example in known])
+    of_kind = regression.coef_.T
+    of_sizes = of_kind[len(facts) :] / spread[:, None]
+    weights["facts"] = {fact: _rounded(each, 3) for fact, each in zip(facts, of_kind, strict=False)}
+    weights["sizes"] = _rounded(np.vstack([of_sizes, regression.intercept_ - means @ of_sizes]), 5)
+    return weights
+
+
+def _names_around(example: Example, block: int) -> set[str]:
+    around: set[str] = set()
+    place = example.found.blocks[block].container
+    while place >= 0:
+        container = example.found.containers[place]
+        around.update(name_parts(container.names))
+        place = container.parent
+    return around
+
+
+def _own_words(example: Example, block: int) -> set[str]:
+    return {word for word in words_of(example.found.blocks[block].text) if not word.isdigit() and len(word) <= 20}
+
+
+def _log_odds(
+    given: Sequence[Example],
+    keys_of: Callable[[Example, int], set[str]],
+    min_domains: int,
+    *,
+    power: float,
+    smoothing: float,
+) -> dict[str, float]:
+    """Return the log odds of each key that text with it is kept. A page counts once per key, in it blocks by words**power."""
+    odds: dict[str, list[float]] = defaultdict(lambda: [smoothing, smoothing])
+    domains: dict[str, set[str]] = defaultdict(set)
+    for example in given:
+        of_page: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for i, (block, target) in enumerate(zip(example.found.blocks, example.target, strict=True)):
+            n_words = len(WORD.findall(block.text))
+            if n_words and not np.isnan(target):
+                for key in keys_of(example, i):
+                    of_page[key][int(target > KEPT)] += n_words**power
+        for key, (no, yes) in of_page.items():
+            odds[key][0] += no / (no + yes)
+            odds[key][1] += yes / (no + yes)
+            domains[key].add(example.domain)
+    return {key: round(log(yes / no), 2) for key, (no, yes) in sorted(odds.items()) if len(domains[key]) >= min_domains}
+
+
+def _boosted(given: Sequence[Example], features: Sequence[Array], n_trees: int) -> lightgbm.Booster:
+    chance = np.random.default_rng(0)
+    rows, targets, weights = [], [], []
+    for example, of_page in zip(given, features, strict=True):
+        share = min(1.0, MAX_BLOCKS / len(of_page))
+        chosen = (example.weights > 0) & (chance.random(len(of_page)) < share)
+        rows.append(of_page[chosen])
+        targets.append(example.target[chosen])
+        weights.append(example.weights[chosen] / share)
+    weight = np.concatenate(weights)
+    given_rows = lightgbm.Dataset(np.concatenate(rows), np.concatenate(targets), weight=weight / weight.mean())
+    return lightgbm.train(LEARNING, given_rows, n_trees)
+
+
+def _exported(booster: lightgbm.Booster) -> dict[str, list[list[float]]]:
+    """Return the trees as `scorer.Trees` describes them."""
+    stage: dict[str, list[list[float]]] = {"feature": [], "threshold": [], "remaining": [], "value": []}
+    for tree in booster.dump_model()["tree_info"]:
+        splits: list[tuple[int, float, int]] = []
+        values: list[float] = []
+        _export(tree["tree_structure"], splits, values)
+        splits += [(0, 0.0, 0xFFFF)] * (MAX_LEAVES - 1 - len(splits))
+        for name, column in zip(("feature", "threshold", "remaining"), zip(*splits, strict=True), strict=True):
+            stage[name].append(list(column))
+        stage["value"].append([*values, *[0.0] * (MAX_LEAVES - len(values))])
+    return stage
+
+
+def _export(node: dict[str, Any], splits: list[tuple[int, float, int]], values: list[float]) -> None:
+    if "leaf_value" in node:
+        values.append(round(node["leaf_value"], 3))
+        return
+    first = len(values)
+    _export(node["left_child"], splits, values)
+    on_left = (1 << len(values)) - (1 << first)
+    splits.append((node["split_feature"], float(f"{node['threshold']:.4g}"), 0xFFFF & ~on_left))
+    _export(node["right_child"], splits, values)
+
+
+def _rounded(values: Array, digits: int) -> Any:
+    return np.round(values, digits).tolist()
+
+
+def _file(model: dict[str, Any]) -> str:
+    """Return the JSON with one line per key of the model."""
+    lines = [f'"{key}": {json.dumps(value, separators=(",", ":"), ensure_ascii=False)}' for key, value in model.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def texts(model: str, examples: Iterable[Example]) -> Iterable[dict[str, Any]]:
+    """Yield each page's text by a model, as `bench_extract.py --texts` reads it."""
+    scorer = read_scorer(model)
+    for example in examples:
+        row: dict[str, Any] = {"set": example.set_name, "page": example.identifier, "text": "", "kind": None}
+        if example.found.blocks:
+            metadata = example.metadata
+            judged = scorer.judge(example.found, metadata.title or "", metadata.descriptions, example.facts)
+            row |= {"text": layout(example.found, judged.kept), "kind": judged.kind}
+        yield row
+
+
+def main() -> None:
+    """Write the model, and cross-validated texts if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--texts", type=Path, metavar="FILE", help="also write cross-validated texts")
+    arguments = parser.parse_args()
+    examples = read_examples(arguments.data)
+    if arguments.texts:
+        with arguments.texts.open("w", encoding="utf-8") as file:
+            for fold in range(FOLDS):
+                model = learn([example for example in examples if not example.is_in(fold, FOLDS)])
+                for row in texts(model, (example for example in examples if example.is_in(fold, FOLDS))):
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    arguments.out.write_text(learn(examples), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

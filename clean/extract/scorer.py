@@ -1,0 +1,141 @@
+"""The block scorer: decides which blocks of a page are its text, by gradient-boosted trees over `features.py`.
+
+Trees of a first stage estimate each block's probability to be text. Those of a second stage also see the estimates for
+the blocks around it. Then the blocks are kept that maximise the expected F1 of words: all above half of the F1 that is
+reached (Lipton et al. 2014, "Optimal thresholding of classifiers to maximize F1 measure", theorem 1).
+
+The model (`model.json`, made by `python -m webtext.clean.extract.learn`) contains numbers only. Trees have at most 16
+leaves, so that a tree is evaluated for all blocks at once by bit masks (QuickScorer, Lucchese et al. 2015): each split
+that sends a block to the right removes the leaves on its left, and the first leaf that is left is the block's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from webtext.clean.extract.blocks import Blocks
+from webtext.clean.extract.features import Page
+from webtext.clean.extract.kinds import KINDS, kind_probabilities
+
+Array = npt.NDArray[Any]
+
+MAX_LEAVES = 16
+CHUNK = 2000  # blocks that are scored at a time; bounds memory
+LEAST_ARTICLE = 0.6
+"""Least probability of a kept block on articles: lines of other articles are as likely as not on many pages."""
+
+_ALL = np.uint16(0xFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Boosted trees: splits [n_trees, n_splits] (feature, threshold, leaves that remain on the right), leaves' values."""
+
+    feature: Array
+    threshold: Array
+    remaining: Array
+    value: Array
+
+    def probabilities(self, features: Array) -> Array:
+        """Return a probability for each row of `features`, float32 [n, n_features]."""
+        rows = (features[i : i + CHUNK] for i in range(0, len(features), CHUNK))
+        totals = np.concatenate([self._totals(each) for each in rows])
+        return np.asarray(1 / (1 + np.exp(-totals)))
+
+    def _totals(self, features: Array) -> Array:
+        is_right = features[:, self.feature] > self.threshold
+        leaves = np.bitwise_and.reduce(np.where(is_right, self.remaining, _ALL), axis=2)
+        first = _LOWEST_BIT[leaves]
+        return np.asarray(self.value[np.arange(len(self.value)), first].sum(axis=1, dtype=np.float64))
+
+
+_LOWEST_BIT = np.zeros(1 << MAX_LEAVES, np.uint8)
+for _bit in range(MAX_LEAVES):
+    _LOWEST_BIT[1 << _bit :: 1 << (_bit + 1)] = _bit
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A page's kind, the probability of each block to be its text, and whether the block is kept."""
+
+    kind: str
+    probability: Array
+    kept: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """The weights of names, words and facts, and the trees of both stages."""
+
+    names: Mapping[str, float]
+    words: Mapping[str, float]
+    facts: Mapping[str, Sequence[float]]
+    sizes: Array
+    stages: tuple[Trees, Trees]
+
+    def judge(self, found: Blocks, title: str, descriptions: Sequence[str], facts: set[str]) -> Judged:
+        """Return which of the blocks are the page's text; the page has at least one."""
+        page = Page(found)
+        columns = self.columns(page, title, descriptions, facts)
+        probability = self.stages[0].probabilities(matrix(columns))
+        probability = self.stages[1].probabilities(matrix(columns | page.judged(probability)))
+        kinds = {name: columns[f"kind_{name}"][0] for name in KINDS}
+        least = LEAST_ARTICLE if kinds["article"] > 0.5 else 0.0
+        return Judged(max(kinds, key=kinds.__getitem__), probability, kept(probability, page.n_words, least))
+
+    def columns(self, page: Page, title: str, descriptions: Sequence[str], facts: set[str]) -> dict[str, Array]:
+        """Return the features of the first stage, by name."""
+        columns = page.described(title, descriptions, self.names, self.words)
+        kinds = kind_probabilities(facts, sizes_of(columns), self.facts, self.sizes)
+        return columns | {f"kind_{name}": np.full(page.n_blocks, p) for name, p in zip(KINDS, kinds, strict=True)}
+
+
+def sizes_of(columns: Mapping[str, Array]) -> Array:
+    """Return the features that describe the page and not a block."""
+    return np.array([values[0] for name, values in columns.items() if name.startswith("page_")])
+
+
+def matrix(columns: Mapping[str, Array]) -> Array:
+    """Return features as float32 [n_blocks, n_features], in the order of their names in `columns`."""
+    rows = np.empty((len(next(iter(columns.values()))), len(columns)), np.float32)
+    for i, values in enumerate(columns.values()):
+        rows[:, i] = values
+    return rows
+
+
+def kept(probability: Array, n_words: Array, least: float = 0.0) -> Array:
+    """Return which blocks to keep, bool [n]: those that maximise the expected F1 of words.
+
+    Only those of at least `least` are kept, if there are any.
+
+    >>> kept(np.array([0.9, 0.3, 0.1]), np.array([100, 100, 100])).tolist()
+    [True, False, False]
+    >>> kept(np.array([0.4, 0.3, 0.1]), np.array([100, 100, 100])).tolist()
+    [True, True, False]
+    """
+    order = np.argsort(-probability, kind="stable")
+    taken, right = np.cumsum(n_words[order]), np.cumsum((n_words * probability)[order])
+    best = np.max(2 * right / (taken + right[-1]))
+    return np.asarray(probability >= (max(best / 2, least) if probability.max() >= least else best / 2))
+
+
+@cache
+def scorer() -> Scorer:
+    """Return the scorer that comes with the package."""
+    return read_scorer(files("webtext.clean.extract").joinpath("model.json").read_text("utf-8"))
+
+
+def read_scorer(text: str) -> Scorer:
+    """Return the scorer of a model file's text."""
+    given = json.loads(text)
+    types = {"feature": np.int64, "threshold": np.float32, "remaining": np.uint16, "value": np.float32}
+    first, second = (Trees(**{name: np.array(stage[name], types[name]) for name in types}) for stage in given["stages"])
+    return Scorer(given["names"], given["words"], given["facts"], np.array(given["sizes"]), (first, second))

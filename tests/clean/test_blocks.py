@@ -1,0 +1,245 @@
+"""Blocks of a page: what text they have, in which containers, and what is left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webtext.clean.extract.blocks import MIN_REPEAT, Block, Blocks, read_blocks
+from webtext.clean.extract.html import parse
+
+SENTENCE = "The harbour of the old town was built of granite, and people still walk there."
+assert len(SENTENCE.replace(" ", "")) >= MIN_REPEAT
+
+
+def blocks(body: str) -> Blocks:
+    return read_blocks(parse(f"<html><head><title>A title</title></head><body>{body}</body></html>"))
+
+
+def texts(body: str) -> list[str]:
+    return [block.text for block in blocks(body).blocks]
+
+
+def test_a_small_page_has_these_blocks_and_containers() -> None:
+    """Lines of the first block: 'Hi <a>old' (6 letters of it in the link), then 'town</a> <b>wide</b>'."""
+    found = blocks(
+        "<div class='post main' id=x role=main><p>Hi <a href=/>old<br>town</a>\n <b>wide</b></p></div><p hidden>Bye"
+    )
+    assert [(c.tag, c.names, c.parent, c.hidden, c.first, c.end) for c in found.containers] == [
+        ("body", "", -1, False, 0, 2),
+        ("div", "post main x main", 0, False, 0, 1),
+        ("p", "", 1, False, 0, 1),
+        ("p", "", 0, True, 1, 2),
+    ]
+    assert found.blocks == [Block("Hi old\ntown wide", 2, 7, 1, 4), Block("Bye", 3, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("before<p>in</p>after", ["before", "in", "after"]),
+        ("<p>one<br><br/> two <br></p>", ["one\ntwo"]),
+        ("<p>  a \n\t b&nbsp;&#160; c  ", ["a b c"]),
+        ("<p>un<wbr>broken <span>wo</span>rd", ["unbroken word"]),
+        ("<p><span>super</span><wbr><span>cali</span>", ["supercali"]),
+        ("<p>by <meta itemprop='x' content='y'>Ann <link itemprop='z' href='/'>Lee", ["by Ann Lee"]),
+        ("<a href=/x><div>a card</div></a>", ["a card"]),
+        ("<p>x <math alttext='a^2'><mi>a</mi></math> y <math><mi>b</mi></math>", ["x a^2 y b"]),
+        ("<p> </p><div></div><p>\n<br>\n</p>", []),
+    ],
+)
+def test_block_elements_divide_text_and_inline_elements_do_not(body: str, expected: list[str]) -> None:
+    assert texts(body) == expected
+
+
+@pytest.mark.parametrize("sign", ["¶", "#", "§", " \u200b ", "\uf0c1"])
+def test_a_link_of_a_single_sign_to_a_place_in_the_page_vanishes(sign: str) -> None:
+    assert texts(f"<h2>Usage<a class=headerlink href='#usage'>{sign}</a></h2>") == ["Usage"]
+
+
+@pytest.mark.parametrize(
+    "link", ["<a href='#a'>A</a>", "<a href='#a'>##</a>", "<a href='/a'>¶</a>", "<a>¶</a>", "<a href='#a'>3</a>"]
+)
+def test_other_links_stay(link: str) -> None:
+    assert texts(f"<p>See {link}, please") == [f"See {link.split('>')[1].split('<')[0]}, please"]
+
+
+def test_text_after_a_sign_that_vanished_stays() -> None:
+    assert texts("<p>one <a href='#x'>¶</a> two") == ["one two"]
+
+
+def test_cells_and_buttons_that_are_laid_out_by_style_get_a_blank_between_them() -> None:
+    """As Javadoc has them. An element with text of its own is a sentence, in which nothing may be inserted."""
+    javadoc = "<div><span>Constructor Summary</span><span>Constructors</span><a href=x>Constructor</a></div>"
+    assert texts(javadoc) == ["Constructor Summary Constructors Constructor"]
+    assert texts("<p>H<sub>2</sub><b>O</b> is <i>w</i><b>et</b>") == ["H2O is wet"]
+
+
+@pytest.mark.parametrize("tag", ["code", "kbd", "samp", "pre"])
+def test_the_parts_of_code_stay_joined(tag: str) -> None:
+    assert texts(f"<div><{tag}><span>f</span><span>(</span><span>x</span><span>)</span></{tag}></div>") == ["f(x)"]
+
+
+def test_code_keeps_its_lines_and_its_indentation() -> None:
+    code = "  def f():\n\n\t    return <b>1</b>\n"
+    assert texts(f"<p>Code:</p><pre>\n{code}</pre>") == ["Code:", "  def f():\n\n\t    return 1"]
+    assert texts("<pre>a<br>  b</pre>") == ["a\n  b"]
+
+
+SKIPPED = ("audio", "canvas", "iframe", "map", "object", "script", "style", "svg", "template", "textarea", "video")
+
+
+@pytest.mark.parametrize("tag", SKIPPED)
+def test_what_browsers_do_not_show_as_text_is_skipped_but_not_what_follows(tag: str) -> None:
+    assert texts(f"<p>one <{tag}>no text</{tag}> two</p><p>three") == ["one two", "three"]
+
+
+def test_the_options_of_a_form_are_skipped() -> None:
+    assert texts("<p>Choose <select><option>no<option>text</select> one") == ["Choose one"]
+
+
+def test_noscript_is_dropped_where_the_page_has_its_text_elsewhere() -> None:
+    found = blocks(f"<p>{SENTENCE}</p><noscript><p>Enable the script.</p></noscript><p>More.</p>")
+    assert [block.text for block in found.blocks] == [SENTENCE, "More."]
+    assert [(c.tag, c.first, c.end) for c in found.containers] == [
+        ("body", 0, 2),
+        ("p", 0, 1),
+        ("noscript", 1, 1),
+        ("p", 1, 1),
+        ("p", 1, 2),
+    ]
+
+
+def test_noscript_is_kept_where_it_has_most_of_the_text_as_in_discourse() -> None:
+    body = f"<div>Loading</div><noscript><div><p>{SENTENCE}</p><div><p>Second post.</p></div></div></noscript>"
+    assert texts(body) == ["Loading", SENTENCE, "Second post."]
+
+
+def test_the_second_of_equal_long_blocks_is_left_out_and_short_ones_are_not() -> None:
+    """Case and blanks don't count; code takes part."""
+    short, long = "x" * (MIN_REPEAT - 1), "x " * MIN_REPEAT
+    found = blocks(
+        f"<p>{short}</p><p>{short}</p><div><p>{long}</p></div><div><pre>{long.upper()}\n</pre></div><p>end</p>"
+    )
+    assert [block.text for block in found.blocks] == [short, short, long.strip(), "end"]
+    assert [(c.first, c.end) for c in found.containers] == [
+        (0, 4),
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (2, 3),
+        (3, 3),
+        (3, 3),
+        (3, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "hidden"),
+    [
+        ("hidden", True),
+        ("aria-hidden=true", True),
+        ("aria-hidden=false", False),
+        ("style='color: red; display : none'", True),
+        ("style='display: block'", False),
+    ],
+)
+def test_text_that_an_attribute_hides_is_read_and_its_container_says_so(attribute: str, hidden: bool) -> None:
+    found = blocks(f"<p {attribute}>text</p>")
+    assert (found.blocks[0].text, found.containers[1].hidden) == ("text", hidden)
+
+
+WORDS = st.sampled_from(["a", "sea", "two words", " ", "  left", "right\n", "É!", "x" * 40, SENTENCE, ""])
+SHOWN = [
+    "div",
+    "p",
+    "li",
+    "ul",
+    "td",
+    "pre",
+    "h2",
+    "b",
+    "a href=/",
+    "a href='#x'",
+    "span",
+    "code",
+    "noscript",
+    "x-y",
+    "center",
+]
+TAGS = [*SHOWN, *SKIPPED, "br", "img", "table", "math", "button", "option", "p hidden", "body class=x", "form"]
+PAGES = st.recursive(
+    WORDS,
+    lambda inside: st.tuples(st.sampled_from(TAGS), st.lists(inside, max_size=4), WORDS).map(
+        lambda drawn: f"<{drawn[0]}>{''.join(drawn[1])}</{drawn[0].split(' ')[0]}>{drawn[2]}"
+    ),
+    max_leaves=20,
+)
+
+
+def shown_words(element: object) -> list[str]:
+    """The slow twin: each text node by itself, outside what is skipped."""
+    if element.tag in (*SKIPPED, "head", "select"):  # type: ignore[attr-defined]
+        return []
+    found = (element.text or "").split()  # type: ignore[attr-defined]
+    for child in element:  # type: ignore[attr-defined]
+        found += shown_words(child) + (child.tail or "").split()
+    return found
+
+
+@given(PAGES)
+def test_every_letter_of_the_body_is_in_a_block_unless_it_is_skipped_or_a_repeat(body: str) -> None:
+    tree = parse(f"<html><body><p>first</p>{body.replace('noscript', 'div')}</body></html>")
+    blocks = read_blocks(tree).blocks
+    of_page, of_blocks = "".join(shown_words(tree)), "".join("".join(block.text.split()) for block in blocks)
+    assert set(of_page) == set(of_blocks)
+    assert not Counter(of_blocks) - Counter(of_page)
+    if SENTENCE not in body and "x" * 40 not in body:  # nothing is long enough to be a repeat
+        assert of_page == of_blocks
+
+
+@given(PAGES | st.text("<>/abdivprenoscriptcodetable =\"'&;!-\x00\n¶", max_size=300))
+def test_blocks_and_containers_are_in_order_whatever_the_page(body: str) -> None:
+    """Blocks have text, are in their containers, and containers in their parents."""
+    tree = parse(f"<html>{body}")
+    if tree is None:
+        return
+    found = read_blocks(tree)
+    for i, block in enumerate(found.blocks):
+        assert block.text.strip("\n") == block.text
+        assert block.text.strip()
+        above = block.container
+        while above >= 0:
+            assert found.containers[above].first <= i < found.containers[above].end
+            above = found.containers[above].parent
+    for i, container in enumerate(found.containers):
+        assert -1 <= container.parent < i
+        assert container.first <= container.end
+        if container.parent >= 0:
+            parent = found.containers[container.parent]
+            assert parent.first <= container.first
+            assert container.end <= parent.end
+
+
+@pytest.mark.usefixtures("linear_time")
+@pytest.mark.parametrize(
+    ("body", "n"),
+    [
+        ("<p>" + "<span>a</span>" * 60_000, 1),
+        ("<p>" + "<a href='#x'>¶</a>" * 60_000 + "end", 1),
+        ("<p>" + "a<br>" * 60_000, 1),
+        ("<p>" + f"<b>{'word ' * 20}</b><i></i>" * 30_000, 1),
+        ("<a href=/>" * 60_000 + "end", 1),
+        ("<b><i>" * 120 + "<p>a" * 30_000, 30_000),
+        ("<ul>" + "<li>an item</li>" * 40_000 + "</ul>", 40_000),
+        ("<noscript>a</noscript>" * 20_000, 20_000),
+        ("<p>" + "words and " * 300_000, 1),
+        (f"<p class='{'name ' * 500_000}'>text", 1),
+    ],
+    ids=["spans", "signs", "lines", "formatting", "links", "deep", "items", "noscript", "one line", "names"],
+)
+def test_the_time_is_linear_in_the_page(body: str, n: int) -> None:
+    assert len(blocks(body).blocks) == n
