@@ -36,6 +36,7 @@ import trafilatura
 from rapidfuzz.distance import LCSseq
 from sklearn.linear_model import LogisticRegression
 
+from webtext.base.errors import InputError
 from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.clean.extract.blocks import Blocks, read_blocks
 from webtext.clean.extract.charset import decode
@@ -100,17 +101,22 @@ class Example:
 
 
 def read_examples(data: Path) -> list[Example]:
-    """Read both sets."""
+    """Read both sets; raises InputError if a file is missing."""
+    given = [data / name for name in ("wcxb/pages.tar.xz", "wcxb/gold.jsonl.xz")]
+    given += [data / name for name in ("extract/pages.tar.xz", "extract/evaldata.json")]
+    missing = next((path for path in given if not path.is_file()), None)
+    if missing is not None:
+        raise InputError(f"'{missing}' is missing", "give the folder that contains both 'wcxb' and 'extract'")
     examples = []
-    bodies = _bodies(data / "wcxb" / "pages.tar.xz")
-    with lzma.open(data / "wcxb" / "gold.jsonl.xz", "rt", encoding="utf-8") as lines:
+    bodies = _bodies(given[0])
+    with lzma.open(given[1], "rt", encoding="utf-8") as lines:
         for line in lines:
             gold = json.loads(line)
             example = _example("wcxb", gold["id"], gold["url"], bodies[f"{gold['id']}.html"], gold["page_type"])
             example.target = _aligned(example.found, gold["text"])
             examples.append(example)
-    bodies = _bodies(data / "extract" / "pages.tar.xz")
-    for url, passages in sorted(json.loads((data / "extract" / "evaldata.json").read_text("utf-8")).items()):
+    bodies = _bodies(given[2])
+    for url, passages in sorted(json.loads(given[3].read_text("utf-8")).items()):
         if passages["file"] in bodies:
             body = bodies[passages["file"]]
             example = _example("trafilatura", passages["file"], url.strip(), body, None)
@@ -238,6 +244,12 @@ def _weights(given: Sequence[Example]) -> dict[str, Any]:
     ranked = sorted(words, key=lambda word: (-abs(words[word]), word))[:MAX_LEARNED_WORDS]
     weights = {"names": names, "words": {word: words[word] for word in sorted(ranked)}, "facts": {}}
     known = [example for example in given if example.kind]
+    for kind in KINDS:
+        if not any(example.kind == kind for example in known):
+            raise InputError(
+                f"a fold of the pages has no page of the kind '{kind}' outside it",
+                "give more pages of this kind, from several domains",
+            )
     sizes = np.array([sizes_of(Page(example.found).described("", (), {}, {})) for example in known])
     counts: dict[str, int] = defaultdict(int)
     for example in known:
@@ -363,6 +375,13 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--texts", type=Path, metavar="FILE", help="also write cross-validated texts")
     arguments = parser.parse_args()
+    try:
+        _learn_files(arguments)
+    except InputError as error:
+        parser.error(str(error))
+
+
+def _learn_files(arguments: argparse.Namespace) -> None:
     examples = read_examples(arguments.data)
     if arguments.texts:
         with arguments.texts.open("w", encoding="utf-8") as file:

@@ -33,6 +33,7 @@ from webtext.base.workers.journal import Failed, Journal
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.cache import ResultCache
 from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
+from webtext.clean.extract.scorer import model_digest
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
@@ -104,9 +105,12 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
 
 
 def extract_recipe(settings: ExtractSettings) -> Recipe:
-    """Return the recipe: the settings and library versions that decide what a document contains."""
-    chosen = () if settings.extractor == "blocks" else (settings.extractor,)
-    versions = {name: importlib.metadata.version(name) for name in (*DECIDING_LIBRARIES, *chosen)}
+    """Return the recipe: the settings and versions of libraries and model that decide what a document contains."""
+    versions = {name: importlib.metadata.version(name) for name in DECIDING_LIBRARIES}
+    if settings.extractor == "blocks":
+        versions["block model"] = model_digest()
+    else:
+        versions[settings.extractor] = importlib.metadata.version(settings.extractor)
     versions |= library_versions() | {"unicode": unicodedata.unidata_version}
     return Recipe(
         stage="clean.extract", code_version=CODE_VERSION, settings=recipe_settings(settings), versions=versions

@@ -4,13 +4,15 @@ Trees of a first stage estimate each block's probability to be text. Those of a 
 the blocks around it. Then the blocks are kept that maximise the expected F1 of words: all above half of the F1 that is
 reached (Lipton et al. 2014, "Optimal thresholding of classifiers to maximize F1 measure", theorem 1).
 
-The model (`model.json`, made by `python -m webtext.clean.extract.learn`) contains numbers only. Trees have at most 16
-leaves, so that a tree is evaluated for all blocks at once by bit masks (QuickScorer, Lucchese et al. 2015): each split
-that sends a block to the right removes the leaves on its left, and the first leaf that is left is the block's.
+The model (`model.json`, made by `python -m webtext.clean.extract.learn`) contains names, words and numbers, and no code.
+Trees have at most 16 leaves, so that a tree is evaluated for all blocks at once by bit masks (QuickScorer, Lucchese et
+al. 2015): each split that sends a block to the right removes the leaves on its left, and the first leaf that is left is
+the block's.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -130,7 +132,16 @@ def kept(probability: Array, n_words: Array, least: float = 0.0) -> Array:
 @cache
 def scorer() -> Scorer:
     """Return the scorer that comes with the package."""
-    return read_scorer(files("webtext.clean.extract").joinpath("model.json").read_text("utf-8"))
+    return read_scorer(_model().decode())
+
+
+def model_digest() -> str:
+    """Return the SHA-256 of the model that comes with the package."""
+    return hashlib.sha256(_model()).hexdigest()
+
+
+def _model() -> bytes:
+    return files("webtext.clean.extract").joinpath("model.json").read_bytes()
 
 
 def read_scorer(text: str) -> Scorer:

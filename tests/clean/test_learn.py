@@ -190,3 +190,29 @@ def test_the_command_writes_the_model_and_every_page_once_by_a_model_that_has_no
     held_out = [set.union(*(domains for domains in written if not domains & seen[fold])) for fold in range(2)]
     assert held_out[0] | held_out[1] == seen[2]
     assert out.read_text("utf-8") == learn(read_examples(data))
+
+
+def refusal(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    monkeypatch.setattr(sys, "argv", ["learn", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_folder_without_the_sets_is_refused_by_the_name_of_the_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refusal([str(tmp_path), str(tmp_path / "model.json")], monkeypatch, capsys)
+    assert f"'{tmp_path}/wcxb/pages.tar.xz' is missing" in told
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_pages_without_one_of_the_kinds_are_refused_by_its_name(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gold = data / "wcxb" / "gold.jsonl.xz"
+    rows = [json.loads(line) for line in lzma.decompress(gold.read_bytes()).splitlines()]
+    without = [row for row in rows if row["page_type"] != "forum"]
+    gold.write_bytes(lzma.compress("\n".join(map(json.dumps, without)).encode()))
+    assert "no page of the kind 'forum'" in refusal([str(data), str(data / "model.json")], monkeypatch, capsys)

@@ -439,3 +439,11 @@ def test_redirects_end_where_following_each_alone_ends(forward: dict[int, int], 
 
     ends: dict[int, int] = {}
     assert [redirects._end(url, forward, ends) for url in order] == [plainly(url) for url in order]
+
+
+def test_another_model_makes_the_documents_of_the_block_scorer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {name: extract_recipe(ExtractSettings(extractor=name)).hash for name in ("blocks", "resiliparse")}
+    monkeypatch.setattr(stage, "model_digest", lambda: "of another model")
+    after = {name: extract_recipe(ExtractSettings(extractor=name)).hash for name in before}
+    assert after["blocks"] != before["blocks"]
+    assert after["resiliparse"] == before["resiliparse"]
