@@ -11,24 +11,21 @@ other one are certain to be over. Two operations race if one of them writes what
 to be over before the other begins. Memory is freed and used again in the order of the computing stream, like that of
 torch's allocator. The host's thread does nothing before its result is asked for.
 
-`.item()` and `bool()` of a meta tensor raise, so nothing here asks the device for a value.
+What is launched, and what waits, is as in `counted_device.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from counted_device import CountedDevice, is_view, tensors_of, written
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-N_ARGUMENTS = 32  # at most
 COMPUTING, HOST, THREAD = "computing", "host", "thread"
 Clock = dict[str, int]
 
@@ -60,7 +57,7 @@ def joined(a: Mapping[str, int], b: Mapping[str, int]) -> Clock:
     return {name: max(a.get(name, 0), b.get(name, 0)) for name in {*a, *b}}
 
 
-class SimulatedDevice(TorchDispatchMode):
+class SimulatedDevice(CountedDevice):
     """Also the device's module, like `torch.cuda`: `Stream`, `Event` and `stream`."""
 
     def __init__(self, capacity: int = 1 << 50) -> None:
@@ -68,7 +65,7 @@ class SimulatedDevice(TorchDispatchMode):
         self.capacity, self.used_bytes, self.peak_bytes = capacity, 0, 0
         self.races: list[str] = []
         self.copies: list[Copy] = []
-        self.n_operations = self.n_waits = 0
+        self.n_waits = 0
         self._clocks: dict[str, Clock] = {}
         self._stream, self._host = COMPUTING, HOST
         self._accesses: dict[int, list[Access]] = {}
@@ -96,28 +93,25 @@ class SimulatedDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        used = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        used = tensors_of((args, kwargs))
         is_copy = func is torch.ops.aten.copy_.default and len({tensor.is_meta for tensor in used}) == 2
         result = used[0] if is_copy else func(*args, **kwargs)
-        is_view, changed = _effects(func)
-        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        if is_view or not (used or made):
+        made = tensors_of(result)
+        if is_view(func) or not (used or made):
             return result
+        self.count(func, args, kwargs, made)
         actor = self._stream if any(tensor.is_meta for tensor in (*used, *made)) else self._host
         if actor == self._stream:
-            self.n_operations += 1
             self.join(actor, self.clock(self._host))
         after = dict(self.clock(actor))
         tick = after.get(actor, 0) + 1
         self.join(actor, {actor: tick})
-        values = [*args, *(None for _ in range(N_ARGUMENTS - len(args)))]
-        values = [kwargs.get(name, values[i]) for i, name in changed]
-        written = {id(leaf) for leaf in tree_leaves(values)}
+        changed = {id(tensor) for tensor in written(func, args, kwargs)}
         for tensor in (*used, *made):
             if tensor.untyped_storage()._cdata not in self._accesses:
                 self._begin(tensor, is_new=all(tensor is not other for other in used))
         for tensor in used:
-            self._use(tensor, Access(actor, tick, *_span(tensor), id(tensor) in written, str(func)))
+            self._use(tensor, Access(actor, tick, *_span(tensor), id(tensor) in changed, str(func)))
         if is_copy:
             way, host = ("load", used[1]) if used[0].is_meta else ("store", used[0])
             place = (host.untyped_storage()._cdata, _span(host)[0])
@@ -212,14 +206,6 @@ class Task:
             task.clock = dict(self.thread.device.clock(THREAD))
             self.thread.done.append(task)
         self.thread.device.join(self.thread.device._host, self.clock)
-
-
-@functools.cache
-def _effects(func: Any) -> tuple[bool, list[tuple[int, str]]]:
-    """Whether an operation only makes a view, and the arguments that it changes."""
-    is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-    arguments = enumerate(func._schema.arguments)
-    return is_view, [(i, a.name) for i, a in arguments if a.alias_info is not None and a.alias_info.is_write]
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:

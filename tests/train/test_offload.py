@@ -290,7 +290,7 @@ def computed_layers(device: SimulatedDevice) -> Iterator[list[tuple[int, int]]]:
     compute = OffloadedModel._layer
 
     def layer(self: OffloadedModel, *arguments: Any) -> Tensor:
-        began.append((device.n_operations, device.clock(COMPUTING)[COMPUTING]))
+        began.append((device.counts.n_launched, device.clock(COMPUTING)[COMPUTING]))
         return compute(self, *arguments)
 
     with patch.object(OffloadedModel, "_layer", layer):
@@ -327,7 +327,7 @@ def test_the_host_takes_gradients_while_earlier_layers_are_computed() -> None:
     """Nothing waits for a layer's gradients before the computing of the layer before it is queued."""
     taken: dict[int, int] = {}
     with simulated(5) as (device, offloaded), computed_layers(device) as began:
-        offloaded.on_gradients = lambda layer, row: taken.update({layer: device.n_operations})
+        offloaded.on_gradients = lambda layer, row: taken.update({layer: device.counts.n_launched})
         offloaded.forward_backward(on_device(1))
     assert list(taken) == [4, 3, 2, 1, 0, ENDS]
     assert all(taken[layer] > began[-layer][0] for layer in (4, 3, 2, 1))  # layer - 1, going back

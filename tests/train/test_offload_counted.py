@@ -61,6 +61,7 @@ def counted(n_layer: int = 2, n_steps: int = 2, *, masks: bool = False, **change
 def test_a_step_asks_the_device_for_nothing(changes: dict[str, object]) -> None:
     device = counted(**changes)  # type: ignore[arg-type]
     assert device.n_waits == 0  # the host's thread waits for gradients; what queues the work never does
+    assert device.counts.waits == []
     assert device.races == []
 
 
@@ -74,5 +75,5 @@ def test_a_question_to_the_device_is_found() -> None:
 
 def test_a_layer_takes_as_many_operations_however_many_layers_there_are() -> None:
     """Two microbatches: forward, forward again and back; what a layer takes beside them is copies and a row of zeros."""
-    counts = [counted(n_layer, 1).n_operations for n_layer in (2, 3, 4)]
+    counts = [counted(n_layer, 1).counts.n_launched for n_layer in (2, 3, 4)]
     assert counts[2] - counts[1] == counts[1] - counts[0] <= 2 * 150

@@ -90,17 +90,17 @@ def total_loss(
     model: Judged, windows: Windows, batch_size: int, world: World, progress: Progress | None = None
 ) -> tuple[float, int]:
     """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens."""
-    total = torch.zeros(2, dtype=torch.float64)
+    total = torch.zeros(2, dtype=torch.float64, device=world.device)  # read once: the host queues the batches
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
-        tokens = torch.from_numpy(tokens_bt).to(world.device)
-        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu()
+        tokens = torch.from_numpy(tokens_bt).to(world.device, non_blocking=True)
+        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
         world.progress.advance()
         if progress is not None:
             progress.advance(len(n_scored))
-    total = world.sum(total.to(world.device)).cpu()
-    return float(total[0]), int(total[1])
+    loss, n_tokens = world.sum(total).tolist()
+    return loss, round(n_tokens)
 
 
 def spread(total: int, limit: int | None) -> npt.NDArray[np.int64]:

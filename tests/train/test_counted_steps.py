@@ -1,0 +1,140 @@
+"""What a step asks of its device, counted on meta tensors (`counted_device.py`): a card is queued work, and never asked.
+
+The shapes are the paper's, because what has no values takes no time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from counted_device import CountedDevice, Counts
+from torch import Tensor
+
+from webtext.train import GPT2, TrainSettings
+from webtext.train.data.windows import Windows
+from webtext.train.model.compilation import compile_blocks
+from webtext.train.model.loss import WindowRules
+from webtext.train.optimizer.optimizer import set_learning_rate
+from webtext.train.optimizer.update import Reading, is_fault
+from webtext.train.run.single_process import SingleProcessModel
+
+META = torch.device("meta")
+EOT, MICROBATCHES = 50256, 2
+
+
+@dataclass
+class CountedRun:
+    """The last of two steps, since the first one allocates the optimizer's state; and held-out windows."""
+
+    step: Counts
+    update: Counts
+    evaluation: Counts
+    n_reads: int
+
+
+def counted_run(**changes: Any) -> CountedRun:
+    """What the trainer does in a step (`run/trainer.py`), in one process, with compiled blocks."""
+    settings = TrainSettings.of(**{"batch_size": 16, "microbatch_size": 8, "dtype": "bfloat16", **changes})
+    with META:
+        model = GPT2(settings.config(EOT + 1))
+        microbatches = [torch.empty(8, settings.context + 1, dtype=torch.long) for _ in range(MICROBATCHES)]
+    model.activation_checkpointing = settings.machine.activation_checkpointing
+    reads: list[Tensor] = []
+    windows = Windows([np.zeros(8 * 1024 + 1, np.int64), np.zeros(50, np.int64)], context=1024, stride=None)
+    with CountedDevice() as device, patch.object(Tensor, "tolist", lambda tensor: reads.append(tensor) or [0.0, 1.0]):
+        compile_blocks(model.blocks)
+        engine = SingleProcessModel(model, WindowRules.of(settings, EOT), META, torch.bfloat16)
+        optimizer = engine.make_optimizer(settings)
+        for _ in range(2):
+            device.take()
+            set_learning_rate(optimizer, settings, 1e-3)
+            loss = engine.forward_backward(microbatches, MICROBATCHES)
+            step = device.take()
+            norm = engine.gradient_norm()
+            engine.update(optimizer, 1.0, norm, is_fault(loss, norm, (10.0, 10.0)))
+            Reading(torch.stack([loss, norm]))  # the trainer reads it one step later
+            update = device.take()
+        assert reads == []
+        engine.total_loss(windows, 4)
+    return CountedRun(step, update, device.take(), len(reads))
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "masks": {"document_masks": True},
+    "padded": {"crosses_documents": False},
+    "full": {"activation_checkpointing": "full"},
+}
+
+
+@pytest.fixture(scope="module", params=CHANGES)
+def run(request: pytest.FixtureRequest) -> CountedRun:
+    return counted_run(**CHANGES[request.param])
+
+
+def test_a_step_never_asks_the_device_for_a_value(run: CountedRun) -> None:
+    assert run.step.waits == run.update.waits == []
+
+
+def test_an_update_is_a_few_launches(run: CountedRun) -> None:
+    assert run.update.n_launched <= 60
+
+
+def test_each_block_is_compiled_as_a_whole(run: CountedRun) -> None:
+    """One region forward and one back, for each of 12 blocks and each microbatch; two forward if one is recomputed."""
+    n = 12 * MICROBATCHES
+    assert run.step.regions["backward"] == n
+    assert run.step.regions["forward"] in (n, 2 * n)
+
+
+def test_held_out_losses_are_read_once(run: CountedRun) -> None:
+    assert run.evaluation.waits == []
+    assert run.n_reads == 1
+
+
+@pytest.mark.parametrize(
+    "question", [Tensor.item, bool, Tensor.cpu, lambda x: x[x > 0]], ids=["item", "bool", "cpu", "mask"]
+)
+def test_a_question_to_the_device_is_found(question: Any) -> None:
+    with CountedDevice(), pytest.raises((RuntimeError, NotImplementedError)):
+        question(torch.empty((), device=META))
+
+
+def test_a_copy_that_the_host_waits_for_is_found() -> None:
+    with CountedDevice() as device:
+        torch.zeros(3).to(META, non_blocking=True)
+        assert device.take().waits == []
+        torch.zeros(3).to(META)
+        assert device.take().waits == ["aten._to_copy.default"]
+
+
+def test_views_and_allocations_are_not_launched() -> None:
+    with CountedDevice() as device:
+        x = torch.empty(4, 6, device=META)
+        y = x.view(6, 4)[1:].T.detach()
+        assert device.take().n_launched == 0
+        y + 1
+        counts = device.take()
+    assert counts.n_launched == 1
+    assert counts.n_bytes == 2 * 20 * 4
+
+
+def test_a_compiled_region_moves_what_its_kernels_read_and_write() -> None:
+    def two_products(x: Tensor, weight: Tensor) -> Tensor:
+        y = torch.relu(x @ weight) * 2 + x  # 1 product; 1 kernel for what is between
+        return y @ weight
+
+    with CountedDevice() as device:
+        x, weight = torch.empty(5, 4, device=META), torch.empty(4, 4, device=META)
+        torch.compile(two_products)(x, weight)
+        counts = device.take()
+    assert counts.n_launched == 0
+    assert counts.regions == {"forward": 1}
+    assert counts.n_kernels == 3
+    products, between = 2 * (20 + 16 + 20), 20 + 20 + 20
+    assert counts.n_bytes == 4 * (products + between)
