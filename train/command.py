@@ -132,20 +132,18 @@ def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
 @click.option(
     "--karma", metavar="N,N,...", help="Vote thresholds: compare the documents of one build that reach N, for each N."
 )
-@click.option("--eval", "evaluation", multiple=True, metavar="[TASK=]FILE", help="Evaluation set; repeatable.")
 @click.option(
     "--validation",
     metavar="FILE",
     help="Frozen validation set.  [default: the documents that all corpora hold out, as in the first corpus]",
 )
-@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed all corpora.  [default: each build's own]")
+@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed all corpora.  [default: the first build's]")
 @click.option("--out", metavar="DIR", help="Folder for runs, the validation set, compare.json and compare.html.")
 def compare(
     run: Run,
     settings: Mapping[str, Any],
     corpora: tuple[str, ...],
     karma: str | None,
-    evaluation: tuple[str, ...],
     validation: str | None,
     tokenizer: str | None,
     out: str | None,
@@ -158,10 +156,10 @@ def compare(
 
     \b
       webtext train compare build --karma 3,10,30 --config train/recipes/toy-cpu.toml --out votes
-      webtext train compare plain=build/a strict=build/b --eval wikitext-103=wiki.test.tokens --seeds 5 --out ablation
+      webtext train compare plain=build/a strict=build/b --seeds 5 --out ablation
 
     \b
-    Reads:  builds or part sets of tokens, their tokenizers, evaluation sets
+    Reads:  builds or part sets of tokens, their tokenizer
     Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders), views/karma-N/ (tokens)
     """
     from webtext.train.experiments.compare import compare_corpora
@@ -173,7 +171,6 @@ def compare(
         settings["train"],
         settings["train.compare"],
         run,
-        evaluation=evaluation,
         validation=validation,
         tokenizer=tokenizer,
         karma=karma,
@@ -190,7 +187,7 @@ def compare(
     metavar="NAME=VALUE,...",
     help="Setting of [train] and the values to try; repeat it to try all combinations.",
 )
-@click.option("--out", metavar="DIR", help="Folder for the trials, sweep.json, sweep.html and winner.toml.")
+@click.option("--out", metavar="DIR", help="Folder for the trials, sweep.json and sweep.html.")
 def sweep(
     run: Run,
     settings: Mapping[str, Any],
@@ -206,11 +203,10 @@ def sweep(
     \b
       webtext train sweep build/tokens --lr 1e-3,2e-3,4e-3 --config train/recipes/toy-cpu.toml --out sweep
       webtext train sweep build/tokens --lr 1e-3,4e-3 --over optimizer=adamw,muon --seeds 3 --out sweep
-      webtext train run build/tokens --config sweep/winner.toml --out build/model
 
     \b
     Reads:  part sets of tokens with a validation split
-    Writes: DIR: sweep.json, sweep.html, winner.toml, trials/*/seed-*/ (model folders)
+    Writes: DIR: sweep.json, sweep.html, trials/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.sweep import run_sweep
 

@@ -35,7 +35,7 @@ from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments import significance
-from webtext.train.experiments.compare import OVERALL, compare_corpora
+from webtext.train.experiments.compare import compare_corpora
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import ALPHA, Influence, differences, influence
 
@@ -85,11 +85,11 @@ def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespa
         found = compare_corpora(
             [f"one={one}", f"other={other}"], str(work / str(repetition)), settings, compare, Run.quiet()
         )
-        (judgement,) = [each for each in found.judgements if each.set == OVERALL]
+        (judgement,) = found.judgements
         verdicts[judgement.verdict] += 1
         differences.append(judgement.difference.mean)
         margins.append(judgement.difference.margin or 0.0)
-        spreads += [statistics.stdev(values) for values in found.values[OVERALL].values()]
+        spreads += [statistics.stdev(values) for values in found.values.values()]
     said = ", ".join(f"{n} of {options.repetitions} {verdict}" for verdict, n in sorted(verdicts.items()))
     print(f"{title}: {said}")
     print(

@@ -1,9 +1,9 @@
-"""`train compare` on five questions, with real text: which corpus makes the better model of about 5 million parameters.
+"""`train compare` on three questions, with real text: which corpus makes the better model of about 5 million parameters.
 
     python tests/bench/bench_corpora.py [DATA] [--only NAME] [--out FOLDER] [--tokens N] [--seeds 3]
 
-DATA (default: WEBTEXT_TEST_DATA) contains corpora/ and extract/. NAME is one of dedup, quality, extractors, tokenizers,
-mixture. For each, webtext's own stages make the corpora (see `corpora_made.py`), and models are trained on an equal
+DATA (default: WEBTEXT_TEST_DATA) contains corpora/ and extract/. NAME is one of dedup, quality and extractors.
+For each, webtext's own stages make the corpora (see `corpora_made.py`), and models are trained on an equal
 number of tokens, at most one pass over the smallest corpus, and compared. With --out, finished comparisons are not
 repeated and interrupted ones resume. CPU seconds are those of this process and its children.
 """
@@ -78,7 +78,7 @@ def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Co
         settings,
         CompareSettings(tokens=budget, seeds=n_seeds),
         run,
-        evaluation=made.evaluation,
+        validation=made.validation,
     )
     print(
         f"{as_text(found.sections())}\n{cpu_seconds() - started:,.0f} CPU seconds; the page: {out}/compare/compare.html"
@@ -88,16 +88,9 @@ def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Co
 
 
 def one_pass(arguments: list[str]) -> int:
-    """Return the most tokens (of the first corpus' tokenizer, in complete steps) within one pass over every corpus."""
-    corpora = open_corpora(arguments)
-    first = corpora[0]
+    """Return the most tokens, in complete steps, within one pass over every corpus."""
     step = SETTINGS.batch_size * SETTINGS.context
-    fits = [
-        each.train.n_tokens
-        * (1 if each.tokenizer.hash == first.tokenizer.hash else each.bytes_per_token / first.bytes_per_token)
-        for each in corpora
-    ]
-    return (int(min(fits)) // step - 1) * step
+    return (min(corpus.train.n_tokens for corpus in open_corpora(arguments)) // step - 1) * step
 
 
 def cpu_seconds() -> float:

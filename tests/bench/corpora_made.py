@@ -1,8 +1,8 @@
 """The corpora that `bench_corpora.py` compares, made from the data folder by webtext's own stages.
 
 Each experiment is a function from `Making` to `Made`: builds (tokens/ and tokenizer/) by name, of which the first is
-the baseline, the evaluation texts, and notes for the reader. All builds of an experiment hold out the same documents,
-and none trains on them.
+the baseline, the validation set if it isn't the held-out documents, and notes for the reader. All builds of an experiment
+hold out the same documents, and none trains on them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ from webtext.shards.writing.pack import pack_shards
 from webtext.tokenizer import Tokenizer
 
 HELD_OUT_CHARACTERS = 100_000
-VOCAB_SIZE, LARGE_VOCAB_SIZE = 2048, 8192
-CODE_SHARES = (0.0, 0.2, 0.5)
+VOCAB_SIZE = 2048
 RULES = RuleSettings(profile="gopher", rule=("too_few_alphabetic_words=off",))
 """The disabled rule drops three quarters of this documentation, which is full of code."""
 HELD_OUT_PAGES = 4
-"""One in this many pages is held out; its wanted passages are evaluation text."""
+"""One in this many pages is held out; its wanted passages are validation text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,6 @@ class Making:
     def prose(self) -> list[str]:
         """Return documents of English documentation."""
         return pieces(self.data / "corpora/en.txt.xz")
-
-    def code(self) -> list[str]:
-        """Return documents of C and Python code."""
-        return pieces(self.data / "corpora/code.txt.xz")
 
     def write(self, name: str, train: Iterable[str], held_out: Iterable[str]) -> str:
         """Write a file of documents, which any verb can read; return its path."""
@@ -95,11 +90,11 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """An experiment's builds by name, its evaluation texts, and notes on what was done."""
+    """An experiment's builds by name, notes on what was done, and the validation set's file; None: what is held out."""
 
     builds: Mapping[str, str]
     notes: Sequence[str]
-    evaluation: Sequence[str] = ()
+    validation: str | None = None
 
 
 def duplicates(making: Making) -> Made:
@@ -154,58 +149,21 @@ def extractors(making: Making) -> Made:
     }
     n_missing = max(0, making.n_characters - sum(map(len, texts["blocks"])))
     base = cut(prose, n_missing)[0]
-    passages = making.out / "wanted-passages.txt"
-    making.out.mkdir(parents=True, exist_ok=True)
-    passages.write_text("\n".join(passage for page in judges for passage in page.wanted) + "\n", "utf-8")
+    passages = making.write("wanted-passages", (), ("\n".join(page.wanted) for page in judges))
     told = ", ".join(f"{name} {sum(map(len, of)):,} characters of {len(of)}" for name, of in texts.items())
     sets = {name: making.documents(name, shuffled([*of, *base]), held_out) for name, of in texts.items()}
     return Made(
         making.pack(sets),
         [
             f"{len(rest)} pages: {told}; both with the same {sum(map(len, base)):,} characters of documentation",
-            f"judged by the wanted passages of {len(judges)} other pages; validation set: documentation",
+            f"judged by the wanted passages of {len(judges)} other pages",
         ],
-        [str(passages)],
+        passages,
     )
-
-
-def tokenizers(making: Making) -> Made:
-    """The same documents, with two vocabularies."""
-    held_out, prose = cut(making.prose(), HELD_OUT_CHARACTERS)
-    documents = making.documents("prose", cut(prose, making.n_characters)[0], held_out)
-    builds = {
-        f"{size} tokens": making.build(f"{size}", documents, Tokenizer.train(texts_of(documents), size))
-        for size in (VOCAB_SIZE, LARGE_VOCAB_SIZE)
-    }
-    return Made(builds, ["equal bytes of text; the embedding grows with the vocabulary, the blocks are the same"])
-
-
-def mixture(making: Making) -> Made:
-    """Prose and code, mixed with several weights."""
-    (held_prose, prose), (held_code, code) = (
-        cut(texts, HELD_OUT_CHARACTERS) for texts in (making.prose(), making.code())
-    )
-    evaluation = []
-    for name, texts in (("prose", held_prose), ("code", held_code)):
-        making.out.mkdir(parents=True, exist_ok=True)
-        (making.out / f"{name}.txt").write_text("".join(texts), "utf-8")
-        evaluation.append(str(making.out / f"{name}.txt"))
-    sets = {}
-    for share in CODE_SHARES:
-        texts = [
-            *cut(prose, (1 - share) * making.n_characters)[0],
-            *cut(code, share * making.n_characters)[0],
-        ]
-        sets[f"{1 - share:g} to {share:g}"] = making.documents(
-            f"code-{share:g}", shuffled(texts), [*held_prose[:10], *held_code[:10]]
-        )
-    return Made(making.pack(sets), ["prose to code by characters; overall: the mean of both"], evaluation)
 
 
 EXPERIMENTS: Mapping[str, Callable[[Making], Made]] = {
-    "tokenizers": tokenizers,
     "dedup": duplicates,
     "quality": rules,
     "extractors": extractors,
-    "mixture": mixture,
 }

@@ -1,14 +1,13 @@
-"""The grid of a sweep: all combinations of values of one or several settings of [train]; settings as a config file."""
+"""The grid of a sweep: all combinations of values of one or several settings of [train]."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webtext.base.config import changed, options, place, setting_value, several_values, subsections
+from webtext.base.config import changed, options, setting_value, several_values
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.train.settings import TrainSettings
 
@@ -51,15 +50,10 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
             raise ConfigError(f"--over {text}: '{name}' cannot be swept", _NOT_SWEPT[name])
         if not known[name].field.metadata["in_recipe"]:
             raise ConfigError(f"--over {text}: '{name}' does not change the model", "sweep a setting that does")
-        if name in columns:
-            raise ConfigError(f"--over {text}: '{name}' is swept twice", "give all its values at once")
-        values = (
-            [setting_value(TrainSettings, name, value, "train") for value in several_values(listed)] if listed else []
-        )
-        if not values:
-            raise ConfigError(f"--over {text}: no values", "e.g. --over weight_decay=0.01,0.1")
-        if any(value in values[:i] for i, value in enumerate(values)):
-            raise ConfigError(f"--over {text}: a value appears twice", "give each value once")
+        texts = several_values(listed) if listed else []
+        values = [setting_value(TrainSettings, name, value, "train") for value in texts]
+        if name in columns or not values or any(value in values[:i] for i, value in enumerate(values)):
+            raise ConfigError(f"--over {text}: not one list of different values", "e.g. --over weight_decay=0.01,0.1")
         columns[name] = values
     points = [tuple(zip(columns, values, strict=True)) for values in itertools.product(*columns.values())]
     if len(points) < 2:
@@ -68,33 +62,25 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
 
 
 def value_text(value: Any) -> str:
-    """Format a setting's value for names and tables.
+    """Format a setting's value as a command line takes it.
 
     >>> value_text(0.002), value_text(None), value_text(True), value_text("muon")
     ('0.002', 'none', 'true', 'muon')
     """
-    return _toml(value).strip('"')
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def recipe_file(settings: TrainSettings, comment: Iterable[str]) -> str:
-    """Return TOML that `train run --config` reads back as these settings.
+def edge_note(name: str, value: Any, tried: Iterable[Any]) -> list[str]:
+    """Return a sentence if the best value is the smallest or largest of two or more numbers.
 
-    It has every setting that can change the model, defaults too, so the file means the same after a default has
-    changed. Other settings are written if they aren't the default, except `stop_at_step`.
+    Values whose runs failed count as tried: beyond a value that failed there is nothing to find.
     """
-    lines = [f"# {' '.join(line.split())}" for line in comment]
-    known = options(TrainSettings)
-    for section in ("", *subsections(TrainSettings)):
-        rows = []
-        for name, option in known.items():
-            value = option.value(settings)
-            is_written = option.field.metadata["in_recipe"] or value != option.value(TrainSettings())
-            if option.subsection == section and name != "stop_at_step" and is_written:
-                rows.append(f"{name} = {_toml(value)}")
-        lines += [f"[{place('train', section)}]", *rows, ""] if rows else []
-    return "\n".join(lines)
+    values = sorted(tried) if all(map(_is_number, tried := set(tried))) else []
+    if len(values) < 2 or value not in (values[0], values[-1]):
+        return []
+    side = "largest" if value == values[-1] else "smallest"
+    return [f"At the edge: {name} {value_text(value)} is the {side} of those tried, so the best may lie beyond."]
 
 
-def _toml(value: Any) -> str:
-    """Format a value: TOML writes words, numbers and lists of numbers like JSON; None is the settings' word 'none'."""
-    return json.dumps("none" if value is None else value)
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

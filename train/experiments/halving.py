@@ -26,14 +26,14 @@ class Rung:
 
     def ranking(self) -> list[int]:
         """Return the candidates from the lowest mean up, without failed ones; of equals the earlier comes first."""
-        means = {i: mean for i in self.losses if (mean := mean_loss(self.losses[i])) is not None}
-        return sorted(means, key=lambda i: (means[i], i))
+        means = {i: mean_loss(losses) for i, losses in self.losses.items()}
+        return sorted((i for i in means if means[i] < math.inf), key=lambda i: (means[i], i))
 
 
-def mean_loss(losses: Losses) -> float | None:
-    """Return the mean, or None if any loss is missing or not finite."""
+def mean_loss(losses: Losses) -> float:
+    """Return the mean, or infinity if any loss is missing or not finite."""
     numbers = [loss for loss in losses if loss is not None and math.isfinite(loss)]
-    return statistics.fmean(numbers) if numbers and len(numbers) == len(losses) else None
+    return statistics.fmean(numbers) if numbers and len(numbers) == len(losses) else math.inf
 
 
 def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
@@ -46,14 +46,14 @@ def rung_steps(steps: int, shares: Sequence[float]) -> list[int]:
 
 
 def survivor_counts(n: int, n_rungs: int) -> list[int]:
-    """Return how many candidates run in each rung if none fails.
+    """Return how many candidates run in each rung if few fail.
 
     >>> survivor_counts(8, 3), survivor_counts(3, 3)
     ([8, 4, 2], [3, 2, 2])
     """
     counts = [n]
-    while len(counts) < n_rungs:
-        counts.append(_kept(counts[-1]))
+    for _ in range(n_rungs - 1):
+        counts.append(min(n, max(FINALISTS, math.ceil(counts[-1] / 2))))
     return counts
 
 
@@ -62,15 +62,11 @@ def halve(n: int, rungs: Sequence[int], measure: Callable[[Sequence[int], int], 
 
     Ends early if no candidate is left.
     """
-    alive: Sequence[int] = range(n)
+    alive = list(range(n))
     found: list[Rung] = []
-    for step in rungs:
+    for step, n_kept in zip(rungs, [*survivor_counts(n, len(rungs))[1:], 0], strict=True):
         found.append(Rung(step, dict(zip(alive, measure(alive, step), strict=True))))
-        alive = sorted(found[-1].ranking()[: _kept(len(alive))])
+        alive = sorted(found[-1].ranking()[:n_kept])
         if not alive:
             break
     return found
-
-
-def _kept(n: int) -> int:
-    return min(n, max(FINALISTS, math.ceil(n / 2)))

@@ -2,9 +2,9 @@
 
 A view has the training documents whose karma reaches its threshold, and the held-out documents that reach the lowest
 threshold, so all models are measured on the same ones. It is a token set, whose documents are copied in their order.
-Karma is that of the vote rule (`clean/rules/votes.py`): the highest score of a document's posts, or their sum if the
-links were collected by it. Duplicates were removed from all documents together; as the one with most karma is kept, a
-view has what a crawl with its threshold would have kept, unless near-duplicates formed other clusters without the rest.
+Karma is the highest score of a document's posts. Duplicates were removed from all documents together; as the one with
+most karma is kept, a view has what a crawl with its threshold would have kept, unless near-duplicates formed other
+clusters without the rest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ TOO_LITTLE_KARMA = "too_little_karma"
 class _View:
     tokens: SetName
     corpus: SetName
-    sums: bool
     least: dict[str, int]
     """Split -> karma that its documents reach."""
 
@@ -60,12 +59,12 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
         raise InputError(f"'{build.tokens}' has no corpus that it was packed from, so karma is unknown", "name a build")
     for change in stale(tokens):
         raise InputError(str(change))
-    sums = _sums_karma(corpus, wanted[0])
-    _check_documents(tokens, corpus, sums, wanted, run)
+    _check_crawl(corpus, wanted[0])
+    _check_documents(tokens, corpus, wanted, run)
     views = []
     for least in wanted:
-        view = _View(SetName.of(tokens), SetName.of(corpus), sums, {"train": least, "validation": wanted[0]})
-        settings = tokens.recipe["settings"] | {"min_karma": view.least, "sum_karma": sums}
+        view = _View(SetName.of(tokens), SetName.of(corpus), {"train": least, "validation": wanted[0]})
+        settings = tokens.recipe["settings"] | {"min_karma": view.least}
         recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
         tasks = [
             PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=view)
@@ -88,8 +87,8 @@ def _thresholds(text: str) -> list[int]:
     return wanted
 
 
-def _sums_karma(corpus: PartSet, lowest: int) -> bool:
-    """Return whether the crawl or [clean.votes] added scores up. InputError if either asked for more than `lowest`."""
+def _check_crawl(corpus: PartSet, lowest: int) -> None:
+    """Raise InputError if the crawl or [clean.votes] asked for more than `lowest`, or counted only some posts."""
     made_by = [corpus, *_ancestors(corpus)]
     rules: list[dict[str, Any]] = [each.recipe["settings"].get("votes", {}) for each in made_by]
     if any(rule.get("before") or rule.get("communities") for rule in rules):
@@ -104,7 +103,6 @@ def _sums_karma(corpus: PartSet, lowest: int) -> bool:
             f"'{corpus.folder.url}' was made with min_karma {least}: links below it were never crawled, or were dropped",
             f"begin --karma with {least} or more, or make a build with a lower [crawl.links] min_karma",
         )
-    return any(rule.get("sum_karma") for rule in rules)
 
 
 def _ancestors(opened: PartSet) -> Iterator[PartSet]:
@@ -113,47 +111,37 @@ def _ancestors(opened: PartSet) -> Iterator[PartSet]:
         yield from _ancestors(parent)
 
 
-def _check_documents(tokens: PartSet, corpus: PartSet, sums: bool, wanted: Sequence[int], run: Run) -> None:
+def _check_documents(tokens: PartSet, corpus: PartSet, wanted: Sequence[int], run: Run) -> None:
     """Print how many training documents each view has; InputError if that is none, or as many as another has."""
-    karma, lengths = [np.empty(0)], [np.empty(0, np.int64)]
+    parts = []
     for part in tokens.parts:
-        rows = tokens.table(part, ["shard", "row", "length"])
+        rows = tokens.table(part, ["shard", "row"])
         rows = rows.filter(pc.starts_with(rows["shard"], "train"))
-        karma.append(_karma(corpus, part, sums)[rows["row"].to_numpy()])
-        lengths.append(rows["length"].to_numpy())
-    of_documents, of_lengths = np.concatenate(karma), np.concatenate(lengths)
-    if np.isnan(of_documents).all():
-        raise InputError(f"no document of '{corpus.folder.url}' has karma", "name a build of links with votes")
-    before = -1
+        parts.append(_karma(corpus, part)[rows["row"].to_numpy()])
+    karma = np.concatenate(parts)
+    before = len(karma) + 1
     for least in wanted:
-        reach = of_documents >= least
-        if not reach.any():
-            highest = f"the highest karma is {np.nanmax(of_documents):,.0f}"
-            raise InputError(f"no training document of '{corpus.folder.url}' has karma {least:,}", highest)
-        if reach.sum() == before:
-            raise InputError(f"karma {least:,} keeps the same documents as the threshold before it", "leave it out")
-        before = reach.sum()
-        n_tokens = of_lengths[reach].sum()
-        run.console.say(f"karma {least:,}: {counted(int(before), 'training document')}, {n_tokens:,} tokens")
-    if n := int(np.isnan(of_documents).sum()):
+        n = int((karma >= least).sum())
+        if n in (0, before):
+            same = "as with the threshold before it: leave it out" if n else "name a build of links with votes"
+            found = f"{counted(n, 'training document')} of '{corpus.folder.url}' reach karma {least:,}"
+            raise InputError(found, f"the highest karma is {np.nanmax(karma, initial=0):,.0f}", same)
+        before = n
+        run.console.say(f"karma {least:,}: {counted(n, 'training document')}")
+    if n := int(np.isnan(karma).sum()):
         run.console.warn(f"{counted(n, 'training document')} of unknown karma are in no view")
 
 
-def _karma(corpus: PartSet, part: Part, sums: bool) -> npt.NDArray[np.float64]:
+def _karma(corpus: PartSet, part: Part) -> npt.NDArray[np.float64]:
     """Return the karma of each row of the corpus's part that a part of tokens was packed from; NaN if unknown."""
     source = next(each for each in corpus.parts if each.name == part.sources[0].part)
-    if not sums:
-        return np.asarray(corpus.table(source, ["karma"])["karma"].to_numpy(), np.float64)
-    posts = corpus.table(source, ["posts"])["posts"].combine_chunks()
-    total = np.zeros(len(posts))
-    np.add.at(total, pc.list_parent_indices(posts).to_numpy(), pc.struct_field(posts.flatten(), "score").to_numpy())
-    return np.where(pc.list_value_length(posts).to_numpy() > 0, total, np.nan)
+    return np.asarray(corpus.table(source, ["karma"])["karma"].to_numpy(), np.float64)
 
 
 def _copy_part(context: PartContext, task: PartTask) -> None:
     view: _View = task.payload
     tokens, writer = view.tokens.open(), context.output("tokens")
-    karma = _karma(view.corpus.open(), next(each for each in tokens.parts if each.index == task.index), view.sums)
+    karma = _karma(view.corpus.open(), next(each for each in tokens.parts if each.index == task.index))
     facts: dict[str, Any] = tokens.recipe["settings"]
     vocabulary = Vocabulary(facts["vocab_size"], facts["eot_id"], facts["tokenizer_hash"])
     with TokenPartWriter(writer, vocabulary, facts.get("shard_tokens", sys.maxsize)) as packed:

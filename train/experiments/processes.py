@@ -1,11 +1,12 @@
-"""Make calls in processes of their own, several at a time, each with a share of the machine: a GPU, or some cores.
+"""Run trials in processes of their own, several at a time, each with a share of the machine: a GPU, or some cores.
 
-A worker of `base/workers/engine.py` has one thread, a time limit per record and a memory limit; a training run has none.
+Trials follow the rules of `train run`: a finished one is skipped, a killed one resumes from its last complete
+checkpoint, and a folder of other settings or tokens is rejected before anything starts.
 
-A child reads (function, arguments) from its standard input, and writes what the function returned, or the WebtextError
-that it raised, into a temporary file, both pickled. It has its own session, so Ctrl-C reaches only the parent, which ends
-its children by SIGTERM. If the parent dies, the child's standard input is closed, and it sends SIGTERM to itself: so a
-run saves and ends in any case.
+A child reads (trial, then) from its standard input, and writes what it returned, or the WebtextError that it raised,
+into a temporary file, both pickled. It has its own session, so Ctrl-C reaches only the parent, which ends its children
+by SIGTERM. If the parent dies, the child's standard input is closed, and it sends SIGTERM to itself: so a run saves and
+ends in any case.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webtext.base.errors import ConfigError, Interrupted, MachineError, WebtextError
+from webtext.base.errors import ConfigError, Interrupted, MachineError, RunFailed, WebtextError
+from webtext.base.run import Run
 from webtext.base.storage import no_space_is_an_error
 from webtext.base.workers.engine import available_cores
+from webtext.train.data.sources import open_sources
+from webtext.train.experiments.trials import Trial, TrialResult
 from webtext.train.mesh import MeshShape
+from webtext.train.metrics import steps_made
 from webtext.train.plan.footprint import memory_on
 from webtext.train.resilience.termination import Termination
-from webtext.train.settings import TrainSettings
+from webtext.train.run.loop import finished_result, train_model
 
 START = "from webtext.train.experiments.processes import serve; serve()"
 POLL_SECONDS = 0.1
@@ -42,25 +46,93 @@ PROCESS_BYTES = 400 << 20
 
 Slot = Mapping[str, str]
 """A share of the machine, as environment variables: CPU threads, or the visible GPU."""
+Then = Callable[[Trial], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A function that is importable by name, its arguments, and the log file of everything that it prints."""
+def run_trials(
+    trials: Sequence[Trial],
+    run: Run,
+    *,
+    label: str,
+    side_by_side: int | None = None,
+    may_fail: bool = False,
+    then: Then | None = None,
+) -> list[TrialResult]:
+    """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return results in order.
 
-    name: str
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    log: Path
+    `side_by_side` overrides how many (`slots_for`). One progress bar counts the steps of all. The first trial that
+    fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With `may_fail`, a run that
+    stops by itself (RunFailed: its loss isn't finite, or it spiked) is a result with `failure`; errors of settings,
+    input and machine are still raised. `then`, which must be picklable, is called with each finished trial in its
+    process, also for trials that were finished before; its return value is the result's `answer`. SIGTERM and Ctrl-C
+    end all children; the same call resumes.
+    """
+    if len({trial.folder for trial in trials}) < len(trials):
+        twice = next(trial for i, trial in enumerate(trials) if trial.folder in [other.folder for other in trials[:i]])
+        raise ConfigError(f"two trials have the folder of '{twice.name}'", "give values and budgets that differ more")
+    results = [TrialResult(each, finished_result(each.tokens, each.folder, each.settings)) for each in trials]
+    left = [i for i, each in enumerate(results) if each.result is None or then is not None]
+    if not left:
+        return results
+    slots = slots_for(trials, side_by_side)  # of finished ones too, so a resumed run gets the same threads as before
+    skipped = f", {len(trials) - len(left):,} are done" if len(left) < len(trials) else ""
+    run.console.say(f"{label}: {len(trials):,} runs, {len(slots):,} at a time{skipped}")
+    with run.console.progress(sum(trial.settings.last_step for trial in trials), label, "steps") as progress:
+
+        def show_progress() -> None:
+            steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
+            progress.advance(max(0, steps - progress.done))
+
+        show_progress()
+        made = run_side_by_side([trials[i] for i in left], slots, then, may_fail=may_fail, on_tick=show_progress)
+    for i, result in zip(left, made, strict=True):
+        results[i] = result
+        if result.failure:
+            run.console.say(f"{result.failure}: it has lost")
+    return results
+
+
+def run_side_by_side(
+    trials: Sequence[Trial], slots: Sequence[Slot], then: Then | None, *, may_fail: bool, on_tick: Callable[[], None]
+) -> list[TrialResult]:
+    """Run all trials, as many at a time as there are slots; `on_tick` is called a few times per second.
+
+    SIGTERM to this process is passed on, and Interrupted is raised when all children have ended. Ctrl-C does the same
+    with KeyboardInterrupt.
+    """
+    waiting, free = deque(trials), deque(slots)
+    running: list[_Child] = []
+    results: dict[str, TrialResult] = {}
+    with Termination.noticed() as termination:
+        try:
+            while waiting or running:
+                if termination.asked:
+                    raise Interrupted("ended by SIGTERM; running trials have saved", "rerun the same command to resume")
+                while waiting and free:
+                    running.append(_Child(waiting.popleft(), then, free.popleft()))
+                time.sleep(POLL_SECONDS)
+                for child in [child for child in running if child.process.poll() is not None]:
+                    running.remove(child)
+                    free.append(child.slot)
+                    results[child.trial.folder] = child.result(may_fail)
+                on_tick()
+        finally:
+            for child in running:
+                child.process.terminate()
+            for child in running:
+                child.process.wait()
+    return [results[trial.folder] for trial in trials]
 
 
 class _Child:
-    def __init__(self, number: int, call: Call, slot: Slot) -> None:
-        self.number, self.call, self.slot = number, call, slot
+    """A trial in its process, which prints into the trial's log."""
+
+    def __init__(self, trial: Trial, then: Then | None, slot: Slot) -> None:
+        self.trial, self.slot = trial, slot
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115  closed with the child
-        with no_space_is_an_error(str(call.log)):
-            call.log.parent.mkdir(parents=True, exist_ok=True)
-            with open(call.log, "ab") as log:
+        with no_space_is_an_error(str(trial.log)):
+            trial.log.parent.mkdir(parents=True, exist_ok=True)
+            with open(trial.log, "ab") as log:
                 self.process = subprocess.Popen(
                     [sys.executable, "-P", "-c", START, str(self._answer.fileno())],
                     env=os.environ | dict(slot),
@@ -72,81 +144,49 @@ class _Child:
                 )
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # if the child has died, `result` finds out
-            pickle.dump((call.function, call.arguments), self.process.stdin)
+            pickle.dump((trial, then), self.process.stdin)
             self.process.stdin.flush()
 
-    def result(self) -> Any:
-        """Return what the child returned; raise what it raised, with the call's name and log. Waits for its end."""
-        status = self.process.wait()
+    def result(self, may_fail: bool) -> TrialResult:
+        """Return the ended child's result; raise what it raised, with the trial's name and log."""
         with self._answer, contextlib.suppress(EOFError):
             self._answer.seek(0)
             answer = pickle.load(self._answer)
-            if not isinstance(answer, WebtextError):
+            if isinstance(answer, TrialResult):
                 return answer
             first, *rest = answer.lines
-            raise type(answer)(f"'{self.call.name}': {first}", *rest[:1], f"its log: {self.call.log}")
-        last_line = [
-            "its log is empty",
-            *filter(None, map(str.strip, self.call.log.read_text(errors="replace").split("\n"))),
-        ][-1]
+            failure = f"'{self.trial.name}': {first}"
+            if may_fail and isinstance(answer, RunFailed):
+                return TrialResult(self.trial, None, failure)
+            raise type(answer)(failure, *rest[:1], f"its log: {self.trial.log}")
+        status = self.process.returncode
         cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+        said = self.trial.log.read_text(errors="replace").strip().rpartition("\n")[2] or "its log is empty"
         raise MachineError(
-            f"'{self.call.name}': its process ended by {cause}: {last_line:.200}", f"its log: {self.call.log}"
+            f"'{self.trial.name}': its process ended by {cause}: {said:.200}", f"its log: {self.trial.log}"
         )
 
 
-def run_side_by_side(
-    calls: Sequence[Call],
-    slots: Sequence[Slot],
-    *,
-    on_tick: Callable[[], None] = lambda: None,
-    allowed: tuple[type[WebtextError], ...] = (),
-) -> list[Any]:
-    """Make all calls, as many at a time as there are slots; return their results in order.
-
-    `on_tick` is called a few times per second. The first error ends the others by SIGTERM and is raised with the call's
-    name and log; an error of an `allowed` kind is a result instead. SIGTERM to this process is passed on, and Interrupted
-    is raised when all children have ended. Ctrl-C does the same with KeyboardInterrupt.
-    """
-    refuse_torchrun()
-    waiting, free = deque(enumerate(calls)), deque(slots)
-    running: list[_Child] = []
-    results: list[Any] = [None] * len(calls)
-    with Termination.noticed() as termination:
-        try:
-            while waiting or running:
-                if termination.asked:
-                    raise Interrupted("ended by SIGTERM; running trials have saved", "rerun the same command to resume")
-                while waiting and free:
-                    running.append(_Child(*waiting.popleft(), free.popleft()))
-                time.sleep(POLL_SECONDS)
-                for child in [child for child in running if child.process.poll() is not None]:
-                    running.remove(child)
-                    free.append(child.slot)
-                    try:
-                        results[child.number] = child.result()
-                    except allowed as error:
-                        results[child.number] = error
-                on_tick()
-        finally:
-            for child in running:
-                child.process.terminate()
-            for child in running:
-                child.process.wait()
-    return results
-
-
 def serve() -> None:
-    """Make the call that comes through standard input; write its answer into the file descriptor argv[1]."""
-    function, arguments = pickle.load(sys.stdin.buffer)
+    """Run the trial that comes through standard input; write its result into the file descriptor argv[1]."""
+    trial, then = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    answer: TrialResult | WebtextError
     try:
-        answer = function(*arguments)
+        answer = train_trial(trial, then)
     except WebtextError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         answer = error
     with open(int(sys.argv[1]), "wb") as file:
         pickle.dump(answer, file)
+
+
+def train_trial(trial: Trial, then: Then | None) -> TrialResult:
+    """Run a trial in this process, and then `then`."""
+    run = Run.quiet()
+    run.console.mode = "human"  # for the log
+    result = train_model(trial.tokens, trial.folder, trial.settings, run)
+    return TrialResult(trial, result, answer=None if then is None else then(trial))
 
 
 def _end_with_parent() -> None:
@@ -155,18 +195,19 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def slots_for(settings: Sequence[TrainSettings], vocab_size: int, side_by_side: int | None = None) -> list[Slot]:
-    """Return slots for runs with these settings, at most one for each run; `side_by_side` overrides their number.
+def slots_for(trials: Sequence[Trial], side_by_side: int | None) -> list[Slot]:
+    """Return slots for these trials, which share a vocabulary; at most one each. `side_by_side` overrides their number.
 
     If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as
     cores, but fewer if the largest run doesn't fit into memory that often or asks for several `threads`. Cores are
     divided evenly.
     """
+    settings = [trial.settings for trial in trials]
     gpus = _gpus() if any(each.device != "cpu" for each in settings) else []
     if gpus:
         n = min(side_by_side or len(gpus), len(settings))
         return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(n)]
-    cores = available_cores()
+    cores, vocab_size = available_cores(), open_sources(trials[0].tokens)[0].train.vocab_size
     largest = max(
         memory_on(each.config(vocab_size), each, MeshShape(), each.accumulation(1)[0]).total for each in settings
     )
@@ -185,9 +226,3 @@ def _gpus() -> list[str]:
         return []
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
-
-
-def refuse_torchrun() -> None:
-    """Raise ConfigError under torchrun: each of its processes would start all the calls."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise ConfigError("an experiment starts its own processes", "give the command without torchrun")

@@ -24,13 +24,13 @@ from webtext.base.line_chart import Line
 from webtext.base.run import Run
 from webtext.train.data.sources import open_sources, source_uses
 from webtext.train.evaluate.page import Section, chart, dots
-from webtext.train.experiments.corpora import with_tokens
+from webtext.train.experiments.experiment import experiment, need_held_out, publish, refuse_torchrun
 from webtext.train.experiments.fit import FEWEST, Law, fit_law
+from webtext.train.experiments.grid import edge_note
 from webtext.train.experiments.halving import Losses, mean_loss
-from webtext.train.experiments.processes import refuse_torchrun
+from webtext.train.experiments.processes import run_trials
 from webtext.train.experiments.settings import ScaleSettings
-from webtext.train.experiments.sweep import LOSS, edge_note
-from webtext.train.experiments.trials import Trial, experiment, need_held_out, publish, run_trials, seeded
+from webtext.train.experiments.trials import LOSS, Trial, seeded, with_tokens
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
@@ -59,12 +59,12 @@ class Measured:
     @property
     def rate(self) -> float:
         """The rate of lowest mean. RunFailed if a run of each rate has failed."""
-        means = {rate: mean for rate, losses in self.tried.items() if (mean := mean_loss(losses)) is not None}
-        if not means:
+        best = min(self.tried, key=lambda rate: mean_loss(self.tried[rate]))
+        if mean_loss(self.tried[best]) == math.inf:
             raise RunFailed(
                 f"{self.size.name}, {self.tokens:,} tokens: all rates failed", "give a lower --learning-rate"
             )
-        return min(means, key=lambda rate: means[rate])
+        return best
 
     @property
     def losses(self) -> list[float]:
@@ -109,16 +109,15 @@ class Scale:
         return {"runs": runs, "law": self.law.constants(), "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """Return sentences on the law, the prediction, rates at the edge, and budgets beyond one pass."""
-        law = self.law.constants()
-        known = [f"{k} {law[k][0]:.4g} ({law[k][1]:.4g} to {law[k][2]:.4g})" for k in ("alpha", "beta", "E")]
-        compute, low, high = law["compute_exponent"]
+        """Return sentences on the law, the prediction, and rates at the edge."""
+        law = {
+            name: f"{value:.4g} ({low:.4g} to {high:.4g})" for name, (value, low, high) in self.law.constants().items()
+        }
         found = [
-            f"{LOSS}: compare only with the same tokenizer and held-out tokens.",
             f"L = E + A / N^alpha + B / D^beta of all parameters N and tokens D (Hoffmann et al. 2022, approach 3), least "
             f"squares of log L over {len(self.law.residuals)} runs, 95 % intervals of a bootstrap of the residuals: "
-            f"{', '.join(known)}; A {law['A'][0]:.4g}, B {law['B'][0]:.4g}.",
-            f"The compute-optimal size grows as operations to the power {compute:.2f} ({low:.2f} to {high:.2f}).",
+            f"{', '.join(f'{name} {law[name]}' for name in ('E', 'A', 'alpha', 'B', 'beta'))}.",
+            f"The compute-optimal size grows as operations to the power {law['compute_exponent']}.",
         ]
         if row := self.check:
             low, high = self._interval(row)
@@ -129,8 +128,6 @@ class Scale:
             )
         for row in self.every:
             found += edge_note(f"the rate of {row.size.name}, {row.tokens:,} tokens,", row.rate, row.tried)
-        if repeated := [row.size.name for row in self.every if row.passes > 1]:
-            found.append(f"More than one pass over the tokens, and repeated text teaches less: {', '.join(repeated)}.")
         if len(self.rows[0].losses) == 1:
             found.append("One seed: the residuals contain chance, which can't be separated from what the law misses.")
         return found
@@ -139,10 +136,9 @@ class Scale:
         """Return the law with a table and a chart of all sizes and budgets."""
         rows = [("size", "parameters", "tokens", "passes", "rate", "loss", "seeds apart", "fit", "residual")]
         for row in self.every:
-            fit = self.law.at(row.size.parameters, row.tokens)
-            apart = f"{max(row.losses) - min(row.losses):.4f}" if len(row.losses) > 1 else "one seed"
+            fit, apart = self.law.at(row.size.parameters, row.tokens), max(row.losses) - min(row.losses)
             run = f"{row.size.parameters:,}", f"{row.tokens:,}", f"{row.passes:.2f}", f"{row.rate:.3g}"
-            losses = f"{row.mean:.4f}", apart, f"{fit:.4f}", f"{row.mean - fit:+.4f}"
+            losses = f"{row.mean:.4f}", f"{apart:.4f}", f"{fit:.4f}", f"{row.mean - fit:+.4f}"
             rows.append((f"{row.size.name}{', predicted' if row is self.check else ''}", *run, *losses))
         sizes = [row.size.parameters for row in self.every]
         xs = np.geomspace(min(sizes), max(sizes), CURVE_POINTS).tolist()
@@ -156,7 +152,7 @@ class Scale:
             bar = Line([(x, loss) for loss in self._interval(self.check)], "interval")
             lines["predicted, then measured"] = [bar, dots([(x, self.check.mean)], self.check.size.name, "dots")]
         drawing = chart(lines, x="parameters", y=LOSS, log_x=True)
-        return [Section(title="Loss over size and tokens", notes=self.notes(), rows=rows, chart=drawing)]
+        return [Section(title=f"{LOSS}, over size and tokens", notes=self.notes(), rows=rows, chart=drawing)]
 
     def _interval(self, row: Measured) -> tuple[float, float]:
         return self.law.interval(row.size.parameters, row.tokens, len(row.losses))
@@ -168,40 +164,38 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
     sources = open_sources(tokens)
     need_held_out(sources)
     sizes, check = family(settings, scale, sources[0].train.vocab_size)
-    if len(set(scale.tokens)) < FEWEST:
-        raise ConfigError(f"{len(set(scale.tokens))} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
-    cells = [(size, n) for size in sizes for n in sorted(scale.tokens)] + (
-        [(check, max(scale.tokens))] if check else []
-    )
+    budgets = sorted(set(scale.tokens))
+    if len(budgets) < FEWEST:
+        raise ConfigError(f"{len(budgets)} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
+    cells = [(size, n) for size in sizes for n in budgets] + ([(check, budgets[-1])] if check else [])
     trials: list[list[Trial]] = []
-    passes = []
+    rows: list[Measured] = []
     for size, n in cells:
         ours = run_settings(size, n, settings, scale)
-        n_tokens, trained = total_tokens(ours), []
+        n_tokens = total_tokens(ours)
+        passes = source_uses(sources, ours, n_tokens)[0].passes
+        rows.append(Measured(size, n_tokens, passes, {}))
+        place = Path(out) / "runs" / f"{size.name}-tokens-{n_tokens}"
+        trials.append([])
         for rate in scale.learning_rates or (settings.learning_rate,):
-            place = Path(out) / "runs" / f"{size.name}-tokens-{n_tokens}" / f"rate-{rate:g}"
             name = f"{size.name}, {n_tokens:,} tokens, rate {rate:g}"
-            trained += seeded(name, [tokens], with_rate(ours, rate), scale.seeds, place)
-        trials.append(trained)
-        passes.append(source_uses(sources, ours, n_tokens)[0].passes)
+            trials[-1] += seeded(name, [tokens], with_rate(ours, rate), scale.seeds, place / f"rate-{rate:g}")
         run.console.say(
             f"scale: {size.name}: {size.parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
-            f"{passes[-1]:.2f} passes{'; repeated text teaches less' if passes[-1] > 1 else ''}"
+            f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
         )
-    plan: dict[str, Any] = {"tokens": [source.train.hash for source in sources]}
-    plan["eval_windows"] = settings.monitor.eval_windows
+    plan = {"tokens": sources[0].train.hash, "eval_windows": settings.monitor.eval_windows}
     everything = [trial for of_cell in trials for trial in of_cell]
-    with experiment("scale", out, everything, run, side_by_side=scale.side_by_side, **plan):
+    with experiment("scale", out, everything, plan, run, side_by_side=scale.side_by_side):
         made = iter(run_trials(everything, run, label="scale", side_by_side=scale.side_by_side, may_fail=True))
-        rows = []
-        for (size, _), of_cell, n_passes in zip(cells, trials, passes, strict=True):
+        for i, of_cell in enumerate(trials):
             tried: dict[float, Losses] = {}
             for trial in of_cell:
                 rate = trial.settings.learning_rate
                 tried[rate] = (*tried.get(rate, ()), next(made).loss)
-            rows.append(Measured(size, total_tokens(of_cell[0].settings), n_passes, tried))
-        found = judge(rows[: len(sizes) * len(scale.tokens)], rows[-1] if check else None)
-        publish(out, "scale", found.to_json(), "Held-out loss over size and tokens", found.sections())
+            rows[i] = replace(rows[i], tried=tried)
+        found = judge(rows[: len(sizes) * len(budgets)], rows[-1] if check else None)
+        publish(out, "scale", found.to_json(), "Scaling law", found.sections())
     return found
 
 

@@ -30,8 +30,7 @@ class CompareSettings(ExperimentSettings):
 
     tokens: int | None = setting(
         None,
-        "tokens of each run, rounded up to whole steps  [default: those of --steps and --batch-size; with --karma, as "
-        "many steps as repeat no text]",
+        "tokens of each run, rounded up to whole steps  [default: those of --steps, but no more than --max-passes allow]",
     )
     seeds: int = setting(3, "runs of each corpus, with --seed and the seeds after it")
     max_passes: float = setting(1.0, "most passes of a run over a corpus's training tokens")

@@ -64,12 +64,6 @@ def influence(bits: Floats, n_bytes: Floats) -> Influence:
     return Influence(values * math.sqrt(1 + 1 / freedom), freedom)  # unbiased, also for few documents
 
 
-def average(influences: Sequence[Influence]) -> Influence:
-    """Return the influence of all documents of several sets on the mean over the sets."""
-    values = np.concatenate([each.values for each in influences], -1) / len(influences)
-    return Influence(values, min(each.freedom for each in influences))
-
-
 def differences(runs: Any, documents: Influence | None = None) -> list[Difference]:
     """Return each corpus's difference from the first, given the runs' values [corpora, seeds].
 

@@ -2,42 +2,35 @@
 
 GPT-2's learning rates were tuned on held-out perplexity (Radford et al. 2019, section 2.3). Here every candidate is a
 run with its own schedule. The worse ones stop at the rungs (`halving.py`), the others continue from where they are.
-
-With the schedule warm-up, stable, decay a rung judges no undecayed model: a branch leaves the run where a run of that
-many steps starts its decay, and decays as that run would. So a rung's loss is that of a complete run of its steps, and
-the run itself continues undecayed (Hu et al. 2024, MiniCPM, section 4).
+With the schedule warm-up, stable, decay a rung judges no undecayed model, but a branch (`branch.py`).
 
     out/plan.json                what is equal for all trials; another plan is rejected
     out/trials/CANDIDATE/seed-N  model folders like any other; candidates of a larger grid are added later
     out/trials/CANDIDATE/seed-N-steps-M    branches
-    out/sweep.json, sweep.html, winner.toml    the result
+    out/sweep.json, sweep.html   the result
 """
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webtext.base.config import changed
 from webtext.base.errors import ConfigError, RunFailed
 from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.train.data.sources import open_sources
 from webtext.train.evaluate.page import Section
-from webtext.train.experiments.grid import Candidate, make_grid, recipe_file, value_text
+from webtext.train.experiments.branch import branch, judged_run, shared_steps
+from webtext.train.experiments.experiment import experiment, need_held_out, publish, refuse_torchrun
+from webtext.train.experiments.grid import Candidate, edge_note, make_grid
 from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, rung_steps, survivor_counts
-from webtext.train.experiments.processes import refuse_torchrun
+from webtext.train.experiments.processes import run_trials
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.significance import ALPHA, differences
-from webtext.train.experiments.trials import Trial, branch, experiment, need_held_out, publish, run_trials, seeded
-from webtext.train.optimizer.schedule import decay_start
+from webtext.train.experiments.trials import LOSS, Trial, seeded
 from webtext.train.settings import TrainSettings
-
-WINNER, LOSS = "winner.toml", "held-out loss, nats per token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +50,21 @@ class Sweep:
     @property
     def loss(self) -> float:
         """The winner's held-out loss in nats per token, the mean of its seeds."""
-        return mean_loss(self.rungs[-1].losses[self.rungs[-1].ranking()[0]]) or 0.0
+        return mean_loss(self.rungs[-1].losses[self.rungs[-1].ranking()[0]])
 
     def notes(self) -> list[str]:
-        """Return caveats: a winner at the grid's edge, a lead within chance, candidates that stopped or failed."""
-        names = [candidate.name for candidate in self.candidates]
-        found = []
+        """Return the winner, and caveats: a value at the grid's edge, a lead within chance, undecayed rungs."""
+        found = [f"Best: {self.winner.name}, {self.loss:.4f}; its models: '{self.out}/trials/{self.winner.name}'."]
         for i, (name, value) in enumerate(self.winner.values):
             found += edge_note(name, value, {candidate.values[i][1] for candidate in self.candidates})
-        found.append(order_note(self.rungs[-1], names))
-        stopped = [candidate for i, candidate in enumerate(self.candidates) if i not in self.rungs[-1].losses]
-        n_failed = sum(
-            any(mean_loss(rung.losses.get(i, (0.0,))) is None for rung in self.rungs) for i in range(len(names))
-        )
+        found.append(order_note(self.rungs[-1], [candidate.name for candidate in self.candidates]))
+        stopped = [each for i, each in enumerate(self.candidates) if i not in self.rungs[-1].losses]
         if any(candidate.settings.schedule.schedule != "wsd" for candidate in stopped):
             found.append(
-                f"{len(stopped)} of {len(names)} candidates stopped early, judged while the learning rate was still high, "
-                "which favours low rates; --rungs 1 trains all to the end, and --schedule wsd judges decayed branches."
+                f"{len(stopped)} of {len(self.candidates)} candidates stopped early, judged while the learning rate was "
+                "still high, which favours low rates; --rungs 1 trains all to the end, and --schedule wsd judges "
+                "decayed branches."
             )
-        elif stopped:
-            found.append(f"{len(stopped)} of {len(names)} candidates stopped early, each judged after a decay.")
-        if n_failed:
-            found.append(f"{n_failed} of them failed: a loss that is not finite has lost.")
         if len({candidate.settings.batch_size for candidate in self.candidates}) > 1:
             found.append("Batch sizes differ, so equal steps are not equal tokens.")
         return found
@@ -92,26 +78,20 @@ class Sweep:
             }
             for i, candidate in enumerate(self.candidates)
         ]
-        winner = {"values": dict(self.winner.values), "loss": self.loss, "recipe": str(Path(self.out) / WINNER)}
+        winner = {"values": dict(self.winner.values), "loss": self.loss}
         return {"seeds": self.seeds, "candidates": rows, "winner": winner, "notes": self.notes()}
 
     def sections(self) -> list[Section]:
-        """Return the winner with its caveats, and a table of all candidates, the best first."""
-        order: list[int] = []
-        for rung in reversed(self.rungs):
-            order += [i for i in rung.ranking() if i not in order]
-        order += [i for i in range(len(self.candidates)) if i not in order]
-
-        def cell(rung: Rung, number: int) -> str:
-            mean = mean_loss(rung.losses.get(number, ()))
-            return f"{mean:.4f}" if mean is not None else "failed" if number in rung.losses else ""
-
-        head = ("candidate", *(f"step {rung.step:,}" for rung in self.rungs))
-        rows = [head, *((self.candidates[i].name, *(cell(rung, i) for rung in self.rungs)) for i in order)]
-        best = (
-            f"best: {self.winner.name}, {self.loss:.4f} {LOSS} ({self.seeds} seeds); its recipe: '{self.out}/{WINNER}'"
-        )
-        return [Section(title=f"{LOSS}, mean of the seeds", notes=[best, *self.notes()], rows=rows)]
+        """Return a table of all candidates, the best first, with the caveats."""
+        means = {
+            i: [mean_loss(rung.losses[i]) for rung in self.rungs if i in rung.losses]
+            for i in range(len(self.candidates))
+        }
+        rows = [("candidate", *(f"step {rung.step:,}" for rung in self.rungs))]
+        for i in sorted(means, key=lambda i: (-len(means[i]), means[i][-1])):
+            cells = [f"{mean:.4f}" if mean < math.inf else "failed" for mean in means[i]]
+            rows.append((self.candidates[i].name, *cells, *[""] * (len(self.rungs) - len(cells))))
+        return [Section(title=f"{LOSS}, mean of {self.seeds} seeds", notes=self.notes(), rows=rows)]
 
 
 def run_sweep(
@@ -126,18 +106,18 @@ def run_sweep(
     candidates = make_grid(over, settings)
     sources = open_sources(tokens)
     need_held_out(sources)
-    windows = {each.settings.data.crosses_documents for each in candidates}
-    if len(sources) > 1 and not settings.data.weights and len(windows) > 1:
+    if (
+        len({each.settings.data.crosses_documents for each in candidates}) > 1 < len(sources)
+        and not settings.data.weights
+    ):
         raise ConfigError(
             "'crosses_documents' is swept over several token sets, whose shares follow their windows",
             "the shares weight the held-out losses: set them with --weights",
         )
-    steps = rung_steps(settings.steps, sweep.rungs)
-    places = [Path(out) / "trials" / each.name for each in candidates]
     of_candidates = [
-        seeded(each.name, tokens, each.settings, sweep.seeds, place)
-        for each, place in zip(candidates, places, strict=True)
+        seeded(each.name, tokens, each.settings, sweep.seeds, Path(out) / "trials" / each.name) for each in candidates
     ]
+    steps = rung_steps(settings.steps, sweep.rungs)
     counts = survivor_counts(len(candidates), len(steps))
     share = max(_steps_made(of[0], steps, counts) for of in of_candidates) / (len(candidates) * steps[-1])
     rungs = ", ".join(f"{count} to step {step:,}" for count, step in zip(counts, steps, strict=True))
@@ -147,49 +127,23 @@ def run_sweep(
 
     def measure(numbers: Sequence[int], step: int) -> list[Losses]:
         label = f"rung {steps.index(step) + 1} of {len(steps)}, to step {step:,}"
-        trials = [trial for i in numbers for trial in of_candidates[i]]
-        losses = _losses(trials, step, label, run, sweep.side_by_side)
+        losses = _losses([trial for i in numbers for trial in of_candidates[i]], step, label, run, sweep.side_by_side)
         return [tuple(losses[i : i + sweep.seeds]) for i in range(0, len(losses), sweep.seeds)]
 
-    plan: dict[str, Any] = {
-        "swept": [name for name, _ in candidates[0].values],
+    plan = {
         "rungs": list(sweep.rungs),
         "eval_windows": settings.monitor.eval_windows,
         "tokens": [source.train.hash for source in sources],
     }
     trials = [trial for of in of_candidates for trial in of]
-    with experiment("sweep", out, trials, run, side_by_side=sweep.side_by_side, share=share, **plan):
+    with experiment("sweep", out, trials, plan, run, side_by_side=sweep.side_by_side, share=share):
         found = Sweep(candidates, halve(len(candidates), steps, measure), sweep.seeds, out)
         if not found.rungs[-1].ranking():
             raise RunFailed(
                 "no candidate has a held-out loss: all runs failed", f"their logs: {out}/trials/*/*/log.txt"
             )
-        Folder(out).write_bytes(WINNER, winner_recipe(found, tokens).encode())
-        publish(out, "sweep", found.to_json(), f"Sweep of {', '.join(plan['swept'])}", found.sections())
+        publish(out, "sweep", found.to_json(), "Sweep", found.sections())
     return found
-
-
-def winner_recipe(found: Sweep, tokens: Sequence[str]) -> str:
-    """Return winner.toml: the winner's settings, with the sweep's result as a comment."""
-    comment = [
-        f"{found.winner.name}: the best of {len(found.candidates)} candidates of `webtext train sweep {' '.join(tokens)}`,",
-        f"{found.loss:.4f} nats per held-out token after {found.rungs[-1].step:,} steps, seeds: {found.seeds}.",
-        *found.notes(),
-        f"  webtext train run {' '.join(tokens)} --out build/model --config {Path(found.out) / WINNER}",
-    ]
-    return recipe_file(found.winner.settings, comment)
-
-
-def edge_note(name: str, value: Any, tried: Iterable[Any]) -> list[str]:
-    """Return a sentence if the best value is the smallest or largest of two or more numbers.
-
-    Values whose runs failed count as tried: beyond a value that failed there is nothing to find.
-    """
-    values = sorted(tried) if all(map(_is_number, tried := set(tried))) else []
-    if len(values) < 2 or value not in (values[0], values[-1]):
-        return []
-    side = "largest" if value == values[-1] else "smallest"
-    return [f"At the edge: {name} {value_text(value)} is the {side} of those tried, so the best may lie beyond."]
 
 
 def order_note(last: Rung, names: Sequence[str]) -> str:
@@ -197,48 +151,33 @@ def order_note(last: Rung, names: Sequence[str]) -> str:
     best = last.ranking()
     if len(best) < 2:
         return "No other candidate ran to the end, so the winner is compared with none there."
-    runs = [[loss for loss in last.losses[i] if loss is not None] for i in best[:2]]
-    (found,) = differences(runs)
+    (found,) = differences([last.losses[i] for i in best[:2]])
     two = f"{names[best[0]]} and {names[best[1]]}, {found.mean:.4f} apart"
-    if len(runs[0]) < 2:
+    if found.margin is None:
         return f"One seed: the effect of chance is not known, so the order of {two}, is not shown. Use --seeds 3."
-    spread = f"seeds of one candidate spread by {math.sqrt(statistics.fmean(map(statistics.variance, runs))):.4f}"
-    if found.margin is None or found.mean <= found.margin:
+    spread = f"its 95 % interval by other seeds is ± {found.margin:.4f}"
+    if found.mean <= found.margin:
         return f"The order of {two}, is not shown: {spread}. Use more --seeds."
-    return f"{two}: more than the {found.margin:.4f} of chance (t test, p < {ALPHA}, two of several); {spread}."
+    return f"{two}: {spread} (t test, p < {ALPHA}, two of several)."
 
 
 def _losses(trials: Sequence[Trial], step: int, label: str, run: Run, side_by_side: int | None) -> list[float | None]:
-    """Train to a rung; return the held-out losses of complete runs of `step` steps, or under cosine of undecayed ones."""
+    """Train to a rung; return the held-out losses of the runs that are judged there."""
     how: dict[str, Any] = {"run": run, "label": label, "side_by_side": side_by_side, "may_fail": True}
-    ends = {trial.folder: _branch(trial, step) for trial in trials}
-    branched = [trial for trial in trials if ends[trial.folder].folder != trial.folder]
-    trunks = [trial.until(stop) for trial in branched if (stop := decay_start(ends[trial.folder].settings))]
+    judged = {trial.folder: judged_run(trial, step) for trial in trials}
+    branched = [trial for trial in trials if judged[trial.folder].folder != trial.folder]
+    trunks = [trial.until(stop) for trial in branched if (stop := shared_steps(trial, judged[trial.folder]))]
     for result in run_trials(trunks, **how):
         if result.failure is None:
-            branch(result.trial, ends[result.trial.folder])
+            branch(result.trial, judged[result.trial.folder])
         else:
-            del ends[result.trial.folder]
-    losses = {place: end.loss for place, end in zip(ends, run_trials(list(ends.values()), **how), strict=True)}
+            del judged[result.trial.folder]
+    ended = run_trials(list(judged.values()), **how)
+    losses = {place: end.loss for place, end in zip(judged, ended, strict=True)}
     return [losses.get(trial.folder) for trial in trials]
-
-
-def _branch(trial: Trial, step: int) -> Trial:
-    """Return the run that is judged at a rung: under wsd a complete run of `step` steps, which shares the stable part."""
-    if trial.settings.schedule.schedule != "wsd" or step == trial.settings.steps:
-        return trial.until(step)
-    settings = changed(trial.settings, steps=step)
-    return replace(
-        trial, settings=settings, name=f"{trial.name}, {step:,} steps", folder=f"{trial.folder}-steps-{step}"
-    )
 
 
 def _steps_made(trial: Trial, steps: Sequence[int], counts: Sequence[int]) -> int:
     """Return the most steps that `counts` such trials make in all rungs together, branches included."""
-    ends = [_branch(trial, step) for step in steps]
-    trunks = [end.settings.last_step if end.folder == trial.folder else decay_start(end.settings) for end in ends]
-    return sum(count * (step - before) for count, step, before in zip(counts, steps, [0, *trunks], strict=False))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    made = [0, *(shared_steps(trial, judged_run(trial, step)) for step in steps)]
+    return sum(count * (step - before) for count, step, before in zip(counts, steps, made, strict=False))

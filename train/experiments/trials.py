@@ -1,48 +1,27 @@
-"""The engine of all experiments: sets of trials, which are training runs, made side by side and resumable.
+"""A trial: one training run of an experiment, in a model folder like any other, and how it ended.
 
-A trial is a run as `train run` makes it, with that command's rules: a finished trial is skipped, a killed one resumes
-from its last complete checkpoint, and a folder of other settings or tokens is rejected before anything starts. So an
-experiment resumes if it is run again, and each of its folders is a model folder like any other.
-
-With `stop_at_step` in its settings, which is not part of the recipe, a trial runs only a part of its steps; the
+With `stop_at_step` in its settings, which is not part of the recipe, a trial makes only a part of its steps; the
 schedule is that of all `steps`. Run again with a later step, or none, it continues (successive halving).
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from webtext.base.config import changed
-from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.run import Run
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
-from webtext.train.checkpoint.checkpoint import (
-    checkpoint_path,
-    list_checkpoints,
-    open_checkpoint,
-    publish_checkpoint,
-    temporary_path,
-)
-from webtext.train.data.sources import Source, open_sources
-from webtext.train.evaluate.page import Section, as_page
-from webtext.train.experiments.processes import Call, run_side_by_side, slots_for
-from webtext.train.metrics import METRICS, read_metrics, steps_made
-from webtext.train.model.flops import flops_per_token
-from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.plan.footprint import GIB
-from webtext.train.run.loop import TrainResult, finished_result, train_model
+from webtext.train.metrics import METRICS, read_metrics
+from webtext.train.optimizer.schedule import sequences_before
+from webtext.train.run.loop import TrainResult
 from webtext.train.settings import TrainSettings
 
-LOG, FAILED, PLAN = "log.txt", "failed.json", "plan.json"
-CHECKPOINT_WORDS = 3
-"""Float32 numbers per parameter in a checkpoint: the parameter and AdamW's two moments."""
+LOG = "log.txt"
+LOSS = "held-out loss, nats per token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,158 +85,26 @@ def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, seeds: int
     ]
 
 
-@contextlib.contextmanager
-def experiment(
-    verb: str,
-    out: str,
-    trials: Sequence[Trial],
-    run: Run,
-    *,
-    side_by_side: int | None,
-    share: float = 1.0,
-    **plan: Any,
-) -> Iterator[None]:
-    """Print the budget of the trials, of which `share` of all steps will be made, and lock the folder `out`.
+def with_tokens(settings: TrainSettings, n_tokens: float) -> TrainSettings:
+    """Return the settings with the fewest steps that have at least `n_tokens`.
 
-    Raises DryRun on a dry run, and ConfigError if the folder was made with another `plan`: what must be equal for its
-    trials to be comparable, beyond what their checkpoints record. The plan is kept in plan.json.
+    Warm-up and ramp keep their steps. ConfigError if the budget ends before them.
     """
-    folder = Folder(out)
-    theirs: Mapping[str, Any] = folder.read_object(PLAN, "choose another --out") if folder.exists(PLAN) else plan
-    for name, value in plan.items():
-        if theirs.get(name) != value:
-            raise ConfigError(
-                f"'{out}' was made with {name} {theirs.get(name)}, but here it is {value}",
-                "choose another --out, or remove the folder to start again",
-            )
-    configs = [each.settings.config(open_sources(each.tokens)[0].train.vocab_size) for each in trials]
-    tokens = [total_tokens(each.settings) * share for each in trials]
-    flops = sum(n * flops_per_token(config) for n, config in zip(tokens, configs, strict=True))
-    disk = sum(
-        config.n_parameters * 4 * CHECKPOINT_WORDS * ((trial.settings.checkpoint.keep_checkpoints or 1) + 1)
-        for trial, config in zip(trials, configs, strict=True)
-    )
-    n_slots = len(slots_for([each.settings for each in trials], max(c.vocab_size for c in configs), side_by_side))
-    run.console.say(
-        f"{verb}: {len(trials):,} runs, {n_slots:,} at a time, {round(sum(tokens)):,} tokens and {flops:.3g} FLOP in all; "
-        f"at most {disk / GIB:,.2f} GiB of disk"
-    )
-    if run.dry_run:
-        raise DryRun
-    with folder.held():
-        if plan:
-            folder.write_bytes(PLAN, json.dumps(plan, indent=1).encode() + b"\n")
-        yield
-
-
-def run_trials(
-    trials: Sequence[Trial],
-    run: Run,
-    *,
-    label: str,
-    side_by_side: int | None = None,
-    may_fail: bool = False,
-    then: Callable[[Trial], Any] | None = None,
-) -> list[TrialResult]:
-    """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return results in order.
-
-    `side_by_side` overrides how many (`slots_for`). One progress bar counts the steps of all. The first trial that
-    fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With `may_fail`, a run that
-    stops by itself (RunFailed: its loss isn't finite, or it spiked) is a result with `failure`, and isn't tried again
-    until its folder is removed, since it would fail again; errors of settings, input and machine are still raised.
-    `then`, which must be picklable, is called with each finished trial in a process of its own, also for trials that
-    were finished before; its return value is the result's `answer`. SIGTERM and Ctrl-C end all children; the same call
-    resumes.
-    """
-    for i, trial in enumerate(trials):
-        if any(trial.name == other.name or trial.folder == other.folder for other in trials[:i]):
-            raise ConfigError(f"two trials have the name or folder '{trial.name}'", "give each its own")
-    results = [
-        TrialResult(
-            trial,
-            finished_result(trial.tokens, trial.folder, trial.settings),
-            _failure_before(trial) if may_fail else None,
+    in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
+    steps = settings.schedule.batch_ramp_steps + math.ceil((n_tokens - in_ramp) / per_step - 1e-9)
+    if steps <= max(settings.warmup_steps, settings.schedule.batch_ramp_steps):
+        raise ConfigError(
+            f"{n_tokens:,} tokens are {max(0, steps):,} steps of {per_step:,}, and the warm-up is {settings.warmup_steps:,}",
+            "give more --tokens, fewer --warmup-steps, or a smaller --batch-size",
         )
-        for trial in trials
-    ]
-    left = [i for i, each in enumerate(results) if not each.failure and (each.result is None or then is not None)]
-    if left:
-        vocab_size = max(open_sources(trial.tokens)[0].train.vocab_size for trial in trials)
-        # finished runs count too, so a resumed run gets the same threads as before
-        slots = slots_for([trial.settings for trial in trials], vocab_size, side_by_side)
-        skipped = f", {len(trials) - len(left):,} are done" if len(left) < len(trials) else ""
-        run.console.say(f"{label}: {len(trials):,} runs, {len(slots):,} at a time{skipped}")
-        with run.console.progress(sum(trial.settings.last_step for trial in trials), label, "steps") as progress:
-
-            def show_progress() -> None:
-                steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
-                progress.advance(max(0, steps - progress.done))
-
-            show_progress()
-            calls = [Call(trials[i].name, train_trial, (trials[i], then), trials[i].log) for i in left]
-            allowed = (RunFailed,) if may_fail else ()
-            for i, made in zip(
-                left, run_side_by_side(calls, slots, on_tick=show_progress, allowed=allowed), strict=True
-            ):
-                results[i] = _result(trials[i], made, run)
-    return results
+    return replace(settings, steps=steps)
 
 
-def branch(trial: Trial, into: Trial) -> None:
-    """Start `into`, unless it has a checkpoint, with that of `trial`, which has ended at its `stop_at_step`.
-
-    Both must be the same run until then, except for `steps`: then `into` ends as if it had made all its steps alone.
-    """
-    step = trial.settings.last_step
-    source, target = (checkpoint_path(Path(each.folder), step) for each in (trial, into))
-    if list_checkpoints(Path(into.folder)) or not source.is_dir():
-        return  # resumed, or removed since: it makes all steps itself
-    found = open_checkpoint(source)
-    own = ("format", "step", "config", "files")
-    state = {name: value for name, value in found.run_state().items() if name not in own}
-    recipe = state["recipe"] | {"settings": state["recipe"]["settings"] | {"steps": into.settings.steps}}
-    shutil.rmtree(temporary_path(target), ignore_errors=True)
-    temporary_path(target).mkdir(parents=True)
-    for name in found.state["files"]:  # synced, and never written to again
-        try:
-            os.link(source / name, temporary_path(target) / name)
-        except OSError:  # a disk without hard links
-            shutil.copyfile(source / name, temporary_path(target) / name)
-    publish_checkpoint(target, step, found.config, found.state["files"], state | {"recipe": recipe})
+def whole_steps(settings: TrainSettings, n_tokens: float) -> int:
+    """Return the tokens of as many complete steps as fit into `n_tokens`, which `with_tokens` doesn't round up."""
+    in_ramp, per_step = _tokens_in_ramp(settings), settings.batch_size * settings.context
+    return in_ramp + int((n_tokens - in_ramp) // per_step) * per_step
 
 
-def train_trial(trial: Trial, then: Callable[[Trial], Any] | None = None) -> tuple[TrainResult, Any]:
-    """Run a trial in this process; return its result and that of `then`."""
-    run = Run.quiet()
-    run.console.mode = "human"  # for the log
-    result = train_model(trial.tokens, trial.folder, trial.settings, run)
-    return result, None if then is None else then(trial)
-
-
-def publish(out: str, verb: str, found: Mapping[str, Any], title: str, sections: Sequence[Section]) -> None:
-    """Write VERB.json and VERB.html into the folder `out`."""
-    Folder(out).write_bytes(f"{verb}.json", json.dumps(found, indent=1, ensure_ascii=False).encode() + b"\n")
-    Folder(out).write_bytes(f"{verb}.html", as_page(title, sections).encode())
-
-
-def need_held_out(sources: Sequence[Source]) -> None:
-    """Raise InputError if no token set has held-out tokens, since held-out loss decides."""
-    if not any(source.validation.n_tokens for source in sources):
-        names = ", ".join(f"'{source.name}'" for source in sources)
-        raise InputError(f"{names} has no held-out tokens, and held-out loss decides", "pack with a validation split")
-
-
-def _result(trial: Trial, made: tuple[TrainResult, Any] | RunFailed, run: Run) -> TrialResult:
-    if not isinstance(made, RunFailed):
-        return TrialResult(trial, made[0], answer=made[1])
-    failure = made.lines[0]
-    run.console.say(f"{failure}: it has lost")
-    failed = {"until_step": trial.settings.last_step, "failure": failure}
-    Folder(trial.folder).write_bytes(FAILED, json.dumps(failed).encode() + b"\n")
-    return TrialResult(trial, None, failure)
-
-
-def _failure_before(trial: Trial) -> str | None:
-    folder = Folder(trial.folder)
-    failed = folder.read_object(FAILED) if folder.exists(FAILED) else {}
-    return failed["failure"] if failed and int(failed["until_step"]) <= trial.settings.last_step else None
+def _tokens_in_ramp(settings: TrainSettings) -> int:
+    return sequences_before(settings, settings.schedule.batch_ramp_steps) * settings.context

@@ -3,8 +3,7 @@
 A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the same
 pages with different rules hold out the same ids, as far as their rules keep them. The set has the documents that all of
 them hold out, ordered by id, which is a hash. The texts are the first corpus's, since rules may change texts. It is
-written once, as `validation.jsonl` of {"id", "text"}, and identified by its SHA-256; other experiments use it with
---validation.
+written once, as `validation.jsonl` of {"id", "text"}; other experiments use it with --validation.
 """
 
 from __future__ import annotations
@@ -25,10 +24,14 @@ MAX_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class ValidationSet:
-    """Documents (id, text) in the order of their ids; `source` says where they are from."""
+    """Documents (id, text), in the order of their ids."""
 
     documents: tuple[tuple[str, str], ...]
-    source: str
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each document's text."""
+        return [len(text.encode()) for _, text in self.documents]
 
     def to_bytes(self) -> bytes:
         """Return the file's bytes: one line of JSON per document."""
@@ -36,10 +39,8 @@ class ValidationSet:
         return "".join(lines).encode()
 
     def __str__(self) -> str:
-        n_bytes, digest = sum(len(text.encode()) for _, text in self.documents), hashlib.sha256(self.to_bytes())
-        return (
-            f"{len(self.documents):,} documents, {n_bytes:,} bytes, {self.source}; SHA-256 {digest.hexdigest()[:12]}…"
-        )
+        digest = hashlib.sha256(self.to_bytes()).hexdigest()
+        return f"{len(self.documents):,} documents, {sum(self.sizes):,} bytes, SHA-256 {digest[:12]}…"
 
 
 def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> ValidationSet:
@@ -63,17 +64,15 @@ def read_validation(path: str) -> ValidationSet:
     """Read a set from a file that `to_bytes` wrote. InputError names the first bad line."""
     documents = []
     for number, line in enumerate(read_file(path).splitlines(), 1):
-        if not line:
-            continue
         try:
             row = json.loads(line)
             documents.append((str(row["id"]), str(row["text"])))
         except (ValueError, KeyError, TypeError, RecursionError):
             remedy = 'expected {"id": "…", "text": "…"} in each line'
             raise InputError(f"'{path}', line {number:,}: not a document", remedy) from None
-    if not documents:
-        raise InputError(f"'{path}' has no documents", f"name the {FILE} of an earlier comparison")
-    return ValidationSet(tuple(sorted(documents)), f"'{path}'")
+    if not any(text for _, text in documents):
+        raise InputError(f"'{path}' has no text", f"name the {FILE} of an earlier comparison")
+    return ValidationSet(tuple(sorted(documents)))
 
 
 def _shared(corpora: Sequence[Corpus]) -> ValidationSet:
@@ -94,8 +93,7 @@ def _shared(corpora: Sequence[Corpus]) -> ValidationSet:
         if documents and n_bytes > MAX_BYTES:
             break
         documents.append((identifier, text))
-    some = "" if len(documents) == len(shared) else f"the first of {len(shared):,} "
-    return ValidationSet(tuple(documents), f"{some}held out by all, as '{first.name}' has them")
+    return ValidationSet(tuple(documents))
 
 
 def _ids(shards: TokenShards) -> Iterator[str]:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from small_runs import small, texts_of, train
 
+from webtext.base.errors import RunFailed
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train.experiments import trials
-from webtext.train.experiments.processes import Call
-from webtext.train.experiments.trials import TrialResult
+from webtext.train.experiments import processes
+from webtext.train.experiments.trials import Trial, TrialResult
 from webtext.train.settings import TrainSettings
 
 
@@ -103,19 +103,17 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[TrialResult]:
     """Make trials in this process, which is quicker; the list has those that made steps or failed."""
     made: list[TrialResult] = []
 
-    def make_here(calls: Sequence[Call], slots: Any, **how: Any) -> list[Any]:
-        results: list[Any] = []
-        for call in calls:
-            trial, then = call.arguments
+    def make_here(trials: Sequence[Trial], slots: Any, then: Any, *, may_fail: bool, **_: Any) -> list[TrialResult]:
+        results = []
+        for trial in trials:
             try:
                 result = train(trial.tokens, trial.folder, trial.settings)
-                results.append((result, None if then is None else then(trial)))
-                made.append(TrialResult(trial, result))
-            except how["allowed"] as error:
-                results.append(error)
-                made.append(TrialResult(trial, None, error.lines[0]))
-        made[:] = [each for each in made if each.result is None or not each.result.skipped]
+                results.append(TrialResult(trial, result, answer=None if then is None else then(trial)))
+            except RunFailed as error:
+                assert may_fail
+                results.append(TrialResult(trial, None, error.lines[0]))
+        made.extend(each for each in results if each.result is None or not each.result.skipped)
         return results
 
-    monkeypatch.setattr(trials, "run_side_by_side", make_here)
+    monkeypatch.setattr(processes, "run_side_by_side", make_here)
     return made

@@ -14,9 +14,12 @@ from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
 from webtext.base.run import Run
+from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments.compare import compare_corpora
+from webtext.train.experiments.experiment import experiment
 from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.trials import seeded
 from webtext.train.experiments.validation import read_validation
 
 COMPARE = CompareSettings(side_by_side=1)
@@ -51,9 +54,9 @@ def test_a_folder_that_is_not_a_corpus(
 ) -> None:
     assert "nothing' is neither a build nor a token set" in refused([sentences, f"{tmp_path}/nothing"], InputError)
     other = make_token_set("bare")
-    assert "has no tokenizer/tokenizer.json next to it\nadd --tokenizer" in refused([sentences, other], ConfigError)
+    assert "has no tokenizer/tokenizer.json next to it\nadd --tokenizer" in refused([other, sentences], ConfigError)
     own = f"{sentences}/tokenizer/tokenizer.json"
-    assert "was packed with tokenizer" in refused([sentences, other], InputError, tokenizer=own)
+    assert "was packed with tokenizer" in refused([other, sentences], InputError, tokenizer=own)
 
 
 def test_more_than_one_pass(sentences: str, letters: str, refused: Refused, settings: TrainSettings) -> None:
@@ -105,36 +108,35 @@ def test_a_validation_set_that_a_corpus_trains_on(
     frozen.write_text('{"id": "held 0"}\n')
     assert "line 1: not a document" in refused([sentences, letters], InputError, validation=str(frozen))
     frozen.write_text("")
-    assert "has no documents" in refused([sentences, letters], InputError, validation=str(frozen))
+    assert "has no text" in refused([sentences, letters], InputError, validation=str(frozen))
 
 
 def test_another_validation_set_than_the_folder_has(
-    sentences: str, letters: str, tmp_path: Path, settings: TrainSettings
+    sentences: str, letters: str, refused: Refused, tmp_path: Path, settings: TrainSettings
 ) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "validation.jsonl").write_text('{"id": "held 0", "text": "old"}\n')
-    with pytest.raises(InputError, match="is not the validation set of these corpora"):
+    out = tmp_path / "made"
+    frozen = tmp_path / "validation.jsonl"
+    frozen.write_text('{"id": "held 0", "text": "old"}\n')
+    trials = seeded("one", [f"{sentences}/tokens"], settings, 1, out)
+    with experiment(
+        "compare", str(out), trials, {"validation": str(read_validation(str(frozen)))}, Run.quiet(), side_by_side=1
+    ):
+        pass
+    with pytest.raises(
+        ConfigError, match="was made with validation 1 documents, 3 bytes, .* but here it is 6 documents"
+    ):
         compare_corpora([sentences, letters], str(out), settings, COMPARE, Run.quiet())
     dry = Run.quiet()
     dry.dry_run = True
     with pytest.raises(DryRun):
-        compare_corpora(
-            [sentences, letters], str(out), settings, COMPARE, dry, validation=str(out / "validation.jsonl")
-        )
-    assert len(read_validation(str(out / "validation.jsonl")).documents) == 1
+        compare_corpora([sentences, letters], str(out), settings, COMPARE, dry, validation=str(frozen))
 
 
-def test_evaluation_sets_without_running_text(sentences: str, letters: str, refused: Refused, tmp_path: Path) -> None:
-    both = [sentences, letters]
-    empty = tmp_path / "empty.txt"
-    empty.write_text("")
-    assert "no text in" in refused(both, InputError, evaluation=[str(empty)])
-    empty.write_text("text")
-    told = refused(both, ConfigError, evaluation=[f"lambada={empty}"])
-    assert "'lambada' measures an accuracy\ncorpora are compared by bits per byte" in told
-    assert "two evaluation sets have the name 'empty.txt'" in refused(both, ConfigError, evaluation=[str(empty)] * 2)
-    assert "no file" in refused(both, InputError, evaluation=[f"{tmp_path}/absent.txt"])
+def test_corpora_of_two_tokenizers(
+    sentences: str, remake: Callable[[str, str, Tokenizer], str], refused: Refused
+) -> None:
+    other = remake(sentences, "bytes", Tokenizer.train(["aa"], 258))
+    assert "was packed with tokenizer" in refused([sentences, other], InputError)
 
 
 def test_torchrun_and_the_command_line(

@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
-from webtext.train.experiments import trials as module
-from webtext.train.experiments.processes import Call
-from webtext.train.experiments.trials import Trial
+from webtext.train.experiments import processes
+from webtext.train.experiments.trials import Trial, TrialResult
 from webtext.train.metrics import steps_made
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
@@ -35,21 +34,19 @@ Made = set[tuple[str, int]]
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Make calls in this process, which is quicker; return the trials that made steps."""
+    """Run trials in this process, which is quicker; return those that made steps."""
     found: Made = set()
 
-    def here(calls: Sequence[Call], places: Any, **_: Any) -> list[Any]:
-        answers = []
-        for call in calls:
-            trial: Trial = call.arguments[0]
-            result, answer = call.function(*call.arguments)
-            if not result.skipped:
-                assert (trial.folder, result.step) not in found, "made twice"
-                found.add((trial.folder, result.step))
-            answers.append((result, answer))
-        return answers
+    def here(trials: Sequence[Trial], slots: Any, then: Any, **_: Any) -> list[TrialResult]:
+        results = [processes.train_trial(trial, then) for trial in trials]
+        for each in results:
+            assert each.result is not None
+            if not each.result.skipped:
+                assert (each.trial.folder, each.result.step) not in found, "made twice"
+                found.add((each.trial.folder, each.result.step))
+        return results
 
-    monkeypatch.setattr(module, "run_side_by_side", here)
+    monkeypatch.setattr(processes, "run_side_by_side", here)
     return found
 
 

@@ -18,7 +18,6 @@ from webtext.train.experiments.significance import (
     ALPHA,
     Difference,
     Floats,
-    average,
     differences,
     holm,
     influence,
@@ -152,16 +151,6 @@ def test_documents_that_all_differ_alike_leave_only_the_seeds() -> None:
     assert found.documents == pytest.approx(0, abs=1e-12)
     (alone,) = differences(bits.sum(-1) / n_bytes.sum())
     assert (found.margin, found.p) == (pytest.approx(alone.margin), pytest.approx(alone.p))
-
-
-def test_the_mean_of_two_sets_has_the_noise_of_both() -> None:
-    made = experiments(corpora=2, seeds=2, documents=30, by_seed=0, by_document=0.1, by_both=0)
-    (one, of_one), (other, of_other) = itertools.islice(made, 2)
-    runs = [bits.sum(-1) / n_bytes.sum() for bits, n_bytes in ((one, of_one), (other, of_other))]
-    influences = [influence(one, of_one), influence(other, of_other)]
-    parts = [differences(run, each)[0].documents for run, each in zip(runs, influences, strict=True)]
-    (both,) = differences((runs[0] + runs[1]) / 2, average(influences))
-    assert both.documents == pytest.approx(math.hypot(*parts) / 2)
 
 
 def test_the_margin_ends_where_p_is_alpha() -> None:

@@ -19,7 +19,10 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
-from webtext.train.experiments.trials import Trial, branch, experiment, run_trials
+from webtext.train.experiments.branch import branch
+from webtext.train.experiments.experiment import experiment
+from webtext.train.experiments.processes import run_trials
+from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 from webtext.train.model.flops import flops_per_token
 from webtext.train.optimizer.schedule import decay_start
@@ -98,9 +101,7 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
     with pytest.raises(InputError, match="steps is 12 here and 3 in the checkpoint"):
         run_trials([one, other], Run.quiet(), label="trials")
     assert not Path(one.folder).exists()
-    with pytest.raises(ConfigError, match="two trials have the name or folder 'seed 0'"):
-        run_trials([one, replace(other, name=one.name)], Run.quiet(), label="trials")
-    with pytest.raises(ConfigError, match="two trials have the name or folder 'seed 1'"):
+    with pytest.raises(ConfigError, match="two trials have the folder of 'seed 1'"):
         run_trials([one, replace(other, folder=one.folder)], Run.quiet(), label="trials")
 
 
@@ -133,17 +134,20 @@ def test_the_budget_is_printed_first_and_another_plan_is_rejected(
     n_tokens = 12 * 4 * 32
     n_parameters = settings.config(61).n_parameters
     flops = flops_per_token(settings.config(61)) * n_tokens
-    with pytest.raises(DryRun), experiment("sweep", "out", trials, talking(dry_run=True), side_by_side=1, share=0.5):
+    with (
+        pytest.raises(DryRun),
+        experiment("sweep", "out", trials, {}, talking(dry_run=True), side_by_side=1, share=0.5),
+    ):
         pytest.fail("nothing is made on a dry run")
     said = capsys.readouterr().err
     assert f"sweep: 2 runs, 1 at a time, {n_tokens:,} tokens and {flops:.3g} FLOP in all; at most" in said
     assert f"at most {2 * n_parameters * 12 * 3 / 2**30:,.2f} GiB of disk" in said
     out = str(tmp_path / "out")
-    with experiment("sweep", out, trials, Run.quiet(), side_by_side=1, windows=4):
+    with experiment("sweep", out, trials, {"windows": 4}, Run.quiet(), side_by_side=1):
         pass
     with (
         pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"),
-        experiment("sweep", out, trials, Run.quiet(), side_by_side=1, windows=5),
+        experiment("sweep", out, trials, {"windows": 5}, Run.quiet(), side_by_side=1),
     ):
         pytest.fail("its trials can't be compared")
 
@@ -152,7 +156,7 @@ PARENT = """
 import pickle, sys
 from webtext.base.errors import WebtextError
 from webtext.base.run import Run
-from webtext.train.experiments.trials import run_trials
+from webtext.train.experiments.processes import run_trials
 try:
     run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), Run.quiet(), label='trials', side_by_side=2)
 except WebtextError as error:
