@@ -141,12 +141,13 @@ def test_a_pipeline_sends_a_hidden_state_and_a_gradient_for_each_microbatch() ->
     assert time.messages == pytest.approx(22 * (2 * 256 * 512 * 2 / 1e9 + 1e-6) + tied)
 
 
-def test_shards_gather_twice_per_microbatch_and_a_pipelines_once_per_step() -> None:
-    """With nothing hidden: eight microbatches gather sixteen times, in bfloat16, and send float32 gradients once."""
+def test_shards_gather_twice_for_one_microbatch_and_once_for_several() -> None:
+    """With nothing hidden: bfloat16 parameters once or twice, and float32 gradients once."""
     plain = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e9, latency=0.0), memory_bandwidth=1e30)
     n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
-    shards = step_time(CONFIG, SETTINGS, layout("fsdp=2"), plain).data_parallel
-    assert shards == pytest.approx((16 * 2 + 4) * n / 2 / 1e9)
+    for n_microbatches, gathers in ((8, 1), (1, 2)):
+        shards = step_time(CONFIG, SETTINGS, layout("fsdp=2", 2, n_microbatches), plain).data_parallel
+        assert shards == pytest.approx((gathers * 2 + 4) * n / 2 / 1e9)
     replicas = step_time(CONFIG, SETTINGS, layout("dp=2"), plain).data_parallel
     assert replicas == pytest.approx(2 * 4 * n / 2 / 1e9)
     in_pipeline = step_time(CONFIG, SETTINGS, layout("pp=2,fsdp=2"), plain).data_parallel
@@ -154,13 +155,13 @@ def test_shards_gather_twice_per_microbatch_and_a_pipelines_once_per_step() -> N
 
 
 def test_gathered_and_sent_bytes_are_copied_too() -> None:
-    """Two shards: half a parameter goes in, a whole one comes out, each read and written: 3 x 16 times in bfloat16, 3 x in
-    float32. Replicas copy each parameter once per pass for torch, and gradients in and out."""
+    """Two shards: half a parameter goes in, a whole one comes out, each read and written: 3 x in bfloat16, and 3 x in
+    float32. Replicas copy each parameter once, and gradients in and out."""
     slow = replace(MACHINE, overlap_ratio=0.0, inside=Link(bandwidth=1e30, latency=0.0), memory_bandwidth=1e9)
     n = 8 * (12 * 512**2 + 13 * 512) + (1024 + 256) * 512
     shards, replicas = (step_time(CONFIG, SETTINGS, layout(mesh), slow).data_parallel for mesh in ("fsdp=2", "dp=2"))
-    assert shards == pytest.approx((3 * 16 * 2 + 3 * 4) * n / 1e9)
-    assert replicas == pytest.approx((2 * 16 * 2 + 4 * 4) * n / 1e9)
+    assert shards == pytest.approx((3 * 2 + 3 * 4) * n / 1e9)
+    assert replicas == pytest.approx((2 * 2 + 4 * 4) * n / 1e9)
 
 
 def test_collectives_are_hidden_except_for_one_block() -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from small_runs import flags, losses, rows
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, MachineError
+from webtext.train.resilience import distributed
 from webtext.train.resilience.distributed import join_world
 
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8}
@@ -63,4 +65,25 @@ def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.Mo
         pass
     monkeypatch.setenv("WORLD_SIZE", "many")
     with pytest.raises(ConfigError, match="use torchrun"), join_world("cpu"):
+        pass
+
+
+@pytest.mark.parametrize(("device", "given"), [("cuda", ("nccl", torch.device("cuda", 1))), ("cpu", ("gloo", None))])
+def test_processes_connect_from_the_gpu_that_they_use(
+    device: str, given: tuple[str, torch.device | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Joined(Exception):
+        pass
+
+    def init_process_group(backend: str, *, device_id: torch.device | None, **_: object) -> None:
+        assert (backend, device_id) == given
+        raise Joined
+
+    for name, value in {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.set_device", lambda place: None)
+    monkeypatch.setattr(distributed, "attempt_store", lambda *_: None)
+    monkeypatch.setattr(distributed.distributed, "init_process_group", init_process_group)
+    with pytest.raises(Joined), join_world(device):
         pass

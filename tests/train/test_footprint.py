@@ -159,9 +159,9 @@ def test_shards_divide_parameters_gradients_and_moments() -> None:
     assert memory_of_layout(CONFIG, SMALL, layout("dp=4")) == whole
 
 
-def test_accumulated_gradients_are_complete_on_every_shard() -> None:
-    whole = memory_of_layout(CONFIG, SMALL, layout())
-    assert memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=2)).gradients == whole.gradients
+def test_accumulated_gradients_are_complete_on_every_shard_and_so_are_the_parameters() -> None:
+    whole, shard = (memory_of_layout(CONFIG, SMALL, layout(mesh, n_microbatches=2)) for mesh in ("", "fsdp=4"))
+    assert (shard.gradients, shard.cast_parameters) == (whole.gradients, whole.cast_parameters)
 
 
 def test_tensor_parallel_divides_matrices_and_their_biases_but_no_norm() -> None:

@@ -46,7 +46,7 @@ class StageWalk:
             losses_bt = self._losses(tokens_bt.to(self.device))
             if losses_bt is not None:
                 is_scored_bt = is_scored_bt.to(self.device)
-                total += torch.stack([losses_bt.double()[is_scored_bt].sum(), is_scored_bt.sum()])
+                total += torch.stack([losses_bt.double().where(is_scored_bt, 0).sum(), is_scored_bt.sum()])
             self.advance()
         return total
 

@@ -15,18 +15,15 @@ tensors). `stored` wraps such a shard, or its optimizer state, as a DTensor, so 
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import cast
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.distributed._composable.replicate_with_fsdp import replicate
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
-from torch.distributed.tensor.placement_types import _StridedShard
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.optim import Optimizer
 
 from webtext.train.data.windows import Windows
@@ -42,15 +39,6 @@ from webtext.train.parallel.pipeline import Pipeline
 from webtext.train.parallel.stage import Stage
 from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
 from webtext.train.settings import TrainSettings
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The position of a rank's shard in the full tensor of shape `shape`."""
-
-    mesh: DeviceMesh
-    placements: tuple[Placement, ...]
-    shape: torch.Size
 
 
 class ParallelModel:
@@ -77,15 +65,15 @@ class ParallelModel:
         self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
         self.rules, self.schedule, self.advance = rules, schedule, advance
         self.mesh = mesh = shape.build(device.type)
-        shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         values = values or drawn(model.config, 0)
         n = n_stages(schedule, shape.pp)
-        numbers = stages_of_rank(schedule, mesh["pp"].get_local_rank(), shape.pp)
+        numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
         blocks = {i: blocks_of_stage(model.config.n_layer, n, i) for i in numbers}
         self.stages = {i: Stage(model, blocks[i]) for i in numbers}
         for stage in self.stages.values():
             if shape.tp > 1:
-                stage.tensor_group = mesh["tp"].get_group()
+                stage.tensor_group = mesh.get_group("tp")
                 split_tensors(stage.model, stage.tensor_group)
             self._spread_over_data_ranks(stage)
             stage.to_empty(device=device)
@@ -98,59 +86,39 @@ class ParallelModel:
                 if self._pieces.setdefault(name, parameter) is not parameter:
                     self._copies.append(parameter)
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
-        self._places = {name: self._place(name, shapes[name]) for name in self._pieces}
+        self._stored_mesh = _in_order_of_splitting(mesh["dp", "fsdp", "tp"])
         self._pipeline: Pipeline | None = None
         self._tied_pair: distributed.ProcessGroup | None = None
         if shape.pp > 1:
             self._tied_pair = self._join_tied(rank_of_stage(schedule, n - 1, shape.pp))
 
     def _spread_over_data_ranks(self, stage: Stage) -> None:
-        """Shard or replicate block by block, so that one block's gradients are sent while the next one's are computed.
+        """Shard block by block, so that one block's gradients are sent while the next one's are computed.
 
         The same wrapper casts: a step computes in `dtype`, and gradients are summed in the parameters' own dtype.
+        Replicas are shards over one process. The backward pass begins with what the stage has outside its blocks.
         """
-        modules = (*stage.model.blocks.children(), stage)
         own = next(stage.parameters()).dtype
         casts = self.dtype != own
+        if not casts and self.n_data == 1:
+            return
         policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=own) if casts else MixedPrecisionPolicy()
-        if self.shape.fsdp > 1:
-            mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
-            for module in modules:  # a pipeline's microbatches use the same parameters again at once
-                fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=self.shape.pp == 1)
-        elif self.shape.dp > 1 or casts:
-            for module in modules:
-                replicate(module, mesh=self.mesh["dp"], mp_policy=policy)
+        mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
+        for module in (*stage.model.blocks.children(), stage):
+            fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
 
     @torch.no_grad()
     def _fill(self, name: str, piece: Tensor, values: Tensor) -> None:
         """Copy this rank's part of a full parameter's values into its shard."""
         axis = split_axis(name)
-        if self.shape.tp > 1 and axis is not None:
-            values = _part(values, self.mesh["tp"], 0, axis)
-        if isinstance(piece, DTensor):
-            for i, placement in enumerate(piece.placements):
-                if isinstance(placement, Shard):
-                    values = _part(values, piece.device_mesh, i, placement.dim)
-        _local(piece).copy_(values)
-
-    def _place(self, name: str, shape: torch.Size) -> _Place | None:
-        """Return the position of this rank's shard in the full parameter; None if the rank has all of it."""
-        piece, axis = self._pieces[name], split_axis(name)
-        axes: tuple[str, ...] = ()
-        placements: tuple[Placement, ...] = ()
-        if isinstance(piece, DTensor):
-            axes, placements = piece.device_mesh.mesh_dim_names or (), piece.placements
-        if self.shape.tp > 1:
-            if axis is not None:  # FSDP shards what tensor parallel has split
-                strided = _StridedShard(axis, split_factor=self.shape.tp)
-                placements = tuple(strided if placement == Shard(axis) else placement for placement in placements)
-            axes, placements = (*axes, "tp"), (*placements, Replicate() if axis is None else Shard(axis))
-        return _Place(self.mesh[axes], placements, shape) if axes else None
+        if axis is not None:
+            values = _part(values, self.mesh["tp"], axis)
+        _local(piece).copy_(_part(values, self.mesh["fsdp"], 0))
 
     @property
     def data_rank(self) -> int:
         """Index of the share of a batch, of `n_data`, that this process reads."""
-        return self.mesh["dp"].get_local_rank() * self.shape.fsdp + self.mesh["fsdp"].get_local_rank()
+        return self.mesh.get_local_rank("dp") * self.shape.fsdp + self.mesh.get_local_rank("fsdp")
 
     @property
     def n_data(self) -> int:
@@ -172,9 +140,12 @@ class ParallelModel:
     def _accumulate(self, microbatches: Iterable[Tensor], n: int) -> tuple[Tensor, Tensor]:
         (stage,) = self.stages.values()
         losses, shares = [], []
+        if isinstance(stage, FSDPModule):
+            self._gather_once_or_twice(stage, is_once=n > 1 or self.shape.fsdp == 1)
         for i, tokens_bt in enumerate(microbatches):
             if isinstance(stage, FSDPModule):  # only the last backward pass of a step sums gradients over ranks
                 stage.set_requires_gradient_sync(i == n - 1)
+                stage.set_reshard_after_backward(i == n - 1)
             inputs_bt = tokens_bt[:, :-1]
             how = {"documents_bt": self.rules.documents(inputs_bt), "counted_bt": self.rules.counted(inputs_bt)}
             loss: Tensor = stage(inputs_bt, tokens_bt[:, 1:], **how)[0] / n
@@ -183,47 +154,53 @@ class ParallelModel:
             shares.append(self.rules.counted_share(inputs_bt) / n)
         return torch.stack(losses).sum(), torch.stack(shares).sum()
 
+    def _gather_once_or_twice(self, stage: FSDPModule, *, is_once: bool) -> None:
+        """Keep a step's gathered parameters for all its microbatches, or only until a block's forward pass is over.
+
+        Gradients that are summed over microbatches have the whole parameters' size anyway, in float32. A step of one
+        microbatch keeps no such sums, and gathers each block again, except those with which the backward pass begins.
+        """
+        stage.set_reshard_after_forward(not is_once)
+        stage.set_reshard_after_forward(False, recurse=False)
+        *_, last = cast(Stage, stage).model.blocks.children()
+        cast(FSDPModule, last).set_reshard_after_forward(False)
+
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> tuple[Tensor, Tensor]:
         if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp changes the number
-            self._pipeline = Pipeline(self.stages, self.schedule, n, self.mesh["pp"].get_group(), self.device)
+            self._pipeline = Pipeline(self.stages, self.schedule, n, self.mesh.get_group("pp"), self.device)
         inputs_bt = tokens_bt[:, :-1]
         loss = self._pipeline.step(tokens_bt, self.rules.documents(inputs_bt), self.rules.counted(inputs_bt))
         return loss, self.rules.counted_share(inputs_bt)
 
     def _take_gradients(self) -> list[Tensor]:
         """Move the gradients to the parameters that the optimizer updates, and return them."""
+        gradients = {name: _local(piece.grad) for name, piece in self._pieces.items() if piece.grad is not None}
         if self.shape.tp > 1:
-            self._sum_over_parts_of_the_sequence()
-        if self.shape.pp > 1:
-            self._sum_tied()
-        gradients = []
-        for name, piece in self._pieces.items():
-            if piece.grad is not None:
-                gradients.append(_local(piece.grad))
-                self.parameters[name].grad = gradients[-1]
+            gradients |= self._summed_over_parts_of_the_sequence(gradients)
+        if self.shape.pp > 1 and TOKEN_EMBEDDING in gradients:
+            self._sum_tied(gradients[TOKEN_EMBEDDING])
+        for name, gradient in gradients.items():
+            self.parameters[name].grad = gradient
         for parameter in (*self._pieces.values(), *self._copies):
             parameter.grad = None
-        return gradients
+        return list(gradients.values())
 
     def gradient_norm(self) -> Tensor:
         """Return the norm in float64: each shard's squares, divided by its number of copies, summed over all ranks."""
-        squares = torch.zeros((), dtype=torch.float64, device=self.device)
+        by_holders: dict[int, list[Tensor]] = defaultdict(list)
         for name, parameter in self.parameters.items():
             if parameter.grad is not None:
-                squares += torch.linalg.vector_norm(parameter.grad, dtype=torch.float64) ** 2 / self._n_holders(name)
+                by_holders[self._n_holders(name)].append(parameter.grad)
+        squares = torch.zeros((), dtype=torch.float64, device=self.device)
+        for n, gradients in by_holders.items():
+            squares += nn.utils.get_total_norm(gradients).double() ** 2 / n
         distributed.all_reduce(squares)  # torch's own norm of a DTensor reduces over one mesh, not over stages too
         return squares.sqrt()
 
     def _n_holders(self, name: str) -> int:
         """Return how many processes have the same shard of a parameter."""
-        place, n_pieces = self._places[name], 1
-        if place is not None:
-            sizes = place.mesh.shape
-            n_pieces = math.prod(
-                size for size, placement in zip(sizes, place.placements, strict=True) if not placement.is_replicate()
-            )
-        is_on_two = name == TOKEN_EMBEDDING and self._tied_pair is not None
-        return self.n_data * self.shape.tp // n_pieces * (2 if is_on_two else 1)
+        n = self.shape.dp * (self.shape.tp if split_axis(name) is None else 1)
+        return 2 * n if name == TOKEN_EMBEDDING and self._tied_pair is not None else n
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """Return an optimizer of this process's parameters."""
@@ -242,16 +219,14 @@ class ParallelModel:
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """Return the DTensor whose local shard is `tensor`."""
-        place = self._places[name]
-        if place is None:
-            return tensor
+        axis, shape = split_axis(name), self._shapes[name]
         return DTensor.from_local(
             tensor.detach(),
-            place.mesh,
-            place.placements,
+            self._stored_mesh,
+            (Replicate() if axis is None else Shard(axis), Replicate(), Shard(0)),
             run_check=False,
-            shape=place.shape,
-            stride=torch.empty(place.shape, device="meta").stride(),
+            shape=shape,
+            stride=torch.empty(shape, device="meta").stride(),
         )
 
     @torch.no_grad()
@@ -262,7 +237,7 @@ class ParallelModel:
         n = n_stages(self.schedule, self.shape.pp)
         ranks = [rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n)]
         walk = StageWalk(
-            self.stages, ranks, self.mesh["pp"].get_group(), self.rules, self.dtype, self.device, self.advance
+            self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.dtype, self.device, self.advance
         )
         with as_it_stands():
             total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
@@ -294,33 +269,32 @@ class ParallelModel:
                     mine = pair
         return mine
 
-    def _sum_over_parts_of_the_sequence(self) -> None:
-        """Sum the gradients of parameters that tensor parallel doesn't split, in one message."""
-        summands = [
-            _local(piece.grad)
-            for name, piece in self._pieces.items()
-            if piece.grad is not None and split_axis(name) is None
-        ]
-        flat = torch.cat([summand.flatten() for summand in summands])
-        distributed.all_reduce(flat, group=self.mesh["tp"].get_group())
-        for summand, total in zip(summands, torch.split(flat, [summand.numel() for summand in summands]), strict=True):
-            summand.copy_(total.view_as(summand))
+    def _summed_over_parts_of_the_sequence(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the sums of the gradients of parameters that tensor parallel doesn't split, made in one message."""
+        summands = {name: gradient for name, gradient in gradients.items() if split_axis(name) is None}
+        flat = torch.cat([summand.flatten() for summand in summands.values()])
+        distributed.all_reduce(flat, group=self.mesh.get_group("tp"))
+        sums = torch.split(flat, [summand.numel() for summand in summands.values()])
+        return {name: total.view_as(summands[name]) for name, total in zip(summands, sums, strict=True)}
 
-    def _sum_tied(self) -> None:
+    def _sum_tied(self, gradient: Tensor) -> None:
         """Sum the gradients of both copies of the tied weight, in place."""
-        weight = self._pieces.get(TOKEN_EMBEDDING)
-        if weight is None or weight.grad is None:
-            return
-        gradient = _local(weight.grad)
         for copy in self._copies:
             gradient += _local(cast(Tensor, copy.grad))
         if self._tied_pair is not None:
             distributed.all_reduce(gradient, group=self._tied_pair)
 
 
-def _part(tensor: Tensor, mesh: DeviceMesh, axis_of_mesh: int, axis: int) -> Tensor:
-    """Return this rank's share of a tensor that is split along `axis`, empty on some ranks."""
-    parts, rank = tensor.chunk(mesh.size(axis_of_mesh), axis), mesh.get_local_rank(axis_of_mesh)
+def _in_order_of_splitting(mesh: DeviceMesh) -> DeviceMesh:
+    """Return the mesh ["dp", "fsdp", "tp"] as ["tp", "dp", "fsdp"]: FSDP2 shards what tensor parallel has split."""
+    groups = [mesh.get_group(axis) for axis in ("tp", "dp", "fsdp")]
+    ranks = mesh.mesh.permute(2, 0, 1).contiguous()
+    return DeviceMesh.from_group(groups, mesh.device_type, ranks, mesh_dim_names=("tp", "dp", "fsdp"))
+
+
+def _part(tensor: Tensor, mesh: DeviceMesh, axis: int) -> Tensor:
+    """Return this rank's share of a tensor that is split along `axis` over a mesh of one axis, empty on some ranks."""
+    parts, rank = tensor.chunk(mesh.size(), axis), mesh.get_local_rank()
     return parts[rank] if rank < len(parts) else tensor[:0]
 
 

@@ -37,11 +37,11 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         grad_weight_vc = torch.zeros_like(weight_vc, dtype=loss.dtype)
         for rows in chunk_rows(len(targets_n), weight_vc):
             chunk = _Chunk(hidden_nc[rows], weight_vc, targets_n[rows], vocab_size, group)
-            counted = slice(None) if counted_n is None else counted_n[rows]
-            loss += chunk.losses_n[counted].sum()
-            slope_nv = chunk.slopes().to(weight_vc.dtype)
+            losses_n, slope_nv = chunk.losses_n, chunk.slopes().to(weight_vc.dtype)
             if counted_n is not None:
+                losses_n = losses_n * counted_n[rows]
                 slope_nv *= counted_n[rows, None]
+            loss += losses_n.sum()
             grad_hidden_nc[rows] = slope_nv @ weight_vc
             grad_weight_vc += slope_nv.T @ hidden_nc[rows]
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)

@@ -210,7 +210,7 @@ def _data_parallel(
     layout: Layout, machine: Machine, n_parameters: float, size: int, n_blocks: int, forward: float, backward: float
 ) -> float:
     """Return the seconds per step of gathering parameters and summing gradients that nothing hides."""
-    shape, m = layout.shape, layout.n_microbatches
+    shape = layout.shape
 
     def shown(seconds: float, behind: float) -> float:
         return max(seconds / n_blocks, seconds - machine.overlap_ratio * behind)
@@ -222,6 +222,5 @@ def _data_parallel(
     gather += size * copies / (2 if shape.fsdp == 1 else 1)
     gradients = gather_seconds(FLOAT32 * n_parameters, shape.fsdp, machine.link(shape, "fsdp")) + FLOAT32 * copies
     gradients += all_reduce_seconds(FLOAT32 * n_parameters / shape.fsdp, shape.dp, machine.link(shape, "dp"))
-    if shape.pp > 1:  # parameters remain gathered for all microbatches
-        return shown(gather, forward) + shown(gradients, backward)
-    return m * shown(gather, forward) + (m - 1) * shown(gather, backward) + shown(gather + gradients, backward)
+    is_once = shape.pp > 1 or shape.fsdp == 1 or layout.n_microbatches > 1
+    return shown(gather, forward) + shown(gradients if is_once else gather + gradients, backward)

@@ -10,8 +10,8 @@ pp    a rank has only its stages: the first has the embeddings, the last a copy 
       allocates what a stage receives for all microbatches at once
 dp    divides nothing
 fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3). Gathered parameters have the step's
-      dtype: a pipeline keeps its stage gathered, other meshes the embeddings and two blocks. Gradients are not
-      divided while microbatches are accumulated, because only the last one reduces them
+      dtype: pipelines and steps of several microbatches keep all of them, others the embeddings and two blocks.
+      Gradients are not divided while microbatches are accumulated, because only the last one reduces them
 tp    divides matrices, and activations except the gathered inputs of query, key and value and of the feed-forward
       layer (Korthikanti et al. 2022, section 4.2.2; they send those twice instead of keeping them)
 """
@@ -80,7 +80,7 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     mine = -(-whole // shape.fsdp)
     n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
     moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer.optimizer == "muon" else 0)
-    gathered = whole if shape.pp > 1 else ends + min(2, n_blocks) * block
+    gathered = whole if shape.pp > 1 or layout.n_microbatches > 1 else ends + min(2, n_blocks) * block
     is_whole = shape.fsdp == 1 or layout.n_microbatches > 1
     casts = (0 if is_float32 else BFLOAT16 * whole) if shape.fsdp == 1 else size * gathered
     logits = min(n_tokens * -(-config.padded_vocab_size // shape.tp), LOGITS_PER_CHUNK)

@@ -77,7 +77,14 @@ def join_world(device: str, hang_timeout: float | None = None) -> Iterator[World
     with contextlib.ExitStack() as stack:
         stack.enter_context(_lost_process_is_an_error())
         store = attempt_store(rank, size)
-        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+        distributed.init_process_group(
+            backend,
+            store=store,
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+            device_id=place if kind == "cuda" else None,  # connects at once, and makes further groups from these links
+        )
         stack.callback(distributed.destroy_process_group)
         progress = Beat(rank, os.getpid(), socket.gethostname())
         heartbeat = Heartbeat(progress, size, store.clone())  # type: ignore[attr-defined]  # its own connection

@@ -1,0 +1,127 @@
+"""What one process of a mesh sends in a step, counted on torch's fake process group, whose messages go nowhere."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import parallel_child
+import pytest
+import torch
+import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
+from torch import Tensor, distributed
+from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from webtext.train.mesh import MeshShape
+from webtext.train.parallel.parallelize import ParallelModel
+from webtext.train.settings import TrainSettings
+
+N_LAYER = 3
+BLOCK = 12 * 32**2 + 13 * 32
+ENDS = 256 * 32 + 16 * 32 + 2 * 32
+LOSS, NORM = 16, 8
+"""Bytes of the two sums over all processes: loss and share of counted targets, and the squares of the gradient."""
+_WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero", "unique")
+
+
+class Sent(TorchDispatchMode):
+    """Collects the bytes of each message by its kind, and the operations for whose result the host waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: Counter[tuple[str, int]] = Counter()
+        self.waits: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.__name__.partition(".")[0].strip("_")
+        if function.namespace == "c10d":
+            tensors = [t for given in args for t in (given if isinstance(given, list) else [given])]
+            self.messages[name, max(t.nbytes for t in tensors if isinstance(t, Tensor))] += 1
+        by_mask = name == "index" and any(t is not None and t.dtype == torch.bool for t in args[1])
+        if function.__name__.partition(".")[0] in _WAITS or by_mask:
+            self.waits.append(name)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def mesh(request: pytest.FixtureRequest) -> Iterator[MeshShape]:
+    """Be process 0 of a mesh whose other processes do not exist."""
+    shape = MeshShape.parse(request.param)
+    distributed.init_process_group("fake", store=HashStore(), rank=0, world_size=shape.size)
+    yield shape
+    distributed.destroy_process_group()
+
+
+def engine_on(shape: MeshShape, windows: str = "plain") -> ParallelModel:
+    with torch.device("meta"):
+        model = parallel_child.made_model(N_LAYER, torch.bfloat16)
+    rules = parallel_child.RULES[windows]
+    return ParallelModel(model, shape, parallel_child.CPU, dtype=torch.bfloat16, rules=rules)
+
+
+def sent_in_a_step(engine: ParallelModel, n_microbatches: int) -> Counter[tuple[str, int]]:
+    with Sent() as sent:
+        engine.forward_backward(iter([parallel_child.batch_of(0)[:2]] * n_microbatches), n_microbatches)
+        engine.gradient_norm()
+    for parameter in engine.parameters.values():
+        parameter.grad = None
+    return sent.messages
+
+
+SUMS = {("allreduce", LOSS): 1, ("allreduce", NORM): 1}
+REDUCED = {
+    "dp=8": {("allreduce", 4 * BLOCK): N_LAYER, ("allreduce", 4 * ENDS): 1},
+    "fsdp=8": {("reduce_scatter_base", 4 * BLOCK): N_LAYER, ("reduce_scatter_base", 4 * ENDS): 1},
+    "dp=2,fsdp=4": {
+        ("reduce_scatter_base", 4 * BLOCK): N_LAYER,
+        ("reduce_scatter_base", 4 * ENDS): 1,
+        ("allreduce", BLOCK): N_LAYER,
+        ("allreduce", ENDS): 1,
+    },
+}
+
+
+@pytest.mark.parametrize("mesh", REDUCED, indirect=True)
+def test_a_step_reduces_each_gradient_once_and_gathers_no_parameter_twice(mesh: MeshShape) -> None:
+    """Except in a step of one microbatch, where each block but the last is gathered again for its backward pass.
+
+    Gradients are float32 and parameters bfloat16. A message's bytes are those of its larger side. Two steps in a row
+    send the same.
+    """
+    engine = engine_on(mesh)
+    for n_microbatches in (1, 4, 1):
+        n = 2 * N_LAYER - 1 if n_microbatches == 1 else N_LAYER
+        gathers = {("allgather_base", 2 * BLOCK): n, ("allgather_base", 2 * ENDS): 1} if mesh.fsdp > 1 else {}
+        expected = REDUCED[str(mesh)] | gathers | SUMS
+        assert [sent_in_a_step(engine, n_microbatches) for _ in range(2)] == [expected] * 2
+
+
+@pytest.mark.parametrize("mesh", ["tp=4"], indirect=True)
+def test_tensor_parallel_ranks_sum_the_unsplit_gradients_once_per_step(mesh: MeshShape) -> None:
+    """Per microbatch they send a hidden state eight times a block, and for both ends of the model four times."""
+    engine, unsplit = engine_on(mesh), 4 * (N_LAYER * 6 * 32 + 16 * 32 + 2 * 32)
+    for n_microbatches in (1, 4):
+        sent = sent_in_a_step(engine, n_microbatches)
+        hidden = sum(n for (kind, _), n in sent.items() if kind != "allreduce")
+        assert hidden == n_microbatches * (8 * N_LAYER + 4)
+        of_logits = math.prod((2, 16, 4))  # float32 for each position: the maximum, and two sums
+        per_microbatch = {("allreduce", of_logits): n_microbatches, ("allreduce", 2 * of_logits): n_microbatches}
+        told = {message: n for message, n in sent.items() if message[0] == "allreduce"}
+        assert told == {("allreduce", unsplit): 1} | per_microbatch | SUMS
+
+
+@pytest.mark.parametrize("windows", ["plain", "masks", "pads"])
+@pytest.mark.parametrize("mesh", ["dp=8", "fsdp=8", "dp=2,fsdp=4", "tp=4", "dp=2,fsdp=2,tp=2"], indirect=True)
+def test_the_host_waits_for_nothing_that_a_step_or_a_held_out_batch_computes(mesh: MeshShape, windows: str) -> None:
+    engine = engine_on(mesh, windows)
+    optimizer = engine.make_optimizer(TrainSettings.of())
+    microbatch, windows_held_out = parallel_child.batch_of(0)[:2], parallel_child.held_out()
+    with Sent() as sent:
+        for _ in range(2):
+            engine.forward_backward(iter([microbatch] * 2), 2)
+            engine.update(optimizer, 1.0, engine.gradient_norm(), torch.tensor(0.0))
+        engine.total_loss(windows_held_out, 2)
+    assert sent.waits == []
