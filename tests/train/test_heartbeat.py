@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import socket
 import subprocess
 import threading
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ import torch
 from small_runs import flags, small, train
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from webtext.train.resilience import distributed
+from webtext.train.resilience import distributed, heartbeat
 from webtext.train.resilience.distributed import World
 from webtext.train.resilience.heartbeat import PATIENCE, ROUNDS, Beat, Heartbeat, verdict, watched
 from webtext.train.run import trainer
@@ -125,25 +127,36 @@ def test_a_beat_names_the_line_at_which_the_main_thread_waits() -> None:
     assert "(_where)" in ours.where
 
 
-def test_only_one_process_reports_the_cause() -> None:
-    store = HashStore()
-    assert [Heartbeat(Beat(rank), 3, store).is_first() for rank in (2, 0, 1)] == [True, False, False]
+def test_only_one_process_reports_the_cause(capfd: pytest.CaptureFixture[str]) -> None:
+    store, ended = HashStore(), queue.Queue[int]()
+    with contextlib.ExitStack() as stack:
+        for rank in range(3):
+            stack.enter_context(watched(Heartbeat(Beat(rank), 3, store), timeout=ROUNDS * 1e-3, end=ended.put))
+        assert [ended.get() for _ in range(3)] == [1, 1, 1]
+    assert capfd.readouterr().err.count("error: ") == 1
 
 
-def test_a_process_without_progress_ends_with_an_error(capfd: pytest.CaptureFixture[str]) -> None:
-    ended = threading.Event()
-    codes = []
+@pytest.mark.parametrize("record", ["0", "1"])
+def test_a_process_without_progress_ends_with_an_error_after_a_record_that_a_user_wants_from_nccl(
+    record: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL writes it at its own limit, of twice the timeout."""
+    waits: list[float] = []
+    ended = queue.Queue[int]()
 
-    def end(code: int) -> None:
-        codes.append(code)
-        ended.set()
+    class Rounds(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            return super().wait(0)
 
-    with watched(Heartbeat(Beat(), 2, HashStore()), timeout=ROUNDS * 1e-3, end=end):
-        ended.wait()
-    assert codes == [1]
+    monkeypatch.setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", record)
+    monkeypatch.setattr(heartbeat, "threading", types.SimpleNamespace(**{**vars(threading), "Event": Rounds}))
+    with watched(Heartbeat(Beat(), 2, HashStore()), timeout=600, end=ended.put):
+        assert ended.get() == 1
+    assert waits == [600 / ROUNDS] * (ROUNDS + PATIENCE) + [1200] * (record == "1")
     assert capfd.readouterr().err.splitlines() == [
         "error: rank 1 hangs in step 1: it shows no sign of life",
-        "  the others waited for 0 s (hang_timeout)",
+        "  the others waited for 600 s (hang_timeout)",
         f"  {RESUME}",
     ]
 

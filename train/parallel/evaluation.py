@@ -43,9 +43,9 @@ class StageWalk:
         """
         total = torch.zeros(2, dtype=torch.float64, device=self.device)
         for tokens_bt, is_scored_bt in _batches(windows, batch_size, data_rank, n_data):
-            losses_bt = self._losses(tokens_bt.to(self.device))
+            losses_bt = self._losses(tokens_bt.to(self.device, non_blocking=True))
             if losses_bt is not None:
-                is_scored_bt = is_scored_bt.to(self.device)
+                is_scored_bt = is_scored_bt.to(self.device, non_blocking=True)
                 total += torch.stack([losses_bt.double().where(is_scored_bt, 0).sum(), is_scored_bt.sum()])
             self.advance()
         return total

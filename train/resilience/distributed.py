@@ -60,35 +60,26 @@ def join_world(device: str, hang_timeout: float | None = None) -> Iterator[World
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise MachineError("device is 'cuda', but torch sees no GPU", "set device = 'auto' or 'cpu'")
-    kind = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     try:
         rank, size, local = (int(os.environ.get(name, d)) for name, d in _ENVIRONMENT.items())
     except ValueError as error:
         raise ConfigError(f"RANK, WORLD_SIZE or LOCAL_RANK is not a whole number ({error})", "use torchrun") from None
-    place = torch.device(kind, local) if kind == "cuda" else torch.device("cpu")
-    if kind == "cuda":
-        torch.cuda.set_device(place)
+    gpu = torch.device("cuda", local) if device != "cpu" and torch.cuda.is_available() else None
+    place, backend = (torch.device("cpu"), "gloo") if gpu is None else (gpu, "nccl")
+    if gpu is not None:
+        torch.cuda.set_device(gpu)
     if size == 1 or distributed.is_initialized():
         yield World(rank, size, place)
         return
     # torch's own limit comes second, because it cannot say which process hangs
     timeout = None if hang_timeout is None else timedelta(seconds=2 * hang_timeout)
-    backend = "nccl" if kind == "cuda" else "gloo"
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_lost_process_is_an_error())
+    with _lost_process_is_an_error(), contextlib.ExitStack() as stack:
         store = attempt_store(rank, size)
-        distributed.init_process_group(
-            backend,
-            store=store,
-            rank=rank,
-            world_size=size,
-            timeout=timeout,
-            device_id=place if kind == "cuda" else None,  # connects at once, and makes further groups from these links
-        )
+        distributed.init_process_group(backend, timeout=timeout, world_size=size, rank=rank, store=store, device_id=gpu)
         stack.callback(distributed.destroy_process_group)
         progress = Beat(rank, os.getpid(), socket.gethostname())
-        heartbeat = Heartbeat(progress, size, store.clone())  # type: ignore[attr-defined]  # its own connection
         if hang_timeout is not None:
+            heartbeat = Heartbeat(progress, size, store.clone())  # type: ignore[attr-defined]  # its own connection
             stack.enter_context(watched(heartbeat, hang_timeout))
         yield World(rank, size, place, progress)
 
@@ -99,9 +90,8 @@ def _lost_process_is_an_error() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        message = " ".join(str(error).split())
-        if not isinstance(error, distributed.DistError) and "/gloo/" not in message:
+        if not isinstance(error, distributed.DistError) and "/gloo/" not in str(error):
             raise
-        message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", message)
+        message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", " ".join(str(error).split()))
         who = "its own output or torchrun's report shows which one ended first"
         raise WebtextError(f"lost another process of the run: {message[:150]}", who, RESUME) from error

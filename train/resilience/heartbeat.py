@@ -22,11 +22,9 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from webtext.base.console import Console
 from webtext.base.errors import WebtextError
 
-ROUNDS = 20
-"""Rounds without progress before a process looks for the cause. They are counted, not timed, because a machine that
-sleeps or swaps is slow in its rounds too."""
-PATIENCE = 3
-"""Rounds in which another process must write. With fewer, a busy process would count as dead."""
+ROUNDS = 20  # without progress, before a process looks for the cause; counted, because a machine may sleep or swap
+PATIENCE = 3  # rounds in which another process must write: with fewer, a busy one would count as dead
+RECORDER = "TORCH_NCCL_DUMP_ON_TIMEOUT"  # 1 where a user wants the record that NCCL writes at its own limit
 RESUME = "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
 
 
@@ -37,17 +35,13 @@ class Beat:
     rank: int = 0
     pid: int = 0
     host: str = ""
-    n: int = 0
-    """Number of this beat, counted per process."""
+    n: int = 0  # of this beat, counted per process
     step: int = 0
     entered: int = 0
-    done: int = 0
-    """Finished parts of the activity entered last: microbatches, held-out batches."""
+    done: int = 0  # parts of the activity entered last: microbatches, held-out batches
     what: str = "starts"
-    where: str = ""
-    """The line of Python at which it waits; empty while it makes progress."""
-    counts: bool = True
-    """Whether a round without progress counts. It does not while code is compiled, which may take any time."""
+    where: str = ""  # the line of Python at which it waits; empty while it makes progress
+    counts: bool = True  # whether a round without progress does; not while code is compiled, which may take any time
 
     def enter(self, what: str, step: int | None = None, *, counts: bool | None = None) -> None:
         """Record that every process begins an activity; `what` is a verb phrase for the error if one hangs in it."""
@@ -81,10 +75,6 @@ class Heartbeat:
         keys = [f"beat/{rank}" for rank in range(self.size)]
         return [Beat(**json.loads(self.store.get(key))) if self.store.check([key]) else None for key in keys]
 
-    def is_first(self) -> bool:
-        """Return whether no other process has asked, so that only one of them prints the error."""
-        return self.store.add("reported", 1) == 1
-
 
 def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) -> WebtextError:
     """Return an error that names the process that hangs, from two readings of all beats `PATIENCE` rounds apart.
@@ -93,8 +83,7 @@ def verdict(before: list[Beat | None], after: list[Beat | None], waited: str) ->
     """
     beats = [beat for beat in after if beat is not None]
     step = f"step {1 + max((beat.step for beat in beats), default=0):,}"
-    pairs = enumerate(zip(before, after, strict=True))
-    silent = [rank for rank, (then, now) in pairs if now is None or (then is not None and then.n == now.n)]
+    silent = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if b is None or (a and a.n == b.n)]
     least = min(((beat.entered, beat.done) for beat in beats), default=None)
     those = silent or [beat.rank for beat in beats if (beat.entered, beat.done) == least]
     first, more = after[those[0]], f", and {len(those) - 1} more" if len(those) > 1 else ""
@@ -119,8 +108,10 @@ def watched(heartbeat: Heartbeat, timeout: float, end: Callable[[int], None] = o
                 before = heartbeat.read() if heartbeat.beat() >= ROUNDS else None
                 if before and all(not over.wait(pause) and heartbeat.beat() for _ in range(PATIENCE)):
                     error = verdict(before, heartbeat.read(), f"the others waited for {timeout:,.0f} s (hang_timeout)")
-                    if heartbeat.is_first():
+                    if heartbeat.store.add("reported", 1) == 1:  # the others are silent
                         Console("quiet").error(error)
+                    if os.environ.get(RECORDER) == "1":
+                        over.wait(2 * timeout)  # that limit (`join_world`); NCCL then ends the process
                     end(1)
                     break
                 over.wait(pause)

@@ -4,7 +4,7 @@ torchrun restarts all processes when one of them ends, and passes them its agent
 addresses of the previous attempt (torch 2.13: "Gloo connectFullMesh failed ... Connection refused"). So each attempt
 communicates under its own prefix, which process 0 draws and sends to those that ask for it. The restart count that
 torchrun passes on can't be that prefix: an agent whose own processes all lived doesn't count a restart that another
-host requested. A store per attempt (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`) belongs to process 0 and hangs with it.
+host requested.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def attempt_store(rank: int, size: int) -> Store:
     """
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
         raise ConfigError(f"WORLD_SIZE is {size}, but MASTER_ADDR or MASTER_PORT is not set", "use torchrun")
-    interface = interface_towards(os.environ["MASTER_ADDR"])
-    if interface is not None:
+    if interface := interface_towards(os.environ["MASTER_ADDR"]):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     store, _, _ = next(rendezvous("env://", rank, size, timeout=timedelta(seconds=JOIN_SECONDS)))
     return own_part(store, rank, size)
@@ -69,16 +68,12 @@ def own_part(store: Store, rank: int, size: int) -> Store:
 
 
 def interface_towards(host: str) -> str | None:
-    """Return the network interface by which this machine reaches `host`; None if that is itself or unknown.
-
-    >>> interface_towards("127.0.0.1")
-    """
+    """Return the network interface by which this machine reaches `host`; None if that is itself or unknown."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
         probe.connect((host, 1))  # of UDP: sends nothing
         address = socket.inet_aton(probe.getsockname()[0])
         for _, name in socket.if_nameindex() if address[0] != 127 else ():
             with contextlib.suppress(OSError):  # an interface without an address
-                request = struct.pack("256s", os.fsencode(name)[:15])
-                if fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24] == address:
+                if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", os.fsencode(name)[:15]))[20:24] == address:
                     return name
     return None

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from webtext.base.errors import Interrupted
 
-UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"
-"""Environment variable that torchrun sets in the processes that it starts."""
+UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"  # an environment variable of the processes that torchrun starts
 
 
 class Termination:
