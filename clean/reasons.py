@@ -22,7 +22,7 @@ DROPPED: Mapping[str, str] = {
     TOO_MANY_BYTES: "the text, or another string of an imported record, is above max_text_bytes in UTF-8",
     "only_template": "no text is left without the lines that recur on its host's pages",
     "repeated_record": "the same capture again, in this WARC file or in an earlier one",
-    **{f"opt_out_{reason}": meaning for reason, (_, meaning) in PAGE_OPT_OUTS.items()},
+    **{f"opt_out_{reason}": each.meaning for reason, each in PAGE_OPT_OUTS.items()},
 }
 """Reason -> meaning. A rule dropped the record."""
 

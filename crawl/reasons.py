@@ -26,7 +26,7 @@ ARCHIVE_DAMAGED = "archive_damaged"
 
 REASONS: Mapping[str, tuple[str, str]] = {
     REDIRECTS_TO_LINK: (LINKED, "redirects to a URL that belongs to another row"),
-    **{reason: (REFUSED, meaning) for reason, (_, meaning) in OPT_OUTS.items()},
+    **{reason: (REFUSED, each.meaning) for reason, each in OPT_OUTS.items()},
     ROBOTS_UNREACHABLE: (
         REFUSED,
         "robots.txt could not be fetched (no answer, 5xx or 429; see `cause`), which forbids everything (RFC 9309)",

@@ -10,46 +10,84 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from webtext.base.web.content_coding import decoded_start
 
 PRODUCT_TOKEN = "webtext"
 
-# Crawlers whose operators state that they collect training data, or whose corpora are known to be used for training.
-AI_TRAINING_TOKENS = (
-    "anthropic-ai",
-    "applebot-extended",
-    "bytespider",
-    "ccbot",
-    "claudebot",
-    "cohere-training-data-crawler",
-    "diffbot",
-    "google-extended",
-    "gptbot",
-    "meta-externalagent",
-    "omgili",
-    "webzio-extended",
-)
-KNOWN_TOKENS = frozenset({PRODUCT_TOKEN, *AI_TRAINING_TOKENS})
+AI_TRAINING_CRAWLERS: Mapping[str, tuple[str, str]] = {
+    "ai2bot": ("Ai2", "https://allenai.org/crawler"),
+    "ai2bot-dolma": ("Ai2", "https://allenai.org/crawler"),
+    "amazonbot": ("Amazon", "https://developer.amazon.com/amazonbot"),
+    "anthropic-ai": ("Anthropic", "https://www.anthropic.com"),
+    "applebot-extended": ("Apple", "https://support.apple.com/en-us/119829#datausage"),
+    "bytespider": ("ByteDance", "https://github.com/ai-robots-txt/ai.robots.txt"),
+    "ccbot": ("Common Crawl", "https://commoncrawl.org/ccbot"),
+    "claudebot": ("Anthropic", "https://www.anthropic.com"),
+    "cohere-training-data-crawler": ("Cohere", "https://knownagents.com/agents/cohere-training-data-crawler"),
+    "diffbot": ("Diffbot", "https://www.diffbot.com"),
+    "facebookbot": ("Meta", "https://developers.facebook.com/docs/sharing/bot"),
+    "google-extended": (
+        "Google",
+        "https://developers.google.com/search/docs/crawling-indexing/overview-google-crawlers",
+    ),
+    "gptbot": ("OpenAI", "https://platform.openai.com/docs/bots"),
+    "img2dataset": ("users of img2dataset", "https://github.com/rom1504/img2dataset"),
+    "meta-externalagent": ("Meta", "https://developers.facebook.com/docs/sharing/webmasters/web-crawlers"),
+    "omgili": ("Webz.io", "https://webz.io"),
+    "omgilibot": ("Webz.io", "https://webz.io"),
+    "pangubot": ("Huawei", "https://knownagents.com/agents/pangubot"),
+    "timpibot": ("Timpi", "https://timpi.io"),
+    "webzio-extended": ("Webz.io", "https://webz.io"),
+}
+"""Crawlers that collect training data, or whose corpora are used for it -> operator and page, as of CRAWLERS_AS_OF."""
+CRAWLERS_AS_OF = "2026-08-22"
+KNOWN_TOKENS = frozenset({PRODUCT_TOKEN, *AI_TRAINING_CRAWLERS})
 
-OPT_OUTS: Mapping[str, tuple[str, str]] = {
-    "robots_disallowed": ("obey_robots", "robots.txt forbids the path to 'webtext' or to everybody"),
-    "robots_disallowed_ai_training": (
+
+class OptOut(NamedTuple):
+    """A way to forbid the use of a page: the setting that obeys it, on by default; what is checked; who defined it, when."""
+
+    setting: str
+    meaning: str
+    source: str
+
+
+OPT_OUTS: Mapping[str, OptOut] = {
+    "robots_disallowed": OptOut(
+        "obey_robots", "robots.txt forbids the path to 'webtext' or to everybody", "RFC 9309, 2022-09"
+    ),
+    "robots_disallowed_ai_training": OptOut(
         "obey_ai_robots",
         "robots.txt forbids the path to an AI-training crawler by name",
+        f"the operators' pages, as of {CRAWLERS_AS_OF}",
     ),
-    "content_signal_no_training": (
+    "content_signal_no_training": OptOut(
         "obey_content_signal",
-        "Content-Signal 'ai-train=no', in robots.txt or as a header, or the header 'Content-Usage: train-ai=n'",
+        "Content-Signal 'ai-train=no', in robots.txt or as a header",
+        "https://contentsignals.org, 2025-09",
     ),
-    "tdm_reserved": ("obey_tdm_reservation", "'tdm-reservation' is 1, as a header or in a meta tag"),
-    "noai_header": ("obey_noai", "header 'X-Robots-Tag: noai'"),
-    "noai_meta": ("obey_noai", "meta tag 'robots' with 'noai'"),
-    "noindex_header": ("obey_noindex", "header 'X-Robots-Tag: noindex' (or 'none')"),
-    "noindex_meta": ("obey_noindex", "meta tag 'robots' with 'noindex' (or 'none')"),
+    "content_usage_no_training": OptOut(
+        "obey_content_signal",
+        "Content-Usage 'train-ai=n', in robots.txt (for a path) or as a header",
+        "draft-ietf-aipref-attach-05, 2026-08-19",
+    ),
+    "tdm_reserved": OptOut(
+        "obey_tdm_reservation",
+        "'tdm-reservation' is 1, as a header, in a meta tag or in /.well-known/tdmrep.json",
+        "W3C Community Group report TDMRep, 2024-05-10",
+    ),
+    "noai_header": OptOut("obey_noai", "header 'X-Robots-Tag: noai'", "DeviantArt, 2022-11-11"),
+    "noai_meta": OptOut("obey_noai", "meta tag 'robots' with 'noai'", "DeviantArt, 2022-11-11"),
+    "noimageai_header": OptOut("obey_noai", "header 'X-Robots-Tag: noimageai'", "DeviantArt, 2022-11-11"),
+    "noimageai_meta": OptOut("obey_noai", "meta tag 'robots' with 'noimageai'", "DeviantArt, 2022-11-11"),
+    "noindex_header": OptOut("obey_noindex", "header 'X-Robots-Tag: noindex' (or 'none')", "Google, 2007-07-27"),
+    "noindex_meta": OptOut(
+        "obey_noindex", "meta tag 'robots' with 'noindex' (or 'none')", "HTML 4.01 B.4.1, 1999-12-24"
+    ),
 }
-"""Reason -> (the setting that obeys it, on by default; what is checked)."""
+"""Every opt-out by its reason, in the order in which they are reported."""
 PAGE_OPT_OUTS = {reason: each for reason, each in OPT_OUTS.items() if not reason.startswith("robots_")}
 """The opt-outs that are part of the page itself."""
 
@@ -57,11 +95,8 @@ HEAD_BYTES = 64 << 10
 GLANCED_BYTES = 16 << 10  # contain the head of most pages, at a quarter of the decompression cost
 
 _TEXT_TYPES = ("text/plain", "text/markdown", "text/x-markdown")  # a tag in plain text is text
-_USAGES = (
-    "train-genai",
-    "train-ai",
-    "bots",
-)  # draft-ietf-aipref-vocab: the most specific category that is stated counts
+_USAGES = ("train-genai", "train-ai", "bots")
+"""Training in draft-ietf-aipref-vocab: `train-ai`; earlier versions had two more. The most specific that is stated counts."""
 _HEAD_TAGS = frozenset(b"html head base basefont bgsound link meta".split())
 _RAW_TAGS = frozenset(b"script style title textarea template noscript noframes noembed iframe xmp".split())
 _RAW_ENDS = {name: re.compile(rb"</" + name + rb"[\s/>]", re.IGNORECASE) for name in _RAW_TAGS}
@@ -77,7 +112,9 @@ _SEPARATORS = re.compile(r"[\s,;]+")
 
 def obeyed(opt_outs: Iterable[str], settings: Any) -> str | None:
     """Return the first of these reasons whose setting is on in `settings`; a missing setting counts as off."""
-    return next((each for each in opt_outs if each in OPT_OUTS and getattr(settings, OPT_OUTS[each][0], False)), None)
+    return next(
+        (each for each in opt_outs if each in OPT_OUTS and getattr(settings, OPT_OUTS[each].setting, False)), None
+    )
 
 
 def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
@@ -90,9 +127,7 @@ def header_opt_outs(headers: Iterable[tuple[str, str]]) -> list[str]:
         if name == "content-signal" and content_signal(value).get("ai-train") == "no":
             found.add("content_signal_no_training")
         elif name == "content-usage":
-            usage = content_signal(value)
-            if next((usage[key] for key in _USAGES if key in usage), "") == "n":
-                found.add("content_signal_no_training")
+            found |= {"content_usage_no_training"} if forbids_training(value) else set()
         elif name == "tdm-reservation" and "1" in _SEPARATORS.split(value):
             found.add("tdm_reserved")
         elif name == "x-robots-tag":
@@ -202,7 +237,7 @@ def _text(value: bytes) -> str:
 
 
 def _known(rules: Iterable[str]) -> set[str]:
-    known = {"noai": "noai", "noindex": "noindex", "none": "noindex"}
+    known = {"noai": "noai", "noimageai": "noimageai", "noindex": "noindex", "none": "noindex"}
     return {known[rule] for rule in rules if rule in known}
 
 
@@ -228,10 +263,29 @@ def robots_tag_rules(value: str) -> set[str]:
 
 
 def content_signal(value: str) -> dict[str, str]:
-    """Parse the signals of a `Content-Signal` line or header.
+    """Parse the signals of a `Content-Signal` line or header; of contradictory answers 'no' counts.
 
-    >>> content_signal("search=yes, ai-train=no")
+    >>> content_signal("search=yes, ai-train=no, ai-train=yes")
     {'search': 'yes', 'ai-train': 'no'}
     """
     pairs = (part.partition("=") for part in re.split("[,;]", value.lower()))
-    return {name.strip(): answer.strip() for name, equals, answer in pairs if equals}
+    signals: dict[str, str] = {}
+    for name, equals, answer in pairs:
+        if equals and signals.get(name.strip()) != "no":
+            signals[name.strip()] = answer.strip()
+    return signals
+
+
+def forbids_training(usage: str) -> bool:
+    """Whether a `Content-Usage` statement disallows training; of a key that occurs twice the last value counts.
+
+    Parameters are ignored (draft-ietf-aipref-vocab, section 6.5). Letters of either case are read.
+
+    >>> forbids_training("train-ai=n, search=y"), forbids_training("train-ai;allow=n, train-ai=y")
+    (True, False)
+    """
+    stated: dict[str, str] = {}
+    for member in usage.lower().split(","):
+        key, _, answer = member.partition(";")[0].partition("=")
+        stated[key.strip()] = answer.strip()
+    return next((stated[key] for key in _USAGES if key in stated), "") == "n"

@@ -181,7 +181,7 @@ def _opt_outs(facts: Facts) -> list[str]:
     lines = ["## Opt-outs", ""]
     crawls = [opened.recipe["settings"] for opened in facts.pages]
     extraction = facts.documents.recipe["settings"]
-    for reason, (setting, meaning) in OPT_OUTS.items():
+    for reason, (setting, meaning, _) in OPT_OUTS.items():
         values = {settings.get(setting) for settings in crawls}
         if setting in extraction:  # extraction drops such pages whatever the crawl did
             values = {True} if extraction[setting] else values | {False}

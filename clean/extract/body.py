@@ -68,7 +68,7 @@ class ExtractSettings:
     markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown")
     obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'")
     obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1")
-    obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai'")
+    obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai' or 'noimageai'")
     obey_noindex: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noindex'")
     scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
     template_ratio: float | None = setting(None, "leave out lines that more than this share of a host's pages have")

@@ -1,8 +1,8 @@
-"""Check a site's current robots.txt before taking one of its pages, from the site itself or from an archive."""
+"""Check a site's current robots.txt and tdmrep.json before taking one of its pages, from the site or from an archive."""
 
 from __future__ import annotations
 
-from webtext.base.web.opt_outs import AI_TRAINING_TOKENS, PRODUCT_TOKEN, obeyed
+from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, OPT_OUTS, PRODUCT_TOKEN, obeyed
 from webtext.base.web.urls import target_of
 from webtext.crawl.exchange.client import Client, host_and_port
 from webtext.crawl.exchange.failures import Failure, Refused
@@ -23,7 +23,13 @@ class OptOutCheck:
         self._client = client
         self._silent = silent
         self._settings = settings
-        self._robots = RobotsCache(client, limits_of(settings), silent, settings.retry_seconds)
+        self._robots = RobotsCache(
+            client,
+            limits_of(settings),
+            silent,
+            settings.retry_seconds,
+            asks_for_tdm_file=settings.obey_tdm_reservation,
+        )
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
     async def ask(self, visit: Visit, url: str) -> None:
@@ -81,15 +87,16 @@ class OptOutCheck:
 
 
 def robots_opt_outs(robots: Robots, path: str) -> list[str]:
-    """Return the opt-outs of robots.txt for `path` (with query), in the table's order, whether obeyed or not."""
+    """Return the opt-outs of a site's files for `path` (with query), in the table's order, whether obeyed or not."""
     if robots.is_silent:
         return []
-    own = robots.group(PRODUCT_TOKEN)
-    found = []
-    if not own.allows(path):
-        found.append("robots_disallowed")
-    if not all(group.allows(path) for group in robots.own_groups(AI_TRAINING_TOKENS)):
-        found.append("robots_disallowed_ai_training")
-    if own.content_signal.get("ai-train") == "no":
-        found.append("content_signal_no_training")
-    return found
+    own, others = robots.group(PRODUCT_TOKEN), robots.own_groups(AI_TRAINING_CRAWLERS)
+    stated = (own, robots.outside, *others)
+    found = {
+        "robots_disallowed": not own.allows(path),
+        "robots_disallowed_ai_training": not all(group.allows(path) for group in others),
+        "content_signal_no_training": any(group.content_signal.get("ai-train") == "no" for group in stated),
+        "content_usage_no_training": any(group.forbids_training(path) for group in stated),
+        "tdm_reserved": robots.tdm_file.reserves(path),
+    }
+    return [reason for reason in OPT_OUTS if found.get(reason)]

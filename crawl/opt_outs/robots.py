@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from protego import Protego
 
-from webtext.base.web.opt_outs import content_signal
+from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, content_signal, forbids_training
+from webtext.crawl.opt_outs.tdm_file import TdmFile
 
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
 MAX_LINE_BYTES = 2083 * 8 - 1  # google/robotstxt: longer lines are cut
@@ -26,7 +27,9 @@ _ALLOW = (b"allow",)
 _DISALLOW = (b"disallow", b"dissallow", b"dissalow", b"disalow", b"diasllow", b"disallaw")
 _CRAWL_DELAY = (b"crawl-delay", b"crawl delay")
 _CONTENT_SIGNAL = (b"content-signal",)
+_CONTENT_USAGE = (b"content-usage",)
 
+_NAME = re.compile(rb"[^\s/]*")
 _PRODUCT_TOKEN = re.compile(rb"[A-Za-z_-]*")
 ANY_AGENT = "*"
 
@@ -38,7 +41,10 @@ class Group:
     rules: list[str] = field(default_factory=list)
     crawl_delay: float | None = None
     content_signal: dict[str, str] = field(default_factory=dict)
+    usages: list[str] = field(default_factory=list)
+    """Content-Usage rules for Protego: an allowed path is one whose use for training is disallowed."""
     _matcher: Protego | None = None
+    _usage_matcher: Protego | None = None
 
     def allows(self, path: str) -> bool:
         """Whether `path` (path and query of a canonical URL) may be fetched. The longest rule wins, allow on a tie."""
@@ -50,17 +56,29 @@ class Group:
             path = path.replace(".", "%2E", 1)  # Protego always allows /robots.txt; judge a link to it like any page
         return bool(self._matcher.can_fetch("http://host" + path, "webtext"))
 
+    def forbids_training(self, path: str) -> bool:
+        """Whether the Content-Usage rule with the longest path that matches disallows training; it does on a tie."""
+        if not self.usages:
+            return False
+        if self._usage_matcher is None:
+            self._usage_matcher = Protego.parse("\n".join(["User-agent: *", "Disallow: /", *self.usages]))
+        return bool(self._usage_matcher.can_fetch("http://host" + path, "webtext"))
+
 
 class Robots:
-    """A parsed robots.txt."""
+    """A parsed robots.txt. `outside` has the usage preferences that precede all groups, which apply to everybody.
+
+    `tdm_file` is the site's other file, if it has one.
+    """
 
     def __init__(self, content: bytes) -> None:
-        self._groups = _groups(content[:MAX_ROBOTS_BYTES])
+        self.outside, self.tdm_file = Group(), TdmFile()
+        self._groups = _groups(_as_utf_8(content[:MAX_ROBOTS_BYTES]), self.outside)
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has no group (after `keep_only`: no group for a known token)."""
-        return not self._groups
+        """Whether it states nothing (after `keep_only`: nothing for a known token)."""
+        return not (self._groups or self.outside.content_signal or self.outside.usages or self.tdm_file.rules)
 
     def group(self, token: str) -> Group:
         """Return the rules for `token`: its own groups, merged, or else those for every agent, or else no rules."""
@@ -85,7 +103,18 @@ class Robots:
         return self
 
 
-def _groups(content: bytes) -> dict[str, Group]:
+def _as_utf_8(content: bytes) -> bytes:
+    """Convert UTF-16, which some editors write, with or without a byte order mark."""
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        codec = "utf-16"
+    elif b"\0" in content[:2]:
+        codec = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
+    else:
+        return content
+    return content.decode(codec, "replace").encode()
+
+
+def _groups(content: bytes, outside: Group) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     current: list[Group] = []
     rules_seen = False
@@ -98,7 +127,7 @@ def _groups(content: bytes) -> dict[str, Group]:
                 current.append(group)
         else:
             rules_seen |= bool(current) and key.startswith((*_ALLOW, *_DISALLOW))
-            for group in current:
+            for group in current or [outside]:
                 _add(group, key, value)
     return groups
 
@@ -112,7 +141,13 @@ def _add(group: Group, key: bytes, value: bytes) -> None:
     elif key.startswith(_CRAWL_DELAY) and group.crawl_delay is None:
         group.crawl_delay = _seconds(value)
     elif key.startswith(_CONTENT_SIGNAL):
-        group.content_signal |= content_signal(value.decode("latin-1"))
+        for name, answer in content_signal(value.decode("latin-1")).items():
+            if group.content_signal.get(name) != "no":
+                group.content_signal[name] = answer
+    elif key.startswith(_CONTENT_USAGE):
+        path, *usage = value.split(None, 1) if value.startswith(b"/") else (b"/", value)
+        forbids = forbids_training(b"".join(usage).decode("latin-1"))
+        group.usages.append(f"{'Allow' if forbids else 'Disallow'}: {_escaped(path)}")
 
 
 def _lines(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -132,6 +167,9 @@ def _token(value: bytes) -> str:
     """Return the product token of a User-agent line: `Foobot/2.1 (x)` is `foobot`; `*` and `* x` are every agent."""
     if value[:1] == b"*" and not value[1:2].strip():
         return ANY_AGENT
+    name = _NAME.match(value)[0].decode("latin-1").lower()  # type: ignore[index] - matches always
+    if name in AI_TRAINING_CRAWLERS:  # some have a digit, which a product token can't have
+        return name
     match = _PRODUCT_TOKEN.match(value)
     return match[0].decode().lower() if match else ""
 

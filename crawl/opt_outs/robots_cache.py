@@ -1,6 +1,6 @@
-"""A cache of robots.txt by origin. A file is fetched when it is first needed and kept for a day (RFC 9309 §2.4).
+"""A cache of robots.txt and tdmrep.json by origin. They are fetched when first needed and kept for a day (RFC 9309 §2.4).
 
-It is fetched by the client that fetches pages, under the same limits. If it could not be fetched, it is requested again
+robots.txt is fetched by the client that fetches pages, under the same limits. If it could not be fetched, it is requested again
 when the first link that it blocked is retried.
 """
 
@@ -18,7 +18,9 @@ from webtext.crawl.exchange.failures import Failure, Refused
 from webtext.crawl.exchange.messages import Exchange, is_redirect, redirect_target
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.visits.settings import MIN_JITTER, RETRY_SECONDS
+from webtext.crawl.opt_outs.tdm_file import PATH as TDM_PATH
+from webtext.crawl.opt_outs.tdm_file import TdmFile
+from webtext.crawl.visits.settings import MIN_JITTER
 
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0
@@ -30,12 +32,13 @@ class RobotsCache:
     """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
     def __init__(
-        self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float = RETRY_SECONDS
+        self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float, *, asks_for_tdm_file: bool
     ) -> None:
         self._client = client
         self._silent = silent
         self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES)
+        self._asks_for_tdm_file = asks_for_tdm_file
         self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()
         self._running: dict[str, asyncio.Task[Robots | str]] = {}
 
@@ -56,10 +59,12 @@ class RobotsCache:
 
     async def _ask(self, origin: str) -> Robots | str:
         try:
-            robots = await self._fetch(f"{origin}/robots.txt")
+            robots = await self._fetch_robots(origin)
             if not isinstance(robots, str):
                 delay = robots.group(PRODUCT_TOKEN).crawl_delay
                 self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
+                if self._asks_for_tdm_file and robots.allows(TDM_PATH, PRODUCT_TOKEN):
+                    robots.tdm_file = await self._fetch_tdm_file(origin)
             self._known[origin] = (time.monotonic(), robots)
             while len(self._known) > ORIGINS_KEPT:
                 self._known.popitem(last=False)
@@ -67,7 +72,19 @@ class RobotsCache:
         finally:
             del self._running[origin]
 
-    async def _fetch(self, url: str) -> Robots | str:
+    async def _fetch_robots(self, origin: str) -> Robots | str:
+        reply = await self._follow(f"{origin}/robots.txt")
+        if reply is None:
+            return Robots(b"")  # RFC 9309: after too many redirects, the file counts as unavailable, so all is allowed
+        return reply if isinstance(reply, str) else _read(reply)
+
+    async def _fetch_tdm_file(self, origin: str) -> TdmFile:
+        """Return the site's tdmrep.json; it states nothing if the site doesn't answer with one."""
+        reply = await self._follow(origin + TDM_PATH)
+        return TdmFile.read(_decoded(reply)) if isinstance(reply, Exchange) and reply.has_body else TdmFile()
+
+    async def _follow(self, url: str) -> Exchange | str | None:
+        """Return the answer after redirects, or why there is none as text; None after too many redirects."""
         origin = origin_of(url)
         for hop in range(1 + MAX_ROBOTS_REDIRECTS):
             try:
@@ -80,12 +97,12 @@ class RobotsCache:
                 return str(error)
             self._silent.answered(origin)
             if not is_redirect(reply.status):
-                return _read(reply)
+                return reply
             target = redirect_target(url, reply.headers)
             if target is None:
                 return "bad_redirect"
             url = target
-        return Robots(b"")  # RFC 9309: after too many redirects, the file counts as unavailable, so all is allowed
+        return None
 
 
 def origin_of(url: str) -> str:
@@ -101,15 +118,15 @@ def origin_of(url: str) -> str:
 def _read(reply: Exchange) -> Robots | str:
     """Parse a 2xx answer. A 4xx allows everything, except 429 ("slow down"), which counts as unreachable like 5xx."""
     if reply.has_body:
-        return Robots(_decoded(reply.body, reply.header("content-encoding") or "")).keep_only(KNOWN_TOKENS)
+        return Robots(_decoded(reply)).keep_only(KNOWN_TOKENS)
     return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
 
 
-def _decoded(body: bytes, content_encoding: str) -> bytes:
+def _decoded(reply: Exchange) -> bytes:
     """Decompress the body, since some servers compress unasked: at most MAX_ROBOTS_BYTES, even of a bomb."""
-    if content_encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        return body
+    if (reply.header("content-encoding") or "").strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        return reply.body
     try:
-        return zlib.decompressobj(47).decompress(body, MAX_ROBOTS_BYTES)
+        return zlib.decompressobj(47).decompress(reply.body, MAX_ROBOTS_BYTES)
     except zlib.error:
-        return body
+        return reply.body

@@ -87,9 +87,13 @@ class FetchSettings:
     )
     obey_robots: bool = setting(True, "skip what robots.txt forbids to 'webtext' or to everybody", group="Opt-outs")
     obey_ai_robots: bool = setting(True, "skip what robots.txt forbids to AI-training crawlers by name")
-    obey_content_signal: bool = setting(True, "skip pages where Content-Signal says 'ai-train=no'")
-    obey_tdm_reservation: bool = setting(True, "skip pages whose header or meta tag 'tdm-reservation' is 1")
-    obey_noai: bool = setting(True, "skip pages whose X-Robots-Tag or meta tag says 'noai'")
+    obey_content_signal: bool = setting(
+        True, "skip pages where Content-Signal says 'ai-train=no' or Content-Usage 'train-ai=n'"
+    )
+    obey_tdm_reservation: bool = setting(
+        True, "skip pages whose header, meta tag or tdmrep.json says 'tdm-reservation' 1"
+    )
+    obey_noai: bool = setting(True, "skip pages whose X-Robots-Tag or meta tag says 'noai' or 'noimageai'")
     obey_noindex: bool = setting(True, "skip pages whose X-Robots-Tag or meta tag says 'noindex'")
     share: str = setting(
         "1/1",

@@ -119,7 +119,9 @@ OPT_OUTS: dict[str, tuple[str, bytes, list[tuple[str, str]]]] = {
     "noindex_meta": ("obey_noindex", b'<meta name="robots" content="noindex">', []),
     "tdm_reserved": ("obey_tdm_reservation", b'<meta name="tdm-reservation" content="1">', []),
     "noai_header": ("obey_noai", b"", [("X-Robots-Tag", "noai;noimageai")]),
-    "content_signal_no_training": ("obey_content_signal", b"", [("Content-Usage", "train-ai=n")]),
+    "noimageai_header": ("obey_noai", b"", [("X-Robots-Tag", "noimageai")]),
+    "content_signal_no_training": ("obey_content_signal", b"", [("Content-Signal", "ai-train=no")]),
+    "content_usage_no_training": ("obey_content_signal", b"", [("Content-Usage", "train-ai=n")]),
 }
 
 
@@ -134,13 +136,13 @@ def test_pages_of_any_warc_file_that_opt_out_are_dropped_unless_a_setting_says_o
     given = [str(tmp_path / "*.warc.gz")]
     documents = extract_documents(given, str(tmp_path / "out"), SETTINGS, run)
     assert documents.counts.dropped == {f"opt_out_{reason}": 1 for reason in OPT_OUTS}
-    assert documents.counts.records_in == 5
+    assert documents.counts.records_in == len(OPT_OUTS)
     for setting in sorted({setting for setting, *_ in OPT_OUTS.values()}):
         off = ExtractSettings(**{setting: False})
         assert extract_recipe(off).hash != extract_recipe(SETTINGS).hash
         documents = extract_documents(given, str(tmp_path / setting), off, run)
         assert documents.counts.dropped == {f"opt_out_{r}": 1 for r, (name, *_) in OPT_OUTS.items() if name != setting}
-        assert documents.counts.kept == 5 - sum(documents.counts.dropped.values())
+        assert documents.counts.kept == len(OPT_OUTS) - sum(documents.counts.dropped.values())
 
 
 def test_opt_outs_that_a_crawl_recorded_are_obeyed_too(tmp_path: Path, run: Run) -> None:

@@ -20,7 +20,8 @@ def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any) -> None:
     urls = [web.page(path) for path in ("/public", "/private/a", "/no-training?x")]
     rows = crawl(urls)
     assert [rows[url]["reason"] for url in urls] == [None, "robots_disallowed", "robots_disallowed_ai_training"]
-    assert web.paths(robots=True) == ["/robots.txt", "/public"], "robots.txt is asked once, a forbidden page never"
+    asked = ["/robots.txt", "/.well-known/tdmrep.json", "/public"]
+    assert web.paths(robots=True) == asked, "the site's files are asked for once, a forbidden page never"
     assert {request.headers["user-agent"] for request in web.requests} == {"webtext/0.1.0"}
 
 
@@ -185,7 +186,7 @@ def test_two_names_of_one_address_share_its_pause(crawl: Any, web: Any) -> None:
     named = f"http://localhost:{web.port}/c"
     web.page("/c")
     crawl([*urls, named], delay=0.1)
-    assert len(times_between_requests(web, 1)) == 4  # two robots.txt, three pages
+    assert len(times_between_requests(web, 1)) == 6  # two robots.txt and tdmrep.json, three pages
     assert min(times_between_requests(web, 1)) >= 0.1 - TIMER
 
 
@@ -202,7 +203,7 @@ def test_a_busy_host_is_left_alone(crawl: Any, web: Any) -> None:
     busy = web.page("/busy", "later", "Retry-After: 1", status="429 Too Many Requests")
     rows = crawl([busy, web.page("/next")])
     assert rows[busy]["reason"] == "http_429"
-    assert times_between_requests(web, 1)[1] >= 1.0 - TIMER
+    assert times_between_requests(web, 1)[2] >= 1.0 - TIMER  # after robots.txt, tdmrep.json and /busy
 
 
 def test_an_exception_in_the_fetcher_costs_one_page(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import gzip
 import tarfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.web.opt_outs import OPT_OUTS, header_opt_outs, obeyed, robots_tag_rules
+from webtext.base.web.opt_outs import (
+    AI_TRAINING_CRAWLERS,
+    KNOWN_TOKENS,
+    OPT_OUTS,
+    header_opt_outs,
+    meta_opt_outs,
+    obeyed,
+    robots_tag_rules,
+)
 from webtext.crawl.opt_outs.check import robots_opt_outs
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.visits.settings import FetchSettings
@@ -121,28 +131,91 @@ def test_only_the_first_500_kib_are_read() -> None:
 # The other opt-outs ---------------------------------------------------------------------------------------------------
 
 
-def test_each_opt_out_can_be_turned_off_by_its_setting() -> None:
-    robots = Robots(
-        b"User-agent: *\nContent-Signal: search=yes, ai-train=no\nDisallow: /mine\n\nUser-agent: GPTBot\nDisallow: /ai\n"
-    )
-    headers = {
-        "obey_tdm_reservation": ("tdm-reservation", "1"),
-        "obey_noai": ("x-robots-tag", "noimageai, noai"),
-        "obey_noindex": ("x-robots-tag", "none"),
-        "obey_content_signal": ("content-signal", "ai-train=no"),
-    }
-    paths = {"obey_robots": "/mine", "obey_ai_robots": "/ai", "obey_content_signal": "/other"}
-    settings = dict.fromkeys((name for name, _ in OPT_OUTS.values()), False)
-    off = FetchSettings(**settings)
-    for reason, (name, _) in OPT_OUTS.items():
-        on = FetchSettings(**settings | {name: True})
-        if name in paths:
-            opt_outs = robots_opt_outs(robots, paths[name])
-            assert reason in opt_outs
-            assert (obeyed(opt_outs, on), obeyed(opt_outs, off)) == (reason, None)
-        if name in headers and not reason.endswith("_meta"):
-            opt_outs = header_opt_outs([headers[name]])
-            assert (opt_outs, obeyed(opt_outs, on), obeyed(opt_outs, off)) == ([reason], reason, None)
+STATED: dict[str, Callable[[], list[str]]] = {
+    "robots_disallowed": lambda: robots_opt_outs(Robots(b"User-agent: *\nDisallow: /mine\n"), "/mine"),
+    "robots_disallowed_ai_training": lambda: robots_opt_outs(Robots(b"User-agent: GPTBot\nDisallow: /ai\n"), "/ai"),
+    "content_signal_no_training": lambda: header_opt_outs([("content-signal", "ai-train=no")]),
+    "content_usage_no_training": lambda: header_opt_outs([("content-usage", "train-ai=n")]),
+    "tdm_reserved": lambda: header_opt_outs([("tdm-reservation", "1")]),
+    "noai_header": lambda: header_opt_outs([("x-robots-tag", "noai")]),
+    "noai_meta": lambda: meta_opt_outs(b"<meta name=robots content=noai>"),
+    "noimageai_header": lambda: header_opt_outs([("x-robots-tag", "noimageai")]),
+    "noimageai_meta": lambda: meta_opt_outs(b"<meta name=robots content=noimageai>"),
+    "noindex_header": lambda: header_opt_outs([("x-robots-tag", "none")]),
+    "noindex_meta": lambda: meta_opt_outs(b"<meta name=robots content=noindex>"),
+}
+
+
+@pytest.mark.parametrize("reason", OPT_OUTS)
+def test_each_opt_out_can_be_turned_off_by_its_setting(reason: str) -> None:
+    off = FetchSettings(**dict.fromkeys((each.setting for each in OPT_OUTS.values()), False))
+    on = replace(off, **{OPT_OUTS[reason].setting: True})
+    opt_outs = STATED[reason]()
+    assert (opt_outs, obeyed(opt_outs, on), obeyed(opt_outs, off)) == ([reason], reason, None)
+
+
+AIPREF_EXAMPLE = b"""User-Agent: *
+Allow: /
+Disallow: /never/
+Content-Usage: train-ai=n
+Content-Usage: /ai-ok/ train-ai=y
+
+User-Agent: ExampleBot
+Allow: /
+Content-Usage: train-ai=y
+"""
+
+
+def test_the_example_of_draft_ietf_aipref_attach_section_3_4() -> None:
+    robots = Robots(AIPREF_EXAMPLE)
+    assert robots_opt_outs(robots, "/test") == ["content_usage_no_training"]
+    assert robots_opt_outs(robots, "/ai-ok/test") == []
+    assert robots_opt_outs(robots, "/never/test")[0] == "robots_disallowed"
+    assert not robots.group("ExampleBot").forbids_training("/test")
+
+
+@pytest.mark.parametrize(
+    ("lines", "path", "reasons"),
+    [
+        ("Content-Usage: train-ai=n\nContent-Usage: train-ai=y", "/", ["content_usage_no_training"]),
+        ("Content-Usage: / train-ai=y\nContent-Usage: /\ttrain-ai=n", "/a", ["content_usage_no_training"]),
+        ("Content-Usage: /a/ train-ai=n", "/a/b", ["content_usage_no_training"]),
+        ("Content-Usage: /a/ train-ai=n", "/b", []),
+        ("Content-Usage: /*.html train-ai=n", "/b/c.html?d", ["content_usage_no_training"]),
+        ("Content-Usage: search=n", "/", []),
+        ("Content-Usage: /a", "/a", []),
+        ("Content-Signal: ai-train=no\nContent-Signal: ai-train=yes", "/", ["content_signal_no_training"]),
+        ("Content-Signal: ai-train=yes\nContent-Signal: search=no", "/", []),
+    ],
+)
+def test_usage_rules_of_a_group(lines: str, path: str, reasons: list[str]) -> None:
+    """The longest path counts, and of rules for one path the strictest."""
+    assert robots_opt_outs(Robots(f"User-agent: *\n{lines}\n".encode()), path) == reasons
+
+
+def test_the_strictest_of_our_group_all_training_crawlers_and_the_lines_before_any_group_counts() -> None:
+    ours = "User-agent: webtext\nAllow: /\nContent-Signal: ai-train=yes\nContent-Usage: train-ai=y\n"
+    assert robots_opt_outs(Robots(ours.encode()), "/") == []
+    for forbids, reason in (
+        ("Content-Signal: ai-train=no\n", "content_signal_no_training"),
+        ("Content-Usage: train-ai=n\n", "content_usage_no_training"),
+    ):
+        assert robots_opt_outs(Robots(f"{forbids}\n{ours}".encode()), "/") == [reason]
+        assert robots_opt_outs(Robots(f"{ours}\nUser-agent: GPTBot\n{forbids}".encode()), "/") == [reason]
+        assert robots_opt_outs(Robots(f"{ours}\nUser-agent: Googlebot\n{forbids}".encode()), "/") == []
+
+
+@pytest.mark.parametrize("token", sorted(AI_TRAINING_CRAWLERS))
+def test_every_training_crawler_is_known_by_its_name_also_with_digits_and_a_version(token: str) -> None:
+    robots = Robots(f"User-agent: {token.title()}/1.0 (+https://a.example)\nDisallow: /x\n".encode())
+    assert robots_opt_outs(robots.keep_only(KNOWN_TOKENS), "/x") == ["robots_disallowed_ai_training"]
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_a_robots_txt_in_another_encoding_is_read(codec: str) -> None:
+    robots = Robots("User-agent: *\nDisallow: /caf\u00e9\n".encode(codec))
+    assert not robots.allows("/caf%C3%A9", "webtext")
+    assert robots.allows("/tea", "webtext")
 
 
 def test_a_site_that_says_nothing_about_training_is_not_opted_out() -> None:
