@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from webtext.crawl.opt_outs.tdm_file import PATH as TDM_PATH
 
+SITE_FILES = ("/robots.txt", TDM_PATH)
+
 T = TypeVar("T")
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HOSTS = [f"127.0.0.{i}" for i in range(1, 9)]
@@ -92,7 +94,7 @@ class LocalWeb(InBackground):
     def paths(self, host: int = 1, robots: bool = False) -> list[str]:
         """Return the paths requested from that host, in order; those of the site's opt-outs only with `robots`."""
         asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
-        return [path for path in asked if robots or path not in ("/robots.txt", TDM_PATH)]
+        return [path for path in asked if robots or path not in SITE_FILES]
 
     def start_crawl(self, links: str, out: Path, *options: str) -> subprocess.Popen[bytes]:
         """Start `webtext crawl fetch` of links to this web, in a process of its own."""

@@ -15,6 +15,7 @@ import hostile_answers as hostile
 import pytest
 from click.testing import CliRunner
 from hostile_answers import HEAD, NO_ROBOTS
+from local_web import SITE_FILES
 
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError, InputError
@@ -75,7 +76,7 @@ def test_pages_in_every_coding_come_back_as_they_were(crawl: Any, bodies: Any, w
     assert {response.url: response.body(30_000_000) for response in read} == good
     places = {(row["final_url"], row["warc_offset"], row["warc_length"]) for row in rows.values()}
     assert {(response.url, response.offset, response.length) for response in read} == places
-    asked = [request.headers for request in web.requests if request.path != "/robots.txt"]
+    asked = [request.headers for request in web.requests if request.path not in SITE_FILES]
     assert {headers["accept-encoding"] for headers in asked} == {"gzip"}
     assert not any("cookie" in headers for headers in asked)
 
@@ -128,7 +129,7 @@ def test_a_link_to_an_ipv6_address_is_fetched(crawl: Any) -> None:
     answer = HEAD + b"Content-Length: 6\r\nConnection: close\r\n\r\n<html>"
 
     def serve() -> None:
-        for _ in range(2):  # robots.txt, page
+        for _ in range(3):  # robots.txt, tdmrep.json, page
             connection, _ = listener.accept()
             with connection:
                 connection.recv(2000)

@@ -16,6 +16,7 @@ from typing import Any
 import hostile_answers as hostile
 import pytest
 from hostile_answers import IN_A_SECOND, answer, redirect
+from local_web import SITE_FILES
 
 from webtext.crawl.exchange.clock_journal import NAME, ClockJournal, NotedClock
 from webtext.crawl.exchange.failures import Refused
@@ -102,7 +103,7 @@ def test_a_host_continues_while_a_link_waits_for_its_retry(
     monkeypatch.setattr("webtext.crawl.fetch.host_queues.time", SimpleNamespace(monotonic=clock))
     rows = crawl([again, *others], retries=1, retry_seconds=0.6)
     assert {row["reason"] for row in rows.values()} == {None}
-    asked = [request for request in web.requests if request.path != "/robots.txt"]
+    asked = [request for request in web.requests if request.path not in SITE_FILES]
     assert asked[-1].path == "/again", "the others waited for it"
     assert asked[-1].time - stopped_at[0] >= 0.29, "a wait is at least half of what is set"
 

@@ -35,7 +35,7 @@ class Web:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                if self.path != "/robots.txt":
+                if self.path not in ("/robots.txt", "/.well-known/tdmrep.json"):
                     web.asked.append(self.path)
                 found = self.path in KARMA and self.path != "/gone"
                 body = page(article(list(KARMA).index(self.path) + 1, 60)) if found else b""
