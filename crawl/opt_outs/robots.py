@@ -29,7 +29,6 @@ _CRAWL_DELAY = (b"crawl-delay", b"crawl delay")
 _CONTENT_SIGNAL = (b"content-signal",)
 _CONTENT_USAGE = (b"content-usage",)
 
-_NAME = re.compile(rb"[^\s/]*")
 _PRODUCT_TOKEN = re.compile(rb"[A-Za-z_-]*")
 ANY_AGENT = "*"
 
@@ -167,7 +166,7 @@ def _token(value: bytes) -> str:
     """Return the product token of a User-agent line: `Foobot/2.1 (x)` is `foobot`; `*` and `* x` are every agent."""
     if value[:1] == b"*" and not value[1:2].strip():
         return ANY_AGENT
-    name = _NAME.match(value)[0].decode("latin-1").lower()  # type: ignore[index] - matches always
+    name = b"".join(value.split(None, 1)[:1]).partition(b"/")[0].decode("latin-1").lower()
     if name in AI_TRAINING_CRAWLERS:  # some have a digit, which a product token can't have
         return name
     match = _PRODUCT_TOKEN.match(value)
