@@ -154,7 +154,7 @@ def meta_opt_outs(body: bytes, content_type: str = "") -> list[str]:
     """Return the opt-outs in the `<meta>` tags of a decoded body; none if its Content-Type is plain text.
 
     >>> meta_opt_outs(b'<head><META content="noimageai, NoAI" name=robots><!-- <meta name=robots content=noindex> -->')
-    ['noai_meta']
+    ['noai_meta', 'noimageai_meta']
     """
     return [] if _is_text(content_type) else _prescan(body)[0]
 
