@@ -68,7 +68,7 @@ class Counts:
 
 
 class CountedDevice(TorchDispatchMode):
-    """Counts until `take`. Functions compiled inside the block are regions, named after what is compiled."""
+    """Counts until `take`. Functions compiled inside the block are regions: 'forward', 'backward', or else 'other'."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,8 +119,9 @@ class CountedDevice(TorchDispatchMode):
                 self.counts.waits.append(str(func))
 
     def _compile(self, graph: fx.GraphModule, inputs: Sequence[Any]) -> Any:
-        forward, backward = (functools.partial(self._region, name) for name in ("forward", "backward"))
-        return aot_autograd(fw_compiler=forward, bw_compiler=backward)(graph, inputs)
+        names = {"fw_compiler": "forward", "bw_compiler": "backward", "inference_compiler": "other"}
+        compilers = {kind: functools.partial(self._region, name) for kind, name in names.items()}
+        return aot_autograd(**compilers, keep_inference_input_mutations=True)(graph, inputs)
 
     def _region(self, name: str, graph: fx.GraphModule, inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
         kernels = fused_kernels(graph)

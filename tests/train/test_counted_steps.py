@@ -39,14 +39,15 @@ class CountedRun:
 
 def counted_run(**changes: Any) -> CountedRun:
     """What the trainer does in a step (`run/trainer.py`), in one process, with compiled blocks."""
-    settings = TrainSettings.of(**{"batch_size": 16, "microbatch_size": 8, "dtype": "bfloat16", **changes})
+    settings = TrainSettings.of(**{"batch_size": 8, "microbatch_size": 4, "dtype": "bfloat16", **changes})
     with META:
         model = GPT2(settings.config(EOT + 1))
-        microbatches = [torch.empty(8, settings.context + 1, dtype=torch.long) for _ in range(MICROBATCHES)]
+        microbatches = [torch.empty(4, settings.context + 1, dtype=torch.long) for _ in range(MICROBATCHES)]
     model.activation_checkpointing = settings.machine.activation_checkpointing
     reads: list[Tensor] = []
     windows = Windows([np.zeros(8 * 1024 + 1, np.int64), np.zeros(50, np.int64)], context=1024, stride=None)
     with CountedDevice() as device, patch.object(Tensor, "tolist", lambda tensor: reads.append(tensor) or [0.0, 1.0]):
+        model.is_compiled = True
         compile_blocks(model.blocks)
         engine = SingleProcessModel(model, WindowRules.of(settings, EOT), META, torch.bfloat16)
         optimizer = engine.make_optimizer(settings)
@@ -79,6 +80,17 @@ def run(request: pytest.FixtureRequest) -> CountedRun:
 
 def test_a_step_never_asks_the_device_for_a_value(run: CountedRun) -> None:
     assert run.step.waits == run.update.waits == []
+
+
+def test_a_microbatch_is_some_launches_beside_the_compiled_blocks(run: CountedRun) -> None:
+    assert run.step.n_launched <= 150 * MICROBATCHES
+
+
+def test_a_large_model_launches_little_more() -> None:
+    """One operation for each of the 48 blocks, in the first microbatch alone: the cast of its gradients to float32."""
+    small, large = (counted_run(n_layer=n).step for n in (12, 48))
+    assert large.n_launched - small.n_launched == 48 - 12
+    assert large.regions["forward"] == 48 * MICROBATCHES
 
 
 def test_an_update_is_a_few_launches(run: CountedRun) -> None:
@@ -134,7 +146,7 @@ def test_a_compiled_region_moves_what_its_kernels_read_and_write() -> None:
         torch.compile(two_products)(x, weight)
         counts = device.take()
     assert counts.n_launched == 0
-    assert counts.regions == {"forward": 1}
+    assert counts.regions == {"other": 1}
     assert counts.n_kernels == 3
     products, between = 2 * (20 + 16 + 20), 20 + 20 + 20
     assert counts.n_bytes == 4 * (products + between)

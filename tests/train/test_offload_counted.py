@@ -26,7 +26,9 @@ SHAPE = {"n_head": 2, "n_embd": 32, "context": 16, "batch_size": 4, "microbatch_
 FINE = [1.0, 0.0]  # norm and fault
 
 
-def counted(n_layer: int = 2, n_steps: int = 2, *, masks: bool = False, **changes: object) -> SimulatedDevice:
+def counted(
+    n_layer: int = 2, n_steps: int = 2, *, masks: bool = False, pads: bool = False, **changes: object
+) -> SimulatedDevice:
     """Steps of the engine, and what the trainer does around them (`run/trainer.py`)."""
     settings = TrainSettings.of(n_layer=n_layer, offload="host", **{**SHAPE, **changes})
     config = settings.config(250)
@@ -39,7 +41,7 @@ def counted(n_layer: int = 2, n_steps: int = 2, *, masks: bool = False, **change
         patch.object(torch, "get_device_module", lambda _: device),
         patch.object(Reading, "read", lambda _: FINE),
     ):
-        rules, world = WindowRules(masks=masks, eot_id=7), World(0, 1, META)
+        rules, world = WindowRules(masks, pads, eot_id=7), World(0, 1, META)
         engine = OffloadedEngine(model, settings, rules, world, torch.bfloat16, drawn(config, 0))
         optimizer = engine.make_optimizer(settings)
         set_learning_rate(optimizer, settings, 1e-3)
@@ -55,8 +57,14 @@ def counted(n_layer: int = 2, n_steps: int = 2, *, masks: bool = False, **change
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"max_grad_norm": None}, {"masks": True, "max_grad_norm": None}, {"optimizer": "muon", "n_steps": 1}],
-    ids=["clipped", "updated early", "masks", "muon"],
+    [
+        {},
+        {"max_grad_norm": None},
+        {"masks": True, "max_grad_norm": None},
+        {"pads": True},
+        {"optimizer": "muon", "n_steps": 1},
+    ],
+    ids=["clipped", "updated early", "masks", "padded", "muon"],
 )
 def test_a_step_asks_the_device_for_nothing(changes: dict[str, object]) -> None:
     device = counted(**changes)  # type: ignore[arg-type]

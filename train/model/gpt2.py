@@ -123,6 +123,8 @@ class GPT2(nn.Module):
             self.final_norm = nn.LayerNorm(config.n_embd)
         self.activation_checkpointing = "none"
         """What each block recomputes in the backward pass instead of keeping it: none, selective or full."""
+        self.is_compiled = False
+        """Whether a training step runs through torch.compile (`compilation.py`)."""
         device = torch.get_default_device()
         if device.type != "meta":
             self.to_empty(device=device)

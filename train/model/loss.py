@@ -65,13 +65,9 @@ class WindowRules:
 
         `loss` is their sum divided by the number of all targets. Scales the gradients (None if missing) in place too.
         """
-        share = share.to(loss.dtype)
-        if self.pads:  # a mean over the targets of the entire step, not of each microbatch
-            factor = 1 / share
-            for gradient in gradients:
-                if gradient is not None:
-                    factor = factor.to(gradient.device)
-                    gradient.mul_(factor)
+        share, slopes = share.to(loss.dtype), [gradient for gradient in gradients if gradient is not None]
+        if self.pads and slopes:  # a mean over the targets of the entire step, not of each microbatch
+            torch._foreach_mul_(slopes, (1 / share).to(slopes[0].dtype))
         return loss / share
 
 

@@ -22,7 +22,7 @@ from webtext.train.offload.host import HostMemory
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.offload.rows import Link
 from webtext.train.optimizer.optimizer import Together, make_optimizer
-from webtext.train.optimizer.update import Reading, gradient_norm, update
+from webtext.train.optimizer.update import Reading, update
 from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 
@@ -50,18 +50,22 @@ class OffloadedEngine:
         self._replicas = distributed.new_group(backend="gloo") if world.size > 1 else None
         self._norms: dict[str, Tensor] = {}
         self.updates_early = (  # if nothing depends on the complete gradient
-            settings.optimizer.max_grad_norm is None and settings.optimizer.on_spike != "skip" and not rules.pads
+            settings.optimizer.max_grad_norm is None and settings.optimizer.on_spike != "skip"
         )
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Compute groups of microbatches layer after layer, waiting for a layer's update if it is still in progress."""
         batches = list(microbatches)
-        loss = self.offloaded.forward_backward(batches)
         shares = (self.rules.counted_share(tokens_bt[:, :-1]) for tokens_bt in batches)
-        share = sum(shares, torch.zeros((), device=self.device)) / n_microbatches
+        share: Tensor = sum(shares, torch.zeros((), device=self.device)) / n_microbatches
         if self.n_data > 1:
-            loss, share = self.world.sum(torch.stack([loss, share.to(loss.dtype)]).double()) / self.n_data
-        return self.rules.mean_over_counted(loss, share, (p.grad for p in self.parameters.values()))
+            share = self.world.sum(share.double()) / self.n_data
+        if self.rules.pads:
+            self._share = Reading(share[None])  # the host's thread scales gradients by it, long after it is known
+        loss = self.offloaded.forward_backward(batches)
+        if self.n_data > 1:
+            loss = self.world.sum(loss.double()) / self.n_data
+        return loss / share
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         self.offloaded.on_gradients = self._on_gradients
@@ -70,10 +74,7 @@ class OffloadedEngine:
 
     def gradient_norm(self) -> Tensor:
         """Return the norm as `nn.utils.clip_grad_norm_` computes it, on the host, where the gradients are."""
-        if self.rules.pads:  # the gradients were scaled after they had arrived
-            norm = gradient_norm(self.model)
-        else:
-            norm = torch.linalg.vector_norm(torch.stack([self._norms[name] for name in self.parameters]))
+        norm: Tensor = torch.linalg.vector_norm(torch.stack([self._norms[name] for name in self.parameters]))
         return norm.to(self.device, non_blocking=True)
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
@@ -109,6 +110,8 @@ class OffloadedEngine:
         if self._replicas is not None:
             distributed.all_reduce(row, group=self._replicas)
             row.div_(self.n_data)
+        if self.rules.pads:
+            row.mul_(1 / self._share.read()[0])
         for name, parameter in self.parameters.items():
             if layer_of(name) == layer and parameter.grad is not None:
                 self._norms[name] = torch.linalg.vector_norm(parameter.grad)

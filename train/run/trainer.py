@@ -87,7 +87,7 @@ class Trainer:
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.machine.activation_checkpointing
         as_given = settings.machine.offload is not None or settings.machine.activation_checkpointing == "selective"
-        self.is_compiled = not as_given and compiles(settings.machine.compile, world.device)
+        self.is_compiled = model.is_compiled = not as_given and compiles(settings.machine.compile, world.device)
         if self.is_compiled:
             compile_blocks(model.blocks)
         self._is_warm = not self.is_compiled
