@@ -7,6 +7,7 @@ requested. Archives are not trusted either: the fetcher's bounds and address rul
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,11 +70,18 @@ class Judge:
         self._settings = settings
         self._known = known
 
-    async def find(self, archive: Archive, url: str, voted: int, earlier: Visit | None = None) -> Visit:
+    async def find(self, archive: Archive, url: str, voted: int, earlier: Visit) -> Visit:
         """Look up `url` in `archive` and follow its redirects. Never raises because of an archive's contents."""
-        visit = Visit(url=url, source=archive.name, n_tries=1)
-        if earlier is not None:
-            visit.n_tries, visit.requests, visit.seconds = earlier.n_tries + 1, earlier.requests, earlier.seconds
+        visit = dataclasses.replace(
+            earlier,
+            n_tries=earlier.n_tries + 1,
+            reason=None,
+            cause=None,
+            final_url=None,
+            status=None,
+            redirects=[],
+            opt_outs=[],
+        )
         next_url: str | None = url
         with reasons(visit):
             while next_url is not None:

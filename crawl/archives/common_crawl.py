@@ -53,7 +53,7 @@ class CommonCrawl:
         self._base = settings.cc_data.rstrip("/")
         self._folder = None if server else Folder(self._base)
 
-    async def run(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
+    async def run(self, queues: Iterable[Iterable[Link]], answer: Answer) -> None:
         """Answer for every link: see `PageSource.run`. Each hop of a redirect takes another pass over the index."""
         with contextlib.ExitStack() as stack:
             join = stack.enter_context(LinkJoin())

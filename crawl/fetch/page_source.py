@@ -6,7 +6,7 @@ link's page and a refusal are final, because a site's opt-out applies to every c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -24,7 +24,7 @@ class PageSource(Protocol):
 
     name: str
 
-    async def run(self, queues: Iterator[Iterator[Link]], answer: Answer) -> None:
+    async def run(self, queues: Iterable[Iterable[Link]], answer: Answer) -> None:
         """Call `answer` exactly once for every link of all queues, which are one queue per host.
 
         The run ends if `answer` raises or if the source is unusable, but never because of a single page.

@@ -13,6 +13,7 @@ import functools
 import gc
 import math
 import platform
+import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ from webtext.crawl.pages.link_table import LinkTable, over_host_cap
 from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent
-from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings
+from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings, open_files
 from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
@@ -213,7 +214,10 @@ class _Crawl:
     async def run(self, links: Iterator[Link]) -> None:
         """Give every link a row. Only an error in writing ends the run, nothing on the web does."""
         settings = self.settings
-        pace = Pace(**{each.name: getattr(settings, each.name) for each in dataclasses.fields(Pace)})
+        wanted = {each.name: getattr(settings, each.name) for each in dataclasses.fields(Pace)}
+        pace = Pace(**wanted | {"concurrency": settings.requests_at_once})
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, open_files()) if soft >= 0 else soft, hard))
         folder = self.pages.local_folder
         with contextlib.closing(Hosts(pace, ClockJournal(folder) if folder else None)) as hosts:
             async with contextlib.AsyncExitStack() as stack:
@@ -236,7 +240,12 @@ class _Crawl:
             found |= await self.open_archives(settings, opt_outs, known, rule, hosts, stack)
         if WEB in settings.sources:
             visitor = Visitor(client, opt_outs, settings, known)
-            found[WEB] = HostQueues(WEB, lambda link, earlier: visitor.visit(link.url, earlier), settings)
+
+            def pause(url: str) -> float:
+                host, _ = host_and_port(url)
+                return 0.0 if hosts.refusal(host) else hosts.wait(host)
+
+            found[WEB] = HostQueues(WEB, lambda _, visit: visitor.visit(visit), settings, pause)
         return [found[name] for name in settings.sources]
 
     def _silent_sites(self) -> SilentSites:

@@ -38,9 +38,8 @@ class Visitor:
         self._limits = limits_of(settings, min_rate=settings.min_rate)
         self._known = known
 
-    async def visit(self, url: str, earlier: Visit | None = None) -> Visit:
-        """Follow `url` to its page, or resume an earlier try. Never raises because of what the web does."""
-        visit = earlier or Visit(url=url, at=url)
+    async def visit(self, visit: Visit) -> Visit:
+        """Follow the visit's URL to its page, or resume an earlier try. Never raises because of what the web does."""
         visit.n_tries += 1
         visit.reason = visit.cause = None
         visit.retry_after = 0.0

@@ -68,7 +68,7 @@ class OptOutCheck:
         if refusal is not None and not once:
             raise Refused(refusal)
         try:
-            await self._client.address(url, once=once)
+            visit.arrive(await self._client.address(url, once=once))
         except Failure as failure:
             if failure.reason == "dns_unanswered":
                 self._silent.did_not_answer(origin_of(url))

@@ -95,7 +95,7 @@ def make_plan(links: PartSet, settings: PlanSettings, fetch: FetchSettings, page
     """
     pace = Pace(
         fetch.delay if settings.delay is None else settings.delay,
-        fetch.concurrency if settings.concurrency is None else settings.concurrency,
+        fetch.requests_at_once if settings.concurrency is None else settings.concurrency,
     )
     assumed = settings if pages is None else measured(pages, settings)
     table = count_hosts(links)

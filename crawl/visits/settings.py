@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import resource
 from dataclasses import dataclass
 
 from webtext.base.config import setting, timestamp
@@ -14,6 +16,10 @@ WEB, COMMON_CRAWL, WAYBACK, WARC = SOURCES = ("web", "common-crawl", "wayback", 
 
 RETRY_SECONDS = 30.0
 MIN_JITTER, MAX_JITTER = 0.5, 1.5  # random factor of the wait before a retry, to spread out links that failed together
+
+REQUEST_BYTES = 2**21  # memory per request; 64 hostile answers at once took 1.2 MB each
+OPEN_FILES = 16_384
+FILES_PER_REQUEST = 8  # most are idle connections, kept for the next request to their host
 
 WHOLE = (1, 1)  # the share that has all links
 _SHARE = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
@@ -70,7 +76,11 @@ class FetchSettings:
     retry_seconds: float = setting(
         RETRY_SECONDS, "average seconds before the first retry, doubled for each further one", in_recipe=False
     )
-    concurrency: int = setting(64, "requests at a time, over all hosts", in_recipe=False)
+    concurrency: int | None = setting(
+        None,
+        "requests at a time, over all hosts  [default: as a quarter of the memory allows, at most 2,048]",
+        in_recipe=False,
+    )
     max_bytes: int = setting(10 * 2**20, "largest body to keep, in bytes as sent", group="Limits")
     total_seconds: float = setting(60.0, "longest time for one answer, in seconds from connection to last byte")
     connect_seconds: float = setting(15.0, "longest time to connect, in seconds")
@@ -154,6 +164,12 @@ class FetchSettings:
         moment = self.archive_before
         return None if moment is None else timestamp(moment, "[crawl.fetch] archive_before")
 
+    @property
+    def requests_at_once(self) -> int:
+        """`concurrency`, or as many requests as this machine's memory and its limit of open files allow."""
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return self.concurrency or max(1, min(memory // 4 // REQUEST_BYTES, open_files() // FILES_PER_REQUEST))
+
     def share_of(self) -> tuple[int, int]:
         """`share` as (k, n).
 
@@ -165,6 +181,12 @@ class FetchSettings:
         if not 1 <= part <= n_parts:
             raise ConfigError(f"[crawl.fetch] share = {self.share!r}: expected K/N, K from 1 to N, e.g. 2/8")
         return part, n_parts
+
+
+def open_files() -> int:
+    """Return the number of files and connections that a crawl may have open, which becomes its soft limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(hard % 2**63, OPEN_FILES)  # some systems have -1 for "unlimited"
 
 
 def _check_sources(sources: tuple[str, ...]) -> None:

@@ -51,6 +51,9 @@ class Visit:
         text = "".join(character if character.isprintable() else " " for character in quoted)
         self.cause = " ".join(text.split())[:MAX_CAUSE] or None
 
+    def arrive(self, address: str) -> None:
+        """Called with the address of each hop, before anything is sent. A subclass may raise to postpone the visit."""
+
     def note(self, opt_outs: list[str]) -> None:
         """Record opt-outs, each once."""
         self.opt_outs += [each for each in opt_outs if each not in self.opt_outs]

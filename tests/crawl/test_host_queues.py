@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -23,31 +24,40 @@ def link(host: int, number: int) -> Link:
     return Link(link_id=link_id(url), url=url, karma=3, split="train", voted=0)
 
 
-def queues(sizes: list[int]) -> Iterator[Iterator[Link]]:
+def queues(sizes: list[int]) -> Iterator[list[Link]]:
     for host, size in enumerate(sizes):
-        yield iter([link(host, number) for number in range(size)])
+        yield [link(host, number) for number in range(size)]
 
 
 class Recorder:
     """Makes visits that take a moment. The first `n_failures` tries of a link fail with a reason that may pass."""
 
-    def __init__(self, n_failures: dict[str, int] | None = None) -> None:
+    def __init__(self, n_failures: dict[str, int] | None = None, address_of: Callable[[str], str] = str) -> None:
         self.under_way: Counter[str] = Counter()
         self.most_under_way = 0
         self.most_of_one_host = 0
         self.tries: list[str] = []
         self.done: list[str] = []
         self._n_failures = n_failures or {}
+        self._address_of = address_of
+        self.at_address: Counter[str] = Counter()
+        self.most_at_address: Counter[str] = Counter()
 
-    async def visit(self, link: Link, earlier: Visit | None) -> Visit:
+    async def visit(self, link: Link, visit: Visit) -> Visit:
         host = host_of(link.url)
+        address = self._address_of(host)
+        if address:  # otherwise its look-up fails
+            await asyncio.sleep(0)
+            visit.arrive(address)
+        self.at_address[address] += 1
+        self.most_at_address |= self.at_address
         self.under_way[host] += 1
         self.most_under_way = max(self.most_under_way, sum(self.under_way.values()))
         self.most_of_one_host = max(self.most_of_one_host, self.under_way[host])
         self.tries.append(link.url)
         await asyncio.sleep(0)
         self.under_way[host] -= 1
-        visit = earlier or Visit(url=link.url)
+        self.at_address[address] -= 1
         visit.n_tries += 1
         visit.reason = "timed_out" if visit.n_tries <= self._n_failures.get(link.url, 0) else None
         return visit
@@ -74,6 +84,41 @@ def test_no_more_hosts_than_allowed_are_begun_and_the_others_follow(monkeypatch:
     recorder.run([3] * 20)
     assert len(recorder.done) == 60
     assert recorder.most_under_way == 4
+
+
+def test_a_host_whose_address_is_busy_is_parked_and_the_next_one_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for 12 hosts, and the 50 that share an address come first. At most 8 of them are begun."""
+    monkeypatch.setattr(host_queues, "HOSTS_AT_ONCE", 12)
+    recorder = Recorder(address_of=lambda host: "shared" if int(host[5:-8]) < 50 else host)
+    recorder.run([2] * 50 + [1] * 10)
+    assert sorted(recorder.done) == sorted(link.url for queue in queues([2] * 50 + [1] * 10) for link in queue)
+    assert recorder.most_at_address["shared"] <= 2 * host_queues.VISITS_PER_ADDRESS  # begun hosts may exceed the limit
+    own = [i for i, url in enumerate(recorder.done) if recorder._address_of(host_of(url)) != "shared"]
+    assert own[-1] < 40, "hosts with addresses of their own waited for a shared one"
+
+
+def test_a_host_that_was_begun_is_finished_before_another_of_its_address() -> None:
+    recorder = Recorder(address_of=lambda host: "shared")
+    recorder.run([3] * 100)
+    begun: set[str] = set()
+    for url in recorder.tries:
+        begun.add(host_of(url))
+        open_ = [host for host in begun if sum(host_of(done) == host for done in recorder.tries) < 3]
+        assert len(open_) <= 2 * host_queues.VISITS_PER_ADDRESS
+    assert len(recorder.done) == 300
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_link_is_done_once_whatever_the_addresses_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses change between look-ups, look-ups fail, and visits are retried."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(host_queues, "HOSTS_AT_ONCE", chance.randint(1, 20))
+    sizes = [chance.randint(1, 4) for _ in range(chance.randint(1, 80))]
+    failing = {link(host, 0).url: chance.randint(0, 4) for host in range(len(sizes))}
+    recorder = Recorder(failing, address_of=lambda _: chance.choice(["", "a", "a", "a", "b"]))
+    recorder.run(sizes, retry_seconds=0.0)
+    assert sorted(recorder.done) == sorted(link.url for queue in queues(sizes) for link in queue)
+    assert max(recorder.most_of_one_host, 1) == 1
 
 
 def test_while_a_link_waits_for_a_retry_its_host_continues(monkeypatch: pytest.MonkeyPatch) -> None:

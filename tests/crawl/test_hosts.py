@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from webtext.crawl.exchange.hosts import Hosts, Pace
+from webtext.crawl.visits.settings import FetchSettings
 
 
 def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any) -> None:
@@ -131,6 +132,16 @@ def test_concurrent_requests_are_limited(crawl: Any, web: Any) -> None:
     assert most == 3
 
 
+@pytest.mark.parametrize(("gib", "hard_limit", "expected"), [(4, -1, 512), (4, 1024, 128), (64, 1 << 20, 2048)])
+def test_concurrency_follows_memory_and_open_files(
+    gib: int, hard_limit: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": gib << 18, "SC_PAGE_SIZE": 4096}.__getitem__)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, hard_limit))
+    assert FetchSettings().requests_at_once == expected
+    assert FetchSettings(concurrency=7).requests_at_once == 7
+
+
 def test_hosts_that_wait_for_one_address_leave_room_for_others(crawl: Any, web: Any) -> None:
     """Two hosts share an address, which answers after a third host is done. There are two slots, one per address."""
     n_free = 2
@@ -151,6 +162,35 @@ def test_hosts_that_wait_for_one_address_leave_room_for_others(crawl: Any, web: 
     free = [web.plant(f"/{i}", answer_at_once, host=2) for i in range(n_free)]
     rows = crawl([*busy, *free], delay=0.05, concurrency=2)
     assert {row["reason"] for row in rows.values()} == {None}
+
+
+def test_hosts_that_share_a_busy_address_make_room_for_others(
+    crawl: Any, web: Any, names: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty hosts share an address that answers only after all others are done. There is room for six hosts."""
+    monkeypatch.setattr("webtext.crawl.fetch.host_queues.HOSTS_AT_ONCE", 6)
+    names |= {f"blog{i}.example": ["127.0.0.1"] for i in range(30)}
+    own = [web.page(f"/{i}", host=host) for host in range(2, 9) for i in range(2)]
+    are_through = asyncio.Event()
+    asked_before: list[int] = []
+
+    async def answer_last(writer: asyncio.StreamWriter) -> None:
+        await are_through.wait()
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+    def answer(host: str, path: str) -> Any:
+        if sum(len(web.paths(each)) for each in range(2, 9)) == len(own) and not are_through.is_set():
+            asked_before.append(len(web.paths(1, robots=True)))
+            are_through.set()
+        return answer_last if host == "127.0.0.1" and path == "/robots.txt" else planted(host, path)
+
+    planted, web.answer = web.answer, answer
+    shared = [f"http://blog{i}.example:{web.port}/{n}" for i in range(30) for n in range(3)]
+    for n in range(3):
+        web.page(f"/{n}")
+    rows = crawl([*shared, *own], contact="test@example.org", concurrency=64)
+    assert {row["reason"] for row in rows.values()} == {None}, "the others waited for the shared address"
+    assert asked_before == [1], "an address gets one request at a time"
 
 
 @pytest.mark.parametrize(

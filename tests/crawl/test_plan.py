@@ -135,7 +135,7 @@ def test_the_pace_is_the_crawl_s_unless_it_is_set(
         assert webtext([*verb, *options]) == 0
         said = json.loads(capfd.readouterr().out)["pace"]
         assert (said["delay"], said["concurrency"]) == pace
-    assert make_plan(links, PlanSettings(), FetchSettings()).pace == Pace(1.0, 64)
+    assert make_plan(links, PlanSettings(), FetchSettings(concurrency=64)).pace == Pace(1.0, 64)
 
 
 @pytest.mark.parametrize(

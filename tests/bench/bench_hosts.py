@@ -1,0 +1,135 @@
+"""Many hosts: those of one address beside others that have their own, and hosts whose answers take a second.
+
+    python tests/bench/bench_hosts.py [SHARED] [SLOW] [PAGES]
+
+SHARED hosts have one address, and as many have their own (127.0.x.y); each has two pages. The crawl is stopped as soon
+as the hosts with their own address are done, and is compared with a crawl of them alone. Then PAGES pages are fetched
+from each of SLOW hosts that answer after a second. The crawler gets one core, the server another if there is one.
+The delay is the default, a second. Times are wall times, because most of a crawl is waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from arguments import positional
+from crawl_clients import write_links
+from crawl_server import hosts
+
+PORT = 18_097
+SHARED_ADDRESS = "127.0.0.1"
+CHILD = """
+import os, sys
+os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+from webtext.base.run import Run
+from webtext.crawl.exchange import resolver
+from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.visits.settings import FetchSettings
+resolver.system_lookup = lambda host: [sys.argv[3]]
+allowed = ("127.0.0.0/8",)
+fetch_pages(sys.argv[1], sys.argv[2], FetchSettings(contact="bench@example.org", allow_address=allowed), Run.quiet())
+"""
+_PAGE = b"<html><body>a page"
+_ANSWERS = {
+    True: b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%b" % (len(_PAGE), _PAGE),
+    False: b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+class _Talk(asyncio.Protocol):
+    def __init__(self, seconds: float, n_pages: dict[bool, Any]) -> None:
+        self._seconds = seconds
+        self._n_pages = n_pages
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._is_shared = transport.get_extra_info("sockname")[0] == SHARED_ADDRESS
+
+    def data_received(self, data: bytes) -> None:
+        is_page = b" /robots.txt " not in data
+        self._n_pages[self._is_shared].value += is_page
+        asyncio.get_running_loop().call_later(self._seconds, self._transport.write, _ANSWERS[is_page])
+
+
+def _serve(seconds: float, n_pages: dict[bool, Any], ready: Any) -> None:
+    async def listen() -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_server(lambda: _Talk(seconds, n_pages), "0.0.0.0", PORT, backlog=10_000)  # noqa: S104
+        ready.set()
+        await asyncio.Event().wait()
+
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    uvloop.run(listen())
+
+
+@contextmanager
+def serving(seconds: float) -> Iterator[dict[bool, Any]]:
+    """Serve on all of 127.0.0.0/8; yield the number of pages requested from the shared address (True) and others."""
+    n_pages = {is_shared: multiprocessing.Value("q", 0, lock=False) for is_shared in (True, False)}
+    ready = multiprocessing.Event()
+    server = multiprocessing.Process(target=_serve, args=(seconds, n_pages, ready), daemon=True)
+    server.start()
+    try:
+        if not ready.wait(60):
+            raise SystemExit(f"the server did not begin to listen on port {PORT}")
+        yield n_pages
+    finally:
+        server.terminate()
+        server.join()
+
+
+def crawl(urls: Sequence[str], n_own: int, seconds: float = 0.0) -> tuple[float, float, int, str]:
+    """Crawl until `n_own` pages were requested from other addresses than the shared one.
+
+    Returns the seconds from the first of them to the middle 80 % and to the last, the requests for pages of the shared
+    address in that time, and the crawler's peak memory.
+    """
+    with tempfile.TemporaryDirectory() as folder, serving(seconds) as n_pages:
+        write_links(Path(folder, "links"), urls)
+        command = [sys.executable, "-c", CHILD, f"{folder}/links", f"{folder}/pages", SHARED_ADDRESS]
+        child = subprocess.Popen(command)
+        moments: dict[int, float] = {}
+        try:
+            n = 0
+            while n < n_own and child.poll() is None:
+                time.sleep(0.01)
+                n = n_pages[False].value
+                for mark in (1, n_own // 10, n_own * 9 // 10, n_own):
+                    if n >= mark:
+                        moments.setdefault(mark, time.monotonic())
+            first, early, late, last = moments.values()
+            peak = next(line for line in Path(f"/proc/{child.pid}/status").read_text().splitlines() if "VmHWM" in line)
+            return late - early, last - first, n_pages[True].value, f"{int(peak.split()[1]) >> 10} MiB"
+        finally:
+            child.kill()
+            child.wait()
+
+
+def main(n_shared: int, n_slow: int, n_pages: int) -> None:
+    own = [f"http://{host}:{PORT}/{i}" for host in hosts(n_shared) for i in range(2)]
+    shared = [f"http://blog{i}.example:{PORT}/{n}" for i in range(n_shared) for n in range(2)]
+    print(f"{n_shared:,} hosts with their own addresses, two pages each:")
+    for name, urls in {"alone": own, f"beside {n_shared:,} hosts of one address": [*shared, *own]}.items():
+        _, took, n_asked, peak = crawl(urls, len(own))
+        about = f"; {n_asked} pages of the shared address in that time" if n_asked else ""
+        print(f"  {name}: {took:.1f} s, {len(own) / took:,.0f} pages/s, peak {peak}{about}")
+    slow = [f"http://{host}:{PORT}/{i}" for host in hosts(n_slow) for i in range(n_pages)]
+    middle, took, _, peak = crawl(slow, len(slow), seconds=1.0)
+    rate = 0.8 * len(slow) / middle
+    print(f"{n_slow:,} hosts that answer after a second, {n_pages} pages each, one core:")
+    print(f"  {rate:,.0f} pages/s in the middle 80 %, {len(slow) / took:,.0f} over all, peak {peak}")
+
+
+if __name__ == "__main__":
+    main(*positional(__doc__, shared=500, slow=500, pages=4))
