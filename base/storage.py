@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import hashlib
 import json
 import os
 import re
@@ -364,6 +365,14 @@ def disk_error(error: BaseException, location: str, n_bytes: int | None = None) 
 
 _FULL = re.compile(r"^\d+ requested and \d+ written|No space left on device")
 """Matches messages without an errno: numpy's own text, and the system's text inside errors of other libraries."""
+
+
+def file_sha256(file: BinaryIO) -> str:
+    """Return the SHA-256 (hex) of a file's bytes from its current position on."""
+    digest = hashlib.sha256()
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def write_array(file: BinaryIO, array: Any) -> None:

@@ -7,7 +7,7 @@ machines have the same records.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,6 @@ import pyarrow.compute as pc
 DIGEST_ROWS = 1024
 DIGEST_BYTES = 16 << 20
 """A block is DIGEST_ROWS rows, or fewer if they reach DIGEST_BYTES (`row_bytes`). Part of the digest's definition."""
-
-
-HASH_BLOCK_BYTES = 2**20
 
 
 class RecordDigest:
@@ -71,14 +68,6 @@ def row_bytes(table: pa.Table) -> np.ndarray:
         elif pa.types.is_list(column.type):
             total += 64 * pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
     return total
-
-
-def file_sha256(file: BinaryIO) -> str:
-    """Return the SHA-256 (hex) of a file's bytes from its current position on."""
-    digest = hashlib.sha256()
-    while block := file.read(HASH_BLOCK_BYTES):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def _text(array: Any) -> memoryview | bytes:

@@ -20,21 +20,19 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.recipe import without_check
-from webtext.base.parts.schemas import OLDER, SCHEMAS, WIDER
-from webtext.base.parts.untrusted_parquet import BATCH_BYTES, BUFFER_BYTES
 from webtext.base.run import Run
-from webtext.base.storage import Folder, check_version, pretty_json
+from webtext.base.storage import Folder, check_version, file_sha256, pretty_json
 from webtext.base.workers.journal import Journal
+
+if TYPE_CHECKING:  # pyarrow is loaded with the first rows, so a machine without it can read token files
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
@@ -136,6 +134,8 @@ def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_row
 
     The size is estimated from the mean row size of each row group.
     """
+    from webtext.base.parts.untrusted_parquet import BATCH_BYTES
+
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         about = [group.column(i) for i in range(group.num_columns)]
@@ -329,6 +329,11 @@ class PartSet:
 
     @contextlib.contextmanager
     def _parquet(self, part: Part) -> Iterator[pq.ParquetFile]:
+        import pyarrow.parquet as pq
+
+        from webtext.base.parts.schemas import OLDER, SCHEMAS, WIDER
+        from webtext.base.parts.untrusted_parquet import BUFFER_BYTES
+
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
             file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, file_sha256, row_bytes
+from webtext.base.parts.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, row_bytes
 from webtext.base.parts.partset import (
     ENTRIES,
     FAILURES,
@@ -39,7 +39,7 @@ from webtext.base.parts.partset import (
 )
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.parts.schemas import SCHEMAS, WIDER
-from webtext.base.storage import Folder, check_version, no_space_is_an_error, pretty_json
+from webtext.base.storage import Folder, check_version, file_sha256, no_space_is_an_error, pretty_json
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3

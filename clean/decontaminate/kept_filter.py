@@ -29,12 +29,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.storage import Folder, write_array
+from webtext.base.storage import Folder, file_sha256, write_array
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.comparison import Mask, aligned, overlap_rows, percent

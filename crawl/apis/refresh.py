@@ -17,13 +17,12 @@ from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.partset import Part, PartSet, SetName, part_name
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, file_sha256
 from webtext.base.web.urls import library_versions
 from webtext.base.workers.journal import Journal
 from webtext.crawl.apis.harvest import HarvestFiles

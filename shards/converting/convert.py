@@ -16,12 +16,11 @@ from pathlib import Path
 from webtext.base.config import recipe_settings
 from webtext.base.errors import DryRun, InputError
 from webtext.base.inputs.files import short_names
-from webtext.base.parts.digest import file_sha256
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, file_sha256
 from webtext.shards.converting.datatrove import read_datatrove, write_datatrove
 from webtext.shards.converting.flat_files import read_llm_c, read_nanogpt, write_llm_c, write_nanogpt
 from webtext.shards.converting.id_tables import read_table, write_table

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.parts.partset import Attachment, PartSet
@@ -21,6 +19,8 @@ from webtext.shards.reading.shard_tokens import Read, ShardTokens, keeping_block
 from webtext.shards.shardfile import ShardFile, verify_shard
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from webtext.tokenizer import Tokenizer
 
 
@@ -235,6 +235,8 @@ class TokenShards:
     def _index_rows(self, shard: int) -> pa.Table:
         """Return the rows of the set's document index for one shard; the last result is cached."""
         if self._rows is None or self._rows[0] != shard:
+            import pyarrow.compute as pc
+
             name = self.names[shard]
             place = shard_place(name)
             part = next(part for part in self.set.parts if place is not None and part.index == place[1])

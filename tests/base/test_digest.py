@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.parts.digest import DIGEST_ROWS, RecordDigest, file_sha256
+from webtext.base.parts.digest import DIGEST_ROWS, RecordDigest
 from webtext.base.parts.schemas import SCHEMAS
 
 SCHEMA = pa.schema(
@@ -154,10 +153,3 @@ def test_every_kind_of_record_can_be_digested(kind: str) -> None:
     made = RecordDigest()
     made.update(SCHEMAS[kind].empty_table())
     assert len(made.hexdigest()) == 64
-
-
-@given(data=st.binary(max_size=200), start=st.integers(0, 20))
-def test_a_file_is_digested_from_its_current_position(data: bytes, start: int) -> None:
-    file = io.BytesIO(data)
-    file.seek(start)
-    assert file_sha256(file) == hashlib.sha256(data[start:]).hexdigest()

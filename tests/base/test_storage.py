@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import os
 import pickle
 import platform
@@ -17,6 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from object_store import BUCKET, object_store
 
 from webtext.base.errors import InputError, MachineError, NetworkError
@@ -24,7 +28,7 @@ from webtext.base.parts.exchange import RangeWriter, read_range
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.storage import Folder, no_space_is_an_error
+from webtext.base.storage import Folder, file_sha256, no_space_is_an_error
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +258,10 @@ def test_a_file_without_a_json_object_is_a_short_error(data: bytes, tmp_path: Pa
     with pytest.raises(InputError, match=r"x\.json' (is not valid JSON|is not a JSON object)") as error:
         Folder(tmp_path).read_object("x.json", "mend it")
     assert error.value.lines[1] == "mend it"
+
+
+@given(data=st.binary(max_size=200), start=st.integers(0, 20))
+def test_a_file_is_digested_from_its_current_position(data: bytes, start: int) -> None:
+    file = io.BytesIO(data)
+    file.seek(start)
+    assert file_sha256(file) == hashlib.sha256(data[start:]).hexdigest()

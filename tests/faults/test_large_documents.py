@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from webtext.base.console import Console
 from webtext.base.parts.digest import DIGEST_BYTES, RecordDigest, block_rows, row_bytes
-from webtext.base.parts.partset import BATCH_BYTES, PartSet
+from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.schemas import DOCUMENT
+from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine

@@ -17,7 +17,6 @@ from webtext.base.parts.lineage import warn_if_stale
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import (
     Checkpoint,
     checkpoint_path,
@@ -34,6 +33,7 @@ from webtext.train.settings import TrainSettings, difference
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
+    from webtext.tokenizer import Tokenizer
     from webtext.train.resilience.distributed import World
 
 CODE_VERSION = 4
@@ -227,6 +227,8 @@ def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Seq
         raise ConfigError(
             f"sample_interval is {settings.monitor.sample_interval}, but no tokenizer is given", "add --tokenizer FILE"
         )
+    from webtext.tokenizer import Tokenizer
+
     tokenizer = Tokenizer.load(path)
     for source in sources:
         source.train.check_tokenizer(tokenizer)
