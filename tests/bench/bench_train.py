@@ -5,8 +5,7 @@
 
 Each trainer runs in its own process (`train_peers.py`) with the same initial weights, tokens and number of threads, and
 makes a step when its turn comes. Before that, their first losses are compared. Ratios are of medians. nanoGPT is a
-checkout that you name; for missing trainers, "not measured" is printed. If torch sees a GPU, the rows are webtext's MFU
-on it.
+checkout that you name; for missing trainers, "not measured" is printed. All compute on the CPU; `bench_gpu.py` is for a GPU.
 """
 
 from __future__ import annotations
@@ -76,8 +75,6 @@ def measure(row: str, options: argparse.Namespace) -> None:
         GPT2(config).to_huggingface(folder)
         peers, missing = {}, {}
         for name in PEERS:
-            if torch.cuda.is_available() and not name.startswith("webtext"):
-                continue
             peer = Peer(name, row, Path(folder), options)
             ready = peer.ask("begin")
             if ready is None or "missing" in ready:
@@ -100,7 +97,7 @@ def measure(row: str, options: argparse.Namespace) -> None:
             peer.end()
     rates = {name: tokens / statistics.median(values) for name, values in seconds.items()}
     peak = max(peaks)
-    print(f"measured peak of bfloat16 products: {peak / 1e9:,.0f} GFLOP/s{peers[US][1]['device']}")
+    print(f"measured peak of bfloat16 products: {peak / 1e9:,.0f} GFLOP/s")
     for name in PEERS:
         if name in rates:
             ready = peers[name][1]
@@ -124,7 +121,7 @@ def check_losses(ready: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nanogpt", metavar="DIR", help="a checkout of karpathy/nanoGPT")
-    parser.add_argument("--rows", default="small,124M" if not torch.cuda.is_available() else "124M-gpu,1558M-gpu")
+    parser.add_argument("--rows", default="small,124M")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--cpu-time", action="store_true", help="count CPU seconds of all threads: for a busy machine")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
@@ -21,14 +22,12 @@ from webtext.train.run.meter import WIDTH_OF_PRODUCT, memory_bytes, product_flop
 from webtext.train.shape import GPT2Config
 
 VOCAB_SIZE = 50_304  # nanoGPT's, which no trainer has to pad
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+CPU = torch.device("cpu")
 WARM_UP = 2
 NO_TOKEN = -1
 ROWS = {
     "small": (GPT2Config(n_layer=6, n_head=6, n_embd=384, context=256, vocab_size=VOCAB_SIZE), 8),
     "124M": (GPT2Config.named("124M", vocab_size=VOCAB_SIZE), 1),
-    "124M-gpu": (GPT2Config.named("124M", vocab_size=VOCAB_SIZE), 32),
-    "1558M-gpu": (GPT2Config.named("1558M", vocab_size=VOCAB_SIZE), 8),
 }
 Step = Callable[[], float]
 
@@ -54,9 +53,8 @@ def webtext(
     from webtext.train.run.memory import keep_freed_memory
     from webtext.train.settings import TrainSettings
 
-    if DEVICE.type == "cpu":
-        keep_freed_memory()
-    model = GPT2.from_huggingface(weights).to(DEVICE).train()
+    keep_freed_memory()
+    model = GPT2.from_huggingface(weights).train()
     model.activation_checkpointing = computes_twice
     optimizer = make_optimizer(dict(model.named_parameters()), TrainSettings())
 
@@ -78,22 +76,29 @@ def nanogpt(
     """nanoGPT's model and optimizer, with the steps of its training loop."""
     if not sys.argv[5]:
         raise Missing("name a checkout with --nanogpt")
-    sys.path.insert(0, sys.argv[5])
+    model, optimizer = nanogpt_model(sys.argv[5], weights, config, CPU)
+    runs = torch.compile(model) if compiles else model
+    return plain_step(model, optimizer, dtype, lambda: runs(inputs, targets)[1])
+
+
+def nanogpt_model(
+    checkout: str, weights: Path, config: GPT2Config, device: torch.device
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Return nanoGPT's model with the weights of a Hugging Face folder, and its optimizer."""
+    from safetensors.torch import load_file
+
+    sys.path.insert(0, checkout)
     theirs = importlib.import_module("model")
     shape = {"n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd}
     more = {"block_size": config.context, "vocab_size": config.vocab_size, "dropout": 0.0, "bias": True}
-    sys.stdout = sys.stderr  # nanoGPT prints to stdout
-    model = theirs.GPT(theirs.GPTConfig(**shape, **more))
-    optimizer = model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), "cpu")
-    sys.stdout = sys.__stdout__
-    from safetensors.torch import load_file
-
     tensors = load_file(weights / "model.safetensors")
     projections = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # Hugging Face stores them transposed
     tensors = {name: t.t() if name.endswith(projections) else t for name, t in tensors.items()}
-    model.load_state_dict({**tensors, "lm_head.weight": tensors["transformer.wte.weight"]})
-    runs = torch.compile(model) if compiles else model
-    return plain_step(model, optimizer, dtype, lambda: runs(inputs, targets)[1])
+    with contextlib.redirect_stdout(sys.stderr):  # nanoGPT prints to stdout
+        model = theirs.GPT(theirs.GPTConfig(**shape, **more))
+        model.load_state_dict({**tensors, "lm_head.weight": tensors["transformer.wte.weight"]})
+        optimizer = model.to(device).configure_optimizers(0.1, 6e-4, (0.9, 0.95), device.type)
+    return model, optimizer
 
 
 def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
@@ -163,17 +168,16 @@ def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
     make, dtype, is_same_model = PEERS[name]
     config, batch_size = ROWS[row]
     generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(config.vocab_size, (batch_size, config.context + 1), generator=generator).to(DEVICE)
+    tokens = torch.randint(config.vocab_size, (batch_size, config.context + 1), generator=generator)
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     exact = None
     if make is webtext:
-        exact = GPT2.from_huggingface(weights).to(DEVICE).log_likelihood(tokens).mean().neg().item()
+        exact = GPT2.from_huggingface(weights).log_likelihood(tokens).mean().neg().item()
     started = time.perf_counter()
     step = make(weights, config, inputs, targets, dtype)
     losses = [step() for _ in range(WARM_UP)]
     note = f"   (ready after {time.perf_counter() - started:,.0f} s)"
-    device = f" on {torch.cuda.get_device_name()}" if DEVICE.type == "cuda" else ""
-    known = {"loss": losses[0], "float32": exact, "is_same_model": is_same_model, "note": note, "device": device}
+    known = {"loss": losses[0], "float32": exact, "is_same_model": is_same_model, "note": note}
     return step, {**known, "dtype": str(dtype).removeprefix("torch.")}
 
 
@@ -191,11 +195,11 @@ def main() -> None:
         elif line.strip() == "peak":
             clocks = {"seconds": time.perf_counter, "cpu": time.process_time}
             answer = {
-                name: product_flops(DEVICE, torch.bfloat16, WIDTH_OF_PRODUCT[DEVICE.type], clock)
+                name: product_flops(CPU, torch.bfloat16, WIDTH_OF_PRODUCT["cpu"], clock)
                 for name, clock in clocks.items()
             }
         elif line.strip() == "memory":
-            answer = {"memory": memory_bytes(DEVICE)}
+            answer = {"memory": memory_bytes(CPU)}
         else:
             assert step is not None
             started, cpu = time.perf_counter(), time.process_time()
