@@ -1,6 +1,6 @@
 """One process of `test_parallelize.py`: trains a tiny GPT-2 on several meshes, and writes what each step gave.
 
-python parallel_child.py RANK WORLD_SIZE FOLDER STEPS LAYERS "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT]]" ...
+python parallel_child.py RANK WORLD_SIZE FOLDER STEPS LAYERS "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT [OPTIMIZER]]]" ...
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from small_runs import joined_ranks
 from torch import Tensor
 
-from webtext.train import GPT2, GPT2Config
+from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import Windows
 from webtext.train.mesh import MeshShape
 from webtext.train.model.loss import WindowRules
@@ -65,13 +65,13 @@ def bits(tensor: Tensor) -> str:
     return hashlib.sha256(tensor.detach().contiguous().numpy().tobytes()).hexdigest()[:16]
 
 
-def train(engine: Engine, steps: int) -> list[dict[str, object]]:
+def train(engine: Engine, steps: int, optimizer_name: str = "adamw") -> list[dict[str, object]]:
     """Loss, gradient norm and what this process holds after each step; last the held-out losses.
 
     At ten times this rate AdamW makes 1e-12 in a gradient norm of the last bits of float64, in 20 steps.
     """
     parameters = engine.parameters
-    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-3, fused=True)
+    optimizer = engine.make_optimizer(TrainSettings.of(optimizer=optimizer_name, learning_rate=1e-3))
     rows: list[dict[str, object]] = []
     for step in range(steps):
         batch = batch_of(step)
@@ -97,9 +97,9 @@ def main() -> None:
             shape = MeshShape.parse(mesh)
             torch.manual_seed(0)  # for dropout
             with torch.device("meta"):
-                model = made_model(int(n_layer), dtype, *how)
+                model = made_model(int(n_layer), dtype, *how[:2])
             engine = ParallelModel(model, shape, CPU, dtype=dtype, rules=RULES[windows], schedule=schedule)
-            rows = train(engine, int(steps))
+            rows = train(engine, int(steps), *how[2:])
             assert {p.dtype for p in engine.parameters.values()} == {torch.promote_types(dtype, torch.float32)}
             (folder / f"{run}.{rank}.json").write_text(json.dumps(rows))
 

@@ -102,7 +102,7 @@ def test_updates_and_states_are_those_of_one_optimizer(optimizer: str, in_files:
                 parameter.grad = torch.randn_like(parameter)
         norm, fault = gradient_norm(whole), torch.tensor(float(step == 2))  # the third step is skipped
         for chosen in (one, many):
-            set_learning_rate(chosen, settings, 1e-3 / (step + 1))
+            set_learning_rate(chosen, 1e-3 / (step + 1))
         update(one, norm, settings.optimizer.max_grad_norm, fault)
         for layer in (1, -1, 0):
             update(many.of_layer[layer], norm, settings.optimizer.max_grad_norm, fault)

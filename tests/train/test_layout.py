@@ -89,7 +89,6 @@ def test_the_degrees_of_every_mesh_multiply_to_the_devices_and_divide_model_and_
         ("tp=8", {}),  # 4 heads
         ("pp=9", {}),  # 8 layers
         ("tp=2", {"dropout": 0.1}),
-        ("fsdp=2", {"optimizer": "muon"}),
     ],
 )
 def test_a_mesh_that_a_run_would_reject_has_no_layouts(mesh: str, change: dict[str, Any]) -> None:

@@ -144,7 +144,6 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
         ({"mesh": "pp=4", "pipeline_schedule": "zbv"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4'"),
         ({"mesh": "dp=3"}, "batch_ramp_start 4 does not divide into 3 processes x microbatches of 1"),
         ({"mesh": "pp=4"}, "2 microbatches per step do not fill 4 pipeline stages of schedule '1f1b'"),
-        ({"mesh": "fsdp=2", "optimizer": "muon"}, "optimizer is 'muon', which needs complete matrices, and mesh 'fsdp=2'"),
         ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would drop different values"),
         *(
             (

@@ -44,7 +44,7 @@ def counted(
         rules, world = WindowRules(masks, pads, eot_id=7), World(0, 1, META)
         engine = OffloadedEngine(model, settings, rules, world, torch.bfloat16, drawn(config, 0))
         optimizer = engine.make_optimizer(settings)
-        set_learning_rate(optimizer, settings, 1e-3)
+        set_learning_rate(optimizer, 1e-3)
         for _ in range(n_steps):
             loss = engine.forward_backward(tokens, len(tokens))
             norm = engine.gradient_norm()

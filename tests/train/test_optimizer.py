@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from counted_device import CountedDevice
 from torch import Tensor, nn
 
 from webtext.train.model.gpt2 import GPT2
@@ -70,7 +71,7 @@ def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() 
     layer = torch.nn.Linear(48, 32, bias=False)
     settings = TrainSettings.of(optimizer="muon", muon_learning_rate=0.01, weight_decay=0.1)
     optimizer = make_optimizer(dict(layer.named_parameters()), settings)
-    set_learning_rate(optimizer, settings, settings.learning_rate)
+    set_learning_rate(optimizer, settings.learning_rate)
     weight, momentum = layer.weight.detach().double(), torch.zeros(32, 48, dtype=torch.float64)
     for _ in range(3):
         gradient = torch.randn(32, 48)
@@ -86,15 +87,50 @@ def test_muons_update_is_newton_schulz_of_the_gradient_with_nesterov_momentum() 
         assert (layer.weight.double() - weight).norm() < 0.02 * 0.01 * 0.2 * math.sqrt(48) * x.norm() * 3
 
 
+@pytest.mark.parametrize("n_layer", [1, 3])
+def test_muon_makes_the_updates_of_torchs_muon_matrix_by_matrix(n_layer: int) -> None:
+    """The same products in bfloat16; the weights differ by float32's rounding, because the decay is added elsewhere.
+
+    After the fifth update the third's gradient still counts .95^2 in the momentum, whose bits are torch's.
+    """
+    torch.manual_seed(0)
+    settings = TrainSettings.of(optimizer="muon", muon_learning_rate=0.02, learning_rate=0.001, weight_decay=0.1)
+    ours, theirs = (GPT2(GPT2Config(n_layer=n_layer, n_head=2, n_embd=32, context=8, vocab_size=20)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    optimizer = make_optimizer(dict(ours.named_parameters()), settings)
+    names = [name for name, p in ours.named_parameters() if p.dim() == 2 and "embedding" not in name]
+    matrices = [theirs.get_parameter(name) for name in names]
+    expected = torch.optim.Muon(matrices, lr=0.01, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
+    set_learning_rate(optimizer, 0.0005)
+    for step in range(5):
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            one.grad = torch.randn(one.shape, generator=torch.Generator().manual_seed(step))
+            other.grad = one.grad.clone()
+        optimizer.step()
+        expected.step()
+        for name, matrix in zip(names, matrices, strict=True):
+            own = ours.get_parameter(name)
+            assert torch.equal(optimizer.state[own]["momentum_buffer"], expected.state[matrix]["momentum_buffer"])
+            assert torch.allclose(own, matrix, rtol=0, atol=1e-7), (step, name)
+            assert own.grad is not None
+            assert torch.equal(own.grad, matrix.grad)  # type: ignore[arg-type]
+
+
 def test_muons_rate_keeps_its_ratio_to_adamws() -> None:
-    settings = TrainSettings.of(optimizer="muon", learning_rate=0.002, muon_learning_rate=0.01)
-    optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), settings)
-    set_learning_rate(optimizer, settings, 0.001)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.001, 0.001, pytest.approx(0.005)]
-    plain = TrainSettings.of(optimizer="muon", learning_rate=0.002)
-    optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), plain)
-    set_learning_rate(optimizer, plain, 0.001)
-    assert [group["lr"] for group in optimizer.param_groups] == [0.001] * 3
+    """One layer of width 8: updates of its six matrices are 0.2 sqrt(8) or, with a side of 32, 0.2 sqrt(32) large.
+
+    The decay is multiplied by the rate that AdamW's has, so without the size.
+    """
+    for own, ratio in ((0.01, 5.0), (None, 1.0)):
+        settings = TrainSettings.of(optimizer="muon", learning_rate=0.002, muon_learning_rate=own, weight_decay=0.3)
+        optimizer = make_optimizer(dict(GPT2(TINY).named_parameters()), settings)
+        set_learning_rate(optimizer, 0.001)
+        groups = [(len(group["params"]), group["lr"]) for group in optimizer.param_groups]
+        of_muon = [(n, pytest.approx(0.001 * ratio * 0.2 * side**0.5)) for n, side in ((4, 8), (2, 32))]
+        assert groups == [(2, 0.001), (12, 0.001), *of_muon]
+        assert [group["lr"] * group["weight_decay"] for group in optimizer.param_groups[2:]] == pytest.approx(
+            [0.001 * ratio * 0.3] * 2
+        )
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -140,40 +176,68 @@ def model_with_gradients(seed: int) -> nn.Module:
     return model
 
 
-def optimizer_of(model: nn.Module, fused: bool) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=0.1, fused=fused)
+def optimizer_of(model: nn.Module, name: str) -> torch.optim.Optimizer:
+    return make_optimizer(dict(model.named_parameters()), TrainSettings.of(optimizer=name, learning_rate=0.1))
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", ["adamw", "muon"])
 @pytest.mark.parametrize("max_norm", [None, 0.5, 1e9])
-def test_an_update_is_that_of_torchs_clipping_and_a_plain_step(fused: bool, max_norm: float | None) -> None:
+def test_an_update_is_that_of_torchs_clipping_and_a_plain_step(name: str, max_norm: float | None) -> None:
+    """The momentum shows by how much Muon's gradients were clipped; its update doesn't depend on their size."""
     ours, theirs = model_with_gradients(1), model_with_gradients(1)
+    one, other = optimizer_of(ours, name), optimizer_of(theirs, name)
     norm = gradient_norm(ours)
-    update(optimizer_of(ours, fused), norm, max_norm, torch.tensor(0.0))
+    update(one, norm, max_norm, torch.tensor(0.0))
     expected = nn.utils.clip_grad_norm_(theirs.parameters(), max_norm or math.inf)
-    optimizer_of(theirs, False).step()
+    other.step()
     assert norm.item() == pytest.approx(expected.item(), rel=1e-6)
-    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    for ours_is, theirs_is in zip(state(ours, one), state(theirs, other), strict=True):
+        assert torch.allclose(ours_is, theirs_is, atol=1e-6)
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_a_fault_leaves_parameters_moments_and_step_count_bit_equal(fused: bool) -> None:
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("fault", [math.nan, math.inf, 1e30])
+def test_a_fault_leaves_parameters_moments_and_step_count_bit_equal(name: str, fault: float) -> None:
+    """Two weights and two biases, each with step and two moments; with Muon the weights have one moment."""
     model = model_with_gradients(1)
-    optimizer = optimizer_of(model, fused)
+    optimizer = optimizer_of(model, name)
     update(optimizer, gradient_norm(model), 1.0, torch.tensor(0.0))
-    before = [p.detach().clone() for p in model.parameters()] + state(optimizer)
+    before = state(model, optimizer)
     for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, math.nan)
+        parameter.grad = torch.full_like(parameter, fault)
     update(optimizer, gradient_norm(model), 1.0, torch.tensor(1.0))
-    after = [p.detach() for p in model.parameters()] + state(optimizer)
-    assert len(after) == 4 + 3 * 4
+    after = state(model, optimizer)
+    assert len(after) == 4 + {"adamw": 4 * 3, "muon": 2 * 3 + 2}[name]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    update(optimizer, gradient_norm(model), 1.0, torch.tensor(0.0))
+    assert all(not torch.equal(one, other) for one, other in zip(before, state(model, optimizer), strict=True))
 
 
-def state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    kinds = ("step", "exp_avg", "exp_avg_sq")
-    return [s[kind].clone() for s in optimizer.state.values() for kind in kinds]
+def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    moments = optimizer_tensors(dict(model.named_parameters()), optimizer).values()
+    return [tensor.detach().clone() for tensor in (*model.parameters(), *moments)]
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_an_update_of_any_depth_is_at_most_60_operations_without_a_wait(name: str) -> None:
+    """On meta tensors, of which no value can be read."""
+    found = []
+    for n_layer in (1, 4):
+        with torch.device("meta"):
+            model = GPT2(GPT2Config(n_layer=n_layer, n_head=1, n_embd=8, context=8, vocab_size=20))
+            for parameter in model.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            norm, fault = torch.tensor(1.0), torch.tensor(0.0)
+        with CountedDevice() as device:
+            update(optimizer_of(model, name), norm, 0.5, fault)  # with what torch does once
+            device.take()
+            update(optimizer_of(model, name), norm, 0.5, fault)
+            counts = device.take()
+        assert counts.waits == []
+        found.append(counts.n_launched)
+    assert found[0] == found[1] <= 60
 
 
 @pytest.mark.parametrize(

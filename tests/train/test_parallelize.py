@@ -46,11 +46,13 @@ def on_processes(
 
 
 @functools.cache
-def alone(dtype: str, windows: str, steps: int, n_layer: int = 8) -> list[dict[str, Any]]:
+def alone(
+    dtype: str, windows: str, steps: int, n_layer: int = 8, optimizer: str = "adamw"
+) -> list[dict[str, Any]]:
     """Return the same rows for the complete model in this process."""
     model = parallel_child.made_model(n_layer, getattr(torch, dtype))
     engine = SingleProcessModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
-    rows: list[dict[str, Any]] = parallel_child.train(engine, steps)
+    rows: list[dict[str, Any]] = parallel_child.train(engine, steps, optimizer)
     return rows
 
 
@@ -92,6 +94,25 @@ def test_every_axis_gives_the_numbers_of_one_process(meshes: list[str], steps: i
     """Four layers: as many as the largest number of stages of any mesh."""
     for run, by_rank in on_processes(4, meshes, steps, tmp_path / "runs", n_layer=4).items():
         check(run, by_rank, alone(*run.split()[2:4], steps, n_layer=4))
+
+
+@pytest.mark.parametrize(
+    ("n", "meshes"),
+    [
+        (4, ["dp=2,fsdp=2"]),
+        pytest.param(2, WHOLE[2], marks=pytest.mark.dist),
+        pytest.param(4, WHOLE[4], marks=pytest.mark.dist),
+        pytest.param(8, [*WHOLE[8], "fsdp=8", "dp=8"], marks=pytest.mark.dist),
+    ],
+)
+def test_muon_on_every_mesh_makes_the_updates_of_one_process(n: int, meshes: list[str], tmp_path: Path) -> None:
+    """Four layers: 16 square matrices and 4 of each other shape, so on 8 processes some have nothing to do.
+
+    In float64 the Newton-Schulz steps are made in float64, too.
+    """
+    runs = [f"{mesh} 1f1b float64 masks none 0 muon" for mesh in meshes]
+    for run, by_rank in on_processes(n, runs, 3, tmp_path / "runs", n_layer=4).items():
+        check(run, by_rank, alone("float64", "masks", 3, n_layer=4, optimizer="muon"))
 
 
 @pytest.mark.dist

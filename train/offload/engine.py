@@ -136,11 +136,6 @@ class HostOptimizer(Together):
         of_layers: dict[int, dict[str, nn.Parameter]] = {}
         for name, parameter in parameters.items():
             of_layers.setdefault(layer_of(name), {})[name] = parameter
-        self.of_layer = {layer: make_optimizer(own, settings) for layer, own in of_layers.items()}
+        zeros = {"zeros_like": lambda tensor: memory.zeros(tensor.shape, tensor.dtype)}
+        self.of_layer = {layer: make_optimizer(own, settings, **zeros) for layer, own in of_layers.items()}
         super().__init__(*(part for one in self.of_layer.values() for part in getattr(one, "parts", (one,))))
-        for part in self.parts:  # the state that torch would make at the first step
-            kinds = ("momentum_buffer",) if isinstance(part, torch.optim.Muon) else ("exp_avg", "exp_avg_sq")
-            for parameter in (p for group in part.param_groups for p in group["params"]):
-                self.state[parameter] = {kind: memory.zeros(parameter.shape, parameter.dtype) for kind in kinds}
-                if len(kinds) > 1:
-                    self.state[parameter]["step"] = torch.zeros(())

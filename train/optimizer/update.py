@@ -47,18 +47,11 @@ def is_fault(loss: Tensor, norm: Tensor, limits: tuple[float, float]) -> Tensor:
 def update(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | None, fault: Tensor) -> None:
     """Make one step of `optimizer` with gradients clipped to `max_norm`; if `fault` is 1, change nothing.
 
-    torch's fused optimizers divide by `grad_scale` and obey `found_inf` themselves (the contract of
-    torch.amp.GradScaler). For other optimizers the gradients are divided first, and the host waits for the decision.
+    Each part divides by `grad_scale` and obeys `found_inf` itself, as torch's fused optimizers do (the contract of
+    torch.amp.GradScaler), so the host doesn't wait for the decision.
     """
     scale = ((norm + NO_ZERO) / (max_norm or torch.inf)).clamp(min=1.0).float()
     parts: tuple[Any, ...] = getattr(optimizer, "parts", (optimizer,))
     for part in parts:
-        if part.defaults.get("fused"):
-            part.grad_scale, part.found_inf = scale, fault
-            part.step()
-        elif not fault.item():
-            for group in part.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        parameter.grad.div_(scale)
-            part.step()
+        part.grad_scale, part.found_inf = scale, fault
+        part.step()

@@ -204,7 +204,7 @@ class ParallelModel:
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """Return an optimizer of this process's parameters."""
-        return make_optimizer(self.parameters, settings)
+        return make_optimizer(self.parameters, settings, self.stored)
 
     def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         """Update this process's parameters, by the norm and fault that all processes share."""

@@ -32,11 +32,6 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
             f"sample_interval is {settings.monitor.sample_interval}, and no process of mesh '{shape}' has the complete model",
             "leave it out, and draw from the checkpoints by 'webtext train sample'",
         )
-    if settings.optimizer.optimizer == "muon" and shape.fsdp * shape.tp > 1:
-        raise ConfigError(
-            f"optimizer is 'muon', which needs complete matrices, and mesh '{shape}' splits them",
-            "choose adamw, or a mesh with only pp and dp",
-        )
     how = settings.machine.activation_checkpointing
     if how != "none" and shape.pp > 1 and settings.machine.pipeline_schedule == "zbv":
         raise ConfigError(  # torch recomputes for the inputs, and again for each layer's weights

@@ -223,7 +223,7 @@ class Trainer:
     def _allow_update(self) -> None:
         """Prepare for a change of the parameters: the last save has its copies, and the optimizer its rate."""
         self._saver.wait_until_staged()
-        set_learning_rate(self.optimizer, self.settings, learning_rate(self.settings, self.step))
+        set_learning_rate(self.optimizer, learning_rate(self.settings, self.step))
 
     def _microbatches(self, n: int) -> Iterator[Tensor]:
         for _ in range(n):
