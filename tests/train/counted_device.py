@@ -47,6 +47,8 @@ GATHERING = ("aten.embedding.", "aten.gather.", "aten.index.", "aten.index_selec
 """They read as many numbers as they return."""
 OVERWRITING = ("aten.copy_.", "aten._foreach_copy_.", "aten.fill_.", "aten.zero_.")
 """They don't read what they change."""
+WITHOUT_META = (torch.ops.aten._fused_sgd_.default,)
+"""They return nothing, and torch can't run them on meta tensors."""
 KERNELS = ("mm.", "bmm.", "addmm.", "attention", "embedding", "gather.", "scatter", "cumsum.", "sort.", "c10d")
 """Parts of the names of operations in a compiled region that a compiler doesn't merge with those around them."""
 
@@ -105,7 +107,7 @@ class CountedDevice(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = None if func in WITHOUT_META else func(*args, **kwargs)
         self.count(func, args, kwargs, tensors_of(result))
         return result
 

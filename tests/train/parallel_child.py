@@ -1,6 +1,8 @@
 """One process of `test_parallelize.py`: trains a tiny GPT-2 on several meshes, and writes what each step gave.
 
-python parallel_child.py RANK WORLD_SIZE FOLDER STEPS LAYERS "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT [OPTIMIZER]]]" ...
+python parallel_child.py RANK WORLD_SIZE FOLDER STEPS LAYERS RUN ...
+
+A RUN is "MESH SCHEDULE DTYPE WINDOWS [CHECKPOINTING [DROPOUT [OPTIMIZER]]]".
 """
 
 from __future__ import annotations

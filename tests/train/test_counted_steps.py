@@ -19,7 +19,7 @@ from webtext.train import GPT2, TrainSettings
 from webtext.train.data.windows import Windows
 from webtext.train.model.compilation import compile_blocks
 from webtext.train.model.loss import WindowRules
-from webtext.train.optimizer.optimizer import set_learning_rate
+from webtext.train.optimizer.optimizer import compile_update, set_learning_rate
 from webtext.train.optimizer.update import Reading, is_fault
 from webtext.train.run.single_process import SingleProcessModel
 
@@ -51,9 +51,10 @@ def counted_run(**changes: Any) -> CountedRun:
         compile_blocks(model.blocks)
         engine = SingleProcessModel(model, WindowRules.of(settings, EOT), META, torch.bfloat16)
         optimizer = engine.make_optimizer(settings)
+        compile_update(optimizer)
         for _ in range(2):
             device.take()
-            set_learning_rate(optimizer, settings, 1e-3)
+            set_learning_rate(optimizer, 1e-3)
             loss = engine.forward_backward(microbatches, MICROBATCHES)
             step = device.take()
             norm = engine.gradient_norm()
@@ -70,6 +71,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "masks": {"document_masks": True},
     "padded": {"crosses_documents": False},
     "full": {"activation_checkpointing": "full"},
+    "muon": {"optimizer": "muon"},
 }
 
 

@@ -46,9 +46,7 @@ def on_processes(
 
 
 @functools.cache
-def alone(
-    dtype: str, windows: str, steps: int, n_layer: int = 8, optimizer: str = "adamw"
-) -> list[dict[str, Any]]:
+def alone(dtype: str, windows: str, steps: int, n_layer: int = 8, optimizer: str = "adamw") -> list[dict[str, Any]]:
     """Return the same rows for the complete model in this process."""
     model = parallel_child.made_model(n_layer, getattr(torch, dtype))
     engine = SingleProcessModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))

@@ -136,6 +136,11 @@ class HostOptimizer(Together):
         of_layers: dict[int, dict[str, nn.Parameter]] = {}
         for name, parameter in parameters.items():
             of_layers.setdefault(layer_of(name), {})[name] = parameter
-        zeros = {"zeros_like": lambda tensor: memory.zeros(tensor.shape, tensor.dtype)}
-        self.of_layer = {layer: make_optimizer(own, settings, **zeros) for layer, own in of_layers.items()}
+
+        def zeros_like(tensor: Tensor) -> Tensor:
+            return memory.zeros(tensor.shape, tensor.dtype)
+
+        self.of_layer = {
+            layer: make_optimizer(own, settings, zeros_like=zeros_like) for layer, own in of_layers.items()
+        }
         super().__init__(*(part for one in self.of_layer.values() for part in getattr(one, "parts", (one,))))

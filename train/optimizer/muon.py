@@ -46,14 +46,11 @@ class _Stack(NamedTuple):
 
 
 class Muon(torch.optim.SGD):
-    """A step of torch's fused SGD with the orthogonalized updates as gradients, which skips faults without a host wait.
+    """A step of torch's fused SGD that takes the orthogonalized updates for gradients.
 
     `grad_scale` and `found_inf` are obeyed as by torch's fused optimizers. `stored` returns a DTensor for a matrix of
     which this process has a piece; `zeros_like` allocates the momentum.
     """
-
-    grad_scale: Tensor | None = None
-    found_inf: Tensor | None = None
 
     def __init__(
         self,
@@ -66,6 +63,7 @@ class Muon(torch.optim.SGD):
         zeros_like: Callable[[Tensor], Tensor],
     ) -> None:
         self.decay, self.n_steps = decay, n_steps
+        self._look_ahead, self._orthogonalized = _look_ahead, _orthogonalized
         stacks: dict[Any, _Stack] = {}
         groups: dict[float, dict[str, Any]] = {}
         for name, parameter in parameters.items():
@@ -81,41 +79,55 @@ class Muon(torch.optim.SGD):
         self._momentum = zeros_like(self._matrices[0].detach().new_empty(sum(p.numel() for p in self._matrices)))
         for matrix, buffer in zip(self._matrices, self._unpacked(self._momentum), strict=True):
             self.state[matrix]["momentum_buffer"] = buffer
+        self.grad_scale: Tensor | None = self._momentum.new_ones(())
+        self.found_inf = self._momentum.new_zeros(())
+
+    def compile(self) -> None:
+        """Run what is between the steps' kernels through torch.compile."""
+        self._look_ahead = torch.compile(_look_ahead, dynamic=False)
+        self._orthogonalized = torch.compile(_orthogonalized, dynamic=False)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update all matrices from their gradients, which remain as they are."""
         assert closure is None
+        assert self.grad_scale is not None
+        scale, self.grad_scale = self.grad_scale, None  # SGD would divide the updates by it
         gradients = [p.grad for p in self._matrices if p.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
-        if self.grad_scale is not None:
-            flat.div_(self.grad_scale)
-            self.grad_scale = None  # SGD would divide the updates by it
-        if self.found_inf is not None:
-            torch.where(self.found_inf > 0, self._momentum, flat, out=flat)  # so that the momentum doesn't change
-        self._momentum.lerp_(flat, 1 - self.decay)
-        flat.lerp_(self._momentum, self.decay)
-        # float64 is for comparisons, in which a mesh's last bits must not become those of bfloat16
-        narrow = flat if flat.dtype == torch.float64 else flat.bfloat16()
-        gathered = [_gathered(x_nrc, stack.splits) for x_nrc, stack in zip(self._stacked(narrow), self._stacks, strict=True)]
-        done = _orthogonalized([x_nrc for x_nrc, _ in gathered], self.n_steps)
-        for target_nrc, x_nrc, (_, moves) in zip(self._stacked(flat), done, gathered, strict=True):
+        ahead = self._look_ahead(flat, self._momentum, scale, self.found_inf, self.decay)
+        stacks = zip(self._stacked(ahead), self._stacks, strict=True)
+        gathered = [_gathered(x_nrc, stack.splits) for x_nrc, stack in stacks]
+        updates = self._orthogonalized([x_nrc for x_nrc, _ in gathered], self.n_steps)
+        for target_nrc, x_nrc, (_, moves) in zip(self._stacked(flat), updates, gathered, strict=True):
             target_nrc.copy_(_scattered(x_nrc, moves))
         for matrix, update in zip(self._matrices, self._unpacked(flat), strict=True):
             matrix.grad = update
         super().step()
         for matrix, gradient in zip(self._matrices, gradients, strict=True):
             matrix.grad = gradient
+        self.grad_scale = scale
 
     def _stacked(self, flat: Tensor) -> list[Tensor]:
         """Return the views [n, r, c] of `flat` as the stacks of this process's pieces."""
         shapes = [(len(stack.matrices), *stack.matrices[0].shape) for stack in self._stacks]
-        parts = flat.split([math.prod(shape) for shape in shapes])
+        parts = torch.split(flat, [math.prod(shape) for shape in shapes])
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def _unpacked(self, flat: Tensor) -> list[Tensor]:
         """Return the views [r, c] of `flat` as this process's pieces of all matrices."""
         return [matrix for stack_nrc in self._stacked(flat) for matrix in stack_nrc]
+
+
+def _look_ahead(flat: Tensor, momentum: Tensor, scale: Tensor, fault: Tensor, decay: float) -> Tensor:
+    """Add the gradients `flat` / `scale` to the momentum, unless `fault` is 1; return Nesterov's look-ahead.
+
+    It is in bfloat16, but in float64 if `flat` is, so that a mesh can be compared with one process.
+    """
+    gradient = torch.where(fault > 0, momentum, flat / scale)  # the mean of the momentum and itself is itself
+    momentum.lerp_(gradient, 1 - decay)
+    ahead = gradient.lerp(momentum, decay)
+    return ahead if flat.dtype == torch.float64 else ahead.bfloat16()
 
 
 def newton_schulz(x_nrc: Tensor, n_steps: int) -> Tensor:
@@ -135,7 +147,7 @@ def _orthogonalized(stacks: Sequence[Tensor], n_steps: int) -> list[Tensor]:
     for shape in {x_nrc.shape[1:] for x_nrc in wide}:
         equal = [x_nrc for x_nrc in wide if x_nrc.shape[1:] == shape]
         batch_nrc = newton_schulz(torch.cat(equal) if len(equal) > 1 else equal[0], n_steps)
-        done[shape] = iter(batch_nrc.split([len(x_nrc) for x_nrc in equal]))
+        done[shape] = iter(torch.split(batch_nrc, [len(x_nrc) for x_nrc in equal]))
     results = [next(done[x_nrc.shape[1:]]) for x_nrc in wide]
     return [y.mT if y.shape != x.shape else y for x, y in zip(stacks, results, strict=True)]
 
@@ -146,7 +158,7 @@ def _splits(whole: Tensor) -> tuple[_Split, ...]:
         return ()
     mesh, sizes, splits = whole.device_mesh, list(whole.shape), []
     for name, placement in reversed([*zip(mesh.mesh_dim_names or (), whole.placements, strict=True)]):
-        dim = None if placement.is_replicate() else placement.dim
+        dim = getattr(placement, "dim", None)  # of a shard, or of one that tensor parallel had split before
         splits.append(_Split(mesh[name], dim, 0 if dim is None else sizes[dim]))
         if dim is not None:
             sizes[dim] //= mesh[name].size()

@@ -80,6 +80,13 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = group["rate_ratio"] * rate
 
 
+def compile_update(optimizer: torch.optim.Optimizer) -> None:
+    """Compile Muon's part of an update; AdamW's is one kernel for each group of parameters."""
+    for part in getattr(optimizer, "parts", ()):
+        if isinstance(part, Muon):
+            part.compile()
+
+
 def optimizer_tensors(
     parameters: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,

@@ -40,8 +40,8 @@ def gradient_norm(model: nn.Module) -> Tensor:
 
 def is_fault(loss: Tensor, norm: Tensor, limits: tuple[float, float]) -> Tensor:
     """Return 1.0 if loss or norm is not finite or exceeds its limit, else 0.0: a float32 scalar on their device."""
-    fine = loss.isfinite() & norm.isfinite() & (loss <= limits[0]) & (norm <= limits[1])
-    return (~fine).float()
+    of_loss, of_norm = (min(limit, torch.finfo(x.dtype).max) for limit, x in zip(limits, (loss, norm), strict=True))
+    return torch.where((loss.abs() <= of_loss) & (norm.abs() <= of_norm), 0.0, 1.0)
 
 
 def update(optimizer: torch.optim.Optimizer, norm: Tensor, max_norm: float | None, fault: Tensor) -> None:

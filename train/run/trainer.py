@@ -34,7 +34,7 @@ from webtext.train.model.initialization import Values, drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
 from webtext.train.model.sample import sample_text
-from webtext.train.optimizer.optimizer import optimizer_tensors, set_learning_rate
+from webtext.train.optimizer.optimizer import compile_update, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import batch_size, learning_rate, total_tokens
 from webtext.train.optimizer.update import Reading, is_fault
 from webtext.train.resilience.distributed import World
@@ -98,6 +98,8 @@ class Trainer:
         values = values or drawn(self.config, settings.seed)
         self.engine = make_engine(model, settings, rules, world, self.dtype, values)
         self.optimizer = self.engine.make_optimizer(settings)
+        if self.is_compiled:
+            compile_update(self.optimizer)
         self.microbatch, _ = settings.accumulation(self.engine.n_data)
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
