@@ -153,16 +153,17 @@ def _orthogonalized(stacks: Sequence[Tensor], n_steps: int) -> list[Tensor]:
 
 
 def _splits(whole: Tensor) -> tuple[_Split, ...]:
-    """Return how a matrix is split, beginning with the axis by which its pieces were split last."""
+    """Return how a matrix is split, beginning with the axis that split it last."""
     if not isinstance(whole, DTensor):
         return ()
-    mesh, sizes, splits = whole.device_mesh, list(whole.shape), []
-    for name, placement in reversed([*zip(mesh.mesh_dim_names or (), whole.placements, strict=True)]):
-        dim = getattr(placement, "dim", None)  # of a shard, or of one that tensor parallel had split before
-        splits.append(_Split(mesh[name], dim, 0 if dim is None else sizes[dim]))
+    mesh, sizes = whole.device_mesh, list(whole.shape)
+    splits: list[_Split] = []
+    for axis, placement in zip(mesh.mesh_dim_names or (), whole.placements, strict=True):
+        dim, n = placement.dim if isinstance(placement, Shard) else None, mesh[axis].size()
+        splits.insert(0, _Split(mesh[axis], dim, 0 if dim is None else sizes[dim]))
         if dim is not None:
-            sizes[dim] //= mesh[name].size()
-    return tuple(reversed(splits))
+            sizes[dim] = -(-sizes[dim] // n)
+    return tuple(split for split in splits if split.axis.size() > 1)
 
 
 def _gathered(x_nrc: Tensor, splits: Sequence[_Split]) -> tuple[Tensor, list[_Move]]:
