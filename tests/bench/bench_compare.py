@@ -85,11 +85,12 @@ def tell(title: str, one: str, other: str, work: Path, options: argparse.Namespa
         found = compare_corpora(
             [f"one={one}", f"other={other}"], str(work / str(repetition)), settings, compare, Run.quiet()
         )
-        (judgement,) = found.judgements
-        verdicts[judgement.verdict] += 1
-        differences.append(judgement.difference.mean)
-        margins.append(judgement.difference.margin or 0.0)
-        spreads += [statistics.stdev(values) for values in found.values.values()]
+        other_row = found.rows[1]
+        assert other_row.difference is not None
+        verdicts[other_row.verdict] += 1
+        differences.append(other_row.difference.mean)
+        margins.append(other_row.difference.margin or 0.0)
+        spreads += [statistics.stdev(row.bits_per_byte) for row in found.rows]
     said = ", ".join(f"{n} of {options.repetitions} {verdict}" for verdict, n in sorted(verdicts.items()))
     print(f"{title}: {said}")
     print(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train.data.sources import open_sources, source_uses
-from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.trials import whole_steps, with_tokens
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
@@ -97,25 +95,15 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
     return corpus
 
 
-def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings, compare: CompareSettings) -> TrainSettings:
-    """Return the settings of all runs, except the seed: as many steps as have `compare.tokens`.
+def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings, n_tokens: int | None) -> TrainSettings:
+    """Return the settings of all runs, except the seed: as many steps as have `n_tokens`.
 
-    Without these, the steps are the settings' own, but no more than repeat the smallest corpus `max_passes` times.
-    ConfigError if a run would repeat its corpus more often, or if the steps end within the warm-up.
+    Without these, the steps are the settings' own, but no more than repeat no text of the smallest corpus. ConfigError if
+    they end within the warm-up.
     """
     for name in ("weights", "stop_at_step", "sample_interval"):
         if value := options(TrainSettings)[name].value(settings):
             raise ConfigError(f"{name} is {value}", "leave it out: a comparison does not support it")
-    smallest = max(corpora, key=lambda corpus: corpus.passes(settings))
-    in_one_pass = total_tokens(settings) / smallest.passes(settings)
-    fits = whole_steps(settings, in_one_pass * compare.max_passes)
-    shared = with_tokens(settings, compare.tokens or min(total_tokens(settings), fits))
-    if (passes := smallest.passes(shared)) > compare.max_passes:
-        less = f"give --tokens {fits} or less" if fits > 0 else "one step does not fit: give a smaller --batch-size"
-        raise ConfigError(
-            f"{total_tokens(shared):,} tokens are {passes:.2f} passes over '{smallest.name}', which has "
-            f"{smallest.train.n_tokens:,}",
-            "repeated text teaches less than new text, so the comparison would depend on the corpora's sizes",
-            f"{less}, or allow it: --max-passes {math.ceil(passes)}",
-        )
-    return shared
+    asked = total_tokens(settings)
+    fits = min(whole_steps(settings, asked / corpus.passes(settings)) for corpus in corpora)
+    return with_tokens(settings, n_tokens or min(asked, fits))

@@ -37,8 +37,11 @@ def experiment(
     """Print the budget of the trials, of which `share` of all steps will be made, and lock the folder `out`.
 
     Raises DryRun on a dry run, and ConfigError if the folder was made with another `plan`: what must be equal for its
-    trials to be comparable, beyond what their checkpoints record. The plan is kept in plan.json.
+    trials to be comparable, beyond what their checkpoints record. The plan is kept in plan.json. ConfigError also for two
+    trials of one folder, and under torchrun, whose processes would each start all the trials.
     """
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
     folder = Folder(out)
     theirs: Mapping[str, Any] = folder.read_object(PLAN, "choose another --out") if folder.exists(PLAN) else plan
     for name, value in plan.items():
@@ -47,6 +50,9 @@ def experiment(
                 f"'{out}' was made with {name} {theirs.get(name)}, but here it is {value}",
                 "choose another --out, or remove the folder to start again",
             )
+    for i, trial in enumerate(trials):
+        if any(trial.folder == other.folder for other in trials[:i]):
+            raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
     vocab_size = open_sources(trials[0].tokens)[0].train.vocab_size
     tokens, flops, disk = 0.0, 0.0, 0
     for trial in trials:
@@ -64,12 +70,6 @@ def experiment(
     with folder.held():
         folder.write_object(PLAN, plan)
         yield
-
-
-def refuse_torchrun() -> None:
-    """Raise ConfigError under torchrun: each of its processes would start all the runs."""
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
-        raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
 
 
 def need_held_out(sources: Sequence[Source]) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
@@ -32,11 +31,11 @@ from webtext.shards.writing.token_part import TokenPartWriter, Vocabulary
 from webtext.train.experiments.corpora import Corpus, open_corpus
 
 CODE_VERSION = 1
-TOO_LITTLE_KARMA = "too_little_karma"
+TOO_LITTLE_KARMA, UNKNOWN_KARMA = "too_little_karma", "unknown_karma"
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _Source:
     tokens: SetName
     corpus: SetName
     least: dict[str, int]
@@ -60,20 +59,26 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
     for change in stale(tokens):
         raise InputError(str(change))
     _check_crawl(corpus, wanted[0])
-    _check_documents(tokens, corpus, wanted, run)
-    views = []
+    views: list[Corpus] = []
     for least in wanted:
-        view = _View(SetName.of(tokens), SetName.of(corpus), {"train": least, "validation": wanted[0]})
-        settings = tokens.recipe["settings"] | {"min_karma": view.least}
+        source = _Source(SetName.of(tokens), SetName.of(corpus), {"train": least, "validation": wanted[0]})
+        settings = tokens.recipe["settings"] | {"min_karma": source.least}
         recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
         tasks = [
-            PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=view)
+            PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=source)
             for each in tokens.parts
         ]
         place = Folder(out).location(f"views/karma-{least}")
         outputs, label = {"tokens": (place, "tokens")}, f"karma {least}"
         run_parts(_copy_part, tasks, recipe=recipe, outputs=outputs, parents=[tokens, corpus], run=run, label=label)
-        views.append(Corpus(f"karma {least}", place, build.tokenizer_path, least))
+        view = Corpus(f"karma {least}", place, build.tokenizer_path, least)
+        n = view.train.n_documents
+        if n == 0 or views and n == views[-1].train.n_documents:
+            remedy = (
+                "leave it out: the threshold before it has the same ones" if n else "name a build of links with votes"
+            )
+            raise InputError(f"{counted(n, 'training document')} of '{build.tokens}' reach karma {least:,}", remedy)
+        views.append(view)
     return views
 
 
@@ -111,27 +116,6 @@ def _ancestors(opened: PartSet) -> Iterator[PartSet]:
         yield from _ancestors(parent)
 
 
-def _check_documents(tokens: PartSet, corpus: PartSet, wanted: Sequence[int], run: Run) -> None:
-    """Print how many training documents each view has; InputError if that is none, or as many as another has."""
-    parts = []
-    for part in tokens.parts:
-        rows = tokens.table(part, ["shard", "row"])
-        rows = rows.filter(pc.starts_with(rows["shard"], "train"))
-        parts.append(_karma(corpus, part)[rows["row"].to_numpy()])
-    karma = np.concatenate(parts)
-    before = len(karma) + 1
-    for least in wanted:
-        n = int((karma >= least).sum())
-        if n in (0, before):
-            same = "as with the threshold before it: leave it out" if n else "name a build of links with votes"
-            found = f"{counted(n, 'training document')} of '{corpus.folder.url}' reach karma {least:,}"
-            raise InputError(found, f"the highest karma is {np.nanmax(karma, initial=0):,.0f}", same)
-        before = n
-        run.console.say(f"karma {least:,}: {counted(n, 'training document')}")
-    if n := int(np.isnan(karma).sum()):
-        run.console.warn(f"{counted(n, 'training document')} of unknown karma are in no view")
-
-
 def _karma(corpus: PartSet, part: Part) -> npt.NDArray[np.float64]:
     """Return the karma of each row of the corpus's part that a part of tokens was packed from; NaN if unknown."""
     source = next(each for each in corpus.parts if each.name == part.sources[0].part)
@@ -139,21 +123,21 @@ def _karma(corpus: PartSet, part: Part) -> npt.NDArray[np.float64]:
 
 
 def _copy_part(context: PartContext, task: PartTask) -> None:
-    view: _View = task.payload
-    tokens, writer = view.tokens.open(), context.output("tokens")
-    karma = _karma(view.corpus.open(), next(each for each in tokens.parts if each.index == task.index))
+    source: _Source = task.payload
+    tokens, writer = source.tokens.open(), context.output("tokens")
+    karma = _karma(source.corpus.open(), next(each for each in tokens.parts if each.index == task.index))
     facts: dict[str, Any] = tokens.recipe["settings"]
     vocabulary = Vocabulary(facts["vocab_size"], facts["eot_id"], facts["tokenizer_hash"])
     with TokenPartWriter(writer, vocabulary, facts.get("shard_tokens", sys.maxsize)) as packed:
-        for split, least in view.least.items():
-            shards = TokenShards(view.tokens.url, split)
+        for split, least in source.least.items():
+            shards = TokenShards(source.tokens.url, split)
             for i, name in enumerate(shards.names):
                 if (shard_place(name) or ())[:2] != (split, task.index):
                     continue
                 for number in range(shards.headers[i].n_documents):
                     found = shards.document_of(i, number)
                     if not karma[found.row] >= least:
-                        writer.counts.drop(TOO_LITTLE_KARMA)
+                        writer.counts.drop(UNKNOWN_KARMA if np.isnan(karma[found.row]) else TOO_LITTLE_KARMA)
                         continue
                     packed.add(split, found.tokens[1:], id=found.id, source_part=found.source_part, row=found.row)
                 context.note_progress()

@@ -15,29 +15,28 @@ from typing import Any
 import numpy as np
 
 from webtext.base.errors import InputError
-from webtext.base.parts.recipe import sha256_json
 from webtext.base.storage import Folder
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.experiments.trials import Trial
 from webtext.train.experiments.validation import read_validation
 
-CODE_VERSION = 5
 MEASURES = "measures.json"
 BATCH_SIZE = 8
 
 
-def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> list[float]:
-    """Return the trial's loss in bits on each document; those of its last checkpoint are kept in measures.json."""
-    folder = Folder(trial.folder)
-    key = sha256_json([CODE_VERSION, find_checkpoint(Path(trial.folder)).state["files"]])
-    known: dict[str, Any] = {}
-    if folder.exists(MEASURES):
-        with contextlib.suppress(InputError):  # a damaged one is made again
-            known = folder.read_object(MEASURES)
-    if known.get("key") != key:
-        known = {"key": key, "bits": _measure(trial, validation, tokenizer)}
-        folder.write_object(MEASURES, known)
-    return list(known["bits"])
+def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
+    """Write the trial's loss in bits on each document into its measures.json, unless these are of its last checkpoint."""
+    files = find_checkpoint(Path(trial.folder)).state["files"]
+    with contextlib.suppress(InputError):  # a damaged one is made again
+        if Folder(trial.folder).read_object(MEASURES).get("files") == files:
+            return
+    bits = _measure(trial, validation, tokenizer)
+    Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
+
+
+def read_measures(trial: Trial) -> list[float]:
+    """Return what `measure_trial` wrote."""
+    return list(Folder(trial.folder).read_object(MEASURES)["bits"])
 
 
 def _measure(trial: Trial, validation: str, tokenizer_path: str) -> list[float]:

@@ -3,10 +3,9 @@
 Trials follow the rules of `train run`: a finished one is skipped, a killed one resumes from its last complete
 checkpoint, and a folder of other settings or tokens is rejected before anything starts.
 
-A child reads (trial, then) from its standard input, and writes what it returned, or the WebtextError that it raised,
-into a temporary file, both pickled. It has its own session, so Ctrl-C reaches only the parent, which ends its children
-by SIGTERM. If the parent dies, the child's standard input is closed, and it sends SIGTERM to itself: so a run saves and
-ends in any case.
+A child reads (trial, then) from its standard input, and writes the WebtextError that it raised, if any, into a temporary
+file, both pickled. It has its own session, so Ctrl-C reaches only the parent, which ends its children by SIGTERM. If the
+parent dies, the child's standard input is closed, and it sends SIGTERM to itself: so a run saves and ends in any case.
 """
 
 from __future__ import annotations
@@ -23,14 +22,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from webtext.base.errors import ConfigError, Interrupted, MachineError, RunFailed, WebtextError
+from webtext.base.errors import Interrupted, MachineError, RunFailed, WebtextError
 from webtext.base.run import Run
 from webtext.base.storage import no_space_is_an_error
 from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import open_sources
-from webtext.train.experiments.trials import Trial, TrialResult
+from webtext.train.experiments.trials import Trial
 from webtext.train.mesh import MeshShape
 from webtext.train.metrics import steps_made
 from webtext.train.plan.footprint import memory_on
@@ -46,7 +44,7 @@ PROCESS_BYTES = 400 << 20
 
 Slot = Mapping[str, str]
 """A share of the machine, as environment variables: CPU threads, or the visible GPU."""
-Then = Callable[[Trial], Any]
+Then = Callable[[Trial], None]
 
 
 def run_trials(
@@ -57,136 +55,114 @@ def run_trials(
     side_by_side: int | None = None,
     may_fail: bool = False,
     then: Then | None = None,
-) -> list[TrialResult]:
-    """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return results in order.
+) -> list[Trial]:
+    """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return those that didn't fail.
 
-    `side_by_side` overrides how many (`slots_for`). One progress bar counts the steps of all. The first trial that
-    fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With `may_fail`, a run that
-    stops by itself (RunFailed: its loss isn't finite, or it spiked) is a result with `failure`; errors of settings,
-    input and machine are still raised. `then`, which must be picklable, is called with each finished trial in its
-    process, also for trials that were finished before; its return value is the result's `answer`. SIGTERM and Ctrl-C
-    end all children; the same call resumes.
+    The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With
+    `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out; errors of
+    settings, input and machine are still raised. `then`, which must be picklable, is called with each finished trial in
+    its process, also for trials that were finished before. SIGTERM raises Interrupted when all children have ended;
+    Ctrl-C does the same with KeyboardInterrupt. The same call resumes.
     """
-    if len({trial.folder for trial in trials}) < len(trials):
-        twice = next(trial for i, trial in enumerate(trials) if trial.folder in [other.folder for other in trials[:i]])
-        raise ConfigError(f"two trials have the folder of '{twice.name}'", "give values and budgets that differ more")
-    results = [TrialResult(each, finished_result(each.tokens, each.folder, each.settings)) for each in trials]
-    left = [i for i, each in enumerate(results) if each.result is None or then is not None]
+    left = [each for each in trials if not finished_result(each.tokens, each.folder, each.settings) or then is not None]
     if not left:
-        return results
+        return list(trials)
     slots = slots_for(trials, side_by_side)  # of finished ones too, so a resumed run gets the same threads as before
     skipped = f", {len(trials) - len(left):,} are done" if len(left) < len(trials) else ""
     run.console.say(f"{label}: {len(trials):,} runs, {len(slots):,} at a time{skipped}")
-    with run.console.progress(sum(trial.settings.last_step for trial in trials), label, "steps") as progress:
-
-        def show_progress() -> None:
-            steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
-            progress.advance(max(0, steps - progress.done))
-
-        show_progress()
-        made = run_side_by_side([trials[i] for i in left], slots, then, may_fail=may_fail, on_tick=show_progress)
-    for i, result in zip(left, made, strict=True):
-        results[i] = result
-        if result.failure:
-            run.console.say(f"{result.failure}: it has lost")
-    return results
-
-
-def run_side_by_side(
-    trials: Sequence[Trial], slots: Sequence[Slot], then: Then | None, *, may_fail: bool, on_tick: Callable[[], None]
-) -> list[TrialResult]:
-    """Run all trials, as many at a time as there are slots; `on_tick` is called a few times per second.
-
-    SIGTERM to this process is passed on, and Interrupted is raised when all children have ended. Ctrl-C does the same
-    with KeyboardInterrupt.
-    """
-    waiting, free = deque(trials), deque(slots)
-    running: list[_Child] = []
-    results: dict[str, TrialResult] = {}
-    with Termination.noticed() as termination:
+    waiting, free = deque(left), deque(slots)
+    running: list[Child] = []
+    failed: list[str] = []
+    total = sum(trial.settings.last_step for trial in trials)
+    with run.console.progress(total, label, "steps") as progress, Termination.noticed() as termination:
         try:
             while waiting or running:
                 if termination.asked:
                     raise Interrupted("ended by SIGTERM; running trials have saved", "rerun the same command to resume")
                 while waiting and free:
-                    running.append(_Child(waiting.popleft(), then, free.popleft()))
+                    running.append(Child(waiting.popleft(), then, free.popleft()))
                 time.sleep(POLL_SECONDS)
                 for child in [child for child in running if child.process.poll() is not None]:
                     running.remove(child)
                     free.append(child.slot)
-                    results[child.trial.folder] = child.result(may_fail)
-                on_tick()
+                    try:
+                        child.check()
+                    except RunFailed as error:
+                        if not may_fail:
+                            raise
+                        run.console.say(f"{error.lines[0]}: it has lost")
+                        failed.append(child.trial.folder)
+                steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
+                progress.advance(max(0, steps - progress.done))
         finally:
             for child in running:
                 child.process.terminate()
             for child in running:
                 child.process.wait()
-    return [results[trial.folder] for trial in trials]
+    return [trial for trial in trials if trial.folder not in failed]
 
 
-class _Child:
+def held_out_losses(trials: Sequence[Trial], run: Run, label: str, side_by_side: int | None) -> list[float | None]:
+    """Run all trials; return their losses in order (`Trial.loss`), None for those that failed."""
+    ended = [trial.folder for trial in run_trials(trials, run, label=label, side_by_side=side_by_side, may_fail=True)]
+    return [trial.loss() if trial.folder in ended else None for trial in trials]
+
+
+class Child:
     """A trial in its process, which prints into the trial's log."""
 
     def __init__(self, trial: Trial, then: Then | None, slot: Slot) -> None:
         self.trial, self.slot = trial, slot
-        self._answer = tempfile.TemporaryFile()  # noqa: SIM115  closed with the child
+        self._error = tempfile.TemporaryFile()  # noqa: SIM115  closed with the child
         with no_space_is_an_error(str(trial.log)):
             trial.log.parent.mkdir(parents=True, exist_ok=True)
             with open(trial.log, "ab") as log:
                 self.process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", START, str(self._answer.fileno())],
+                    [sys.executable, "-P", "-c", START, str(self._error.fileno())],
                     env=os.environ | dict(slot),
-                    pass_fds=[self._answer.fileno()],
+                    pass_fds=[self._error.fileno()],
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                 )
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # if the child has died, `result` finds out
+        with contextlib.suppress(BrokenPipeError):  # if the child has died, `check` finds out
             pickle.dump((trial, then), self.process.stdin)
             self.process.stdin.flush()
 
-    def result(self, may_fail: bool) -> TrialResult:
-        """Return the ended child's result; raise what it raised, with the trial's name and log."""
-        with self._answer, contextlib.suppress(EOFError):
-            self._answer.seek(0)
-            answer = pickle.load(self._answer)
-            if isinstance(answer, TrialResult):
-                return answer
-            first, *rest = answer.lines
-            failure = f"'{self.trial.name}': {first}"
-            if may_fail and isinstance(answer, RunFailed):
-                return TrialResult(self.trial, None, failure)
-            raise type(answer)(failure, *rest[:1], f"its log: {self.trial.log}")
-        status = self.process.returncode
-        cause = f"signal {-status}" if status < 0 else f"exit status {status}"
-        said = self.trial.log.read_text(errors="replace").strip().rpartition("\n")[2] or "its log is empty"
-        raise MachineError(
-            f"'{self.trial.name}': its process ended by {cause}: {said:.200}", f"its log: {self.trial.log}"
-        )
+    def check(self) -> None:
+        """Raise what the ended child raised, with the trial's name and log; MachineError if it ended in another way."""
+        place = f"its log: {self.trial.log}"
+        with self._error, contextlib.suppress(EOFError):
+            self._error.seek(0)
+            error = pickle.load(self._error)
+            raise type(error)(f"'{self.trial.name}': {error.lines[0]}", *error.lines[1:2], place)
+        if status := self.process.returncode:
+            cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+            said = self.trial.log.read_text(errors="replace").strip().rpartition("\n")[2] or "its log is empty"
+            raise MachineError(f"'{self.trial.name}': its process ended by {cause}: {said:.200}", place)
 
 
 def serve() -> None:
-    """Run the trial that comes through standard input; write its result into the file descriptor argv[1]."""
+    """Run the trial that comes through standard input; write its error into the file descriptor argv[1]."""
     trial, then = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    answer: TrialResult | WebtextError
     try:
-        answer = train_trial(trial, then)
+        train_trial(trial, then)
     except WebtextError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        answer = error
-    with open(int(sys.argv[1]), "wb") as file:
-        pickle.dump(answer, file)
+        with open(int(sys.argv[1]), "wb") as file:
+            pickle.dump(error, file)
 
 
-def train_trial(trial: Trial, then: Then | None) -> TrialResult:
+def train_trial(trial: Trial, then: Then | None) -> None:
     """Run a trial in this process, and then `then`."""
     run = Run.quiet()
     run.console.mode = "human"  # for the log
-    result = train_model(trial.tokens, trial.folder, trial.settings, run)
-    return TrialResult(trial, result, answer=None if then is None else then(trial))
+    train_model(trial.tokens, trial.folder, trial.settings, run)
+    if then is not None:
+        then(trial)
 
 
 def _end_with_parent() -> None:
@@ -222,7 +198,5 @@ def _gpus() -> list[str]:
     """Return the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
     import torch
 
-    if not torch.cuda.is_available():
-        return []
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
+    named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+    return named.split(",")[:n] if named else [str(i) for i in range(n)]

@@ -24,11 +24,11 @@ from webtext.base.line_chart import Line
 from webtext.base.run import Run
 from webtext.train.data.sources import open_sources, source_uses
 from webtext.train.evaluate.page import Section, chart, dots
-from webtext.train.experiments.experiment import experiment, need_held_out, publish, refuse_torchrun
+from webtext.train.experiments.experiment import experiment, need_held_out, publish
 from webtext.train.experiments.fit import FEWEST, Law, fit_law
 from webtext.train.experiments.grid import edge_note
 from webtext.train.experiments.halving import Losses, mean_loss
-from webtext.train.experiments.processes import run_trials
+from webtext.train.experiments.processes import held_out_losses
 from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.trials import LOSS, Trial, seeded, with_tokens
 from webtext.train.optimizer.schedule import total_tokens
@@ -37,21 +37,15 @@ from webtext.train.settings import TrainSettings
 CURVE_POINTS = 40
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Size:
-    """A shape and its size; `parameters` counts all, the shared embedding once."""
-
-    parameters: int
-    name: str
-    n_layer: int
-    n_embd: int
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One size with one budget: the losses of its seeds for each learning rate, in nats per token; None if one failed."""
+    """One size with one budget: the losses of its seeds for each learning rate, in nats per token; None if one failed.
 
-    size: Size
+    `parameters` counts all, the shared embedding once.
+    """
+
+    size: str
+    parameters: int
     tokens: int
     passes: float
     tried: Mapping[float, Losses]
@@ -61,9 +55,7 @@ class Measured:
         """The rate of lowest mean. RunFailed if a run of each rate has failed."""
         best = min(self.tried, key=lambda rate: mean_loss(self.tried[rate]))
         if mean_loss(self.tried[best]) == math.inf:
-            raise RunFailed(
-                f"{self.size.name}, {self.tokens:,} tokens: all rates failed", "give a lower --learning-rate"
-            )
+            raise RunFailed(f"{self.size}, {self.tokens:,} tokens: all rates failed", "give a lower --learning-rate")
         return best
 
     @property
@@ -94,15 +86,12 @@ class Scale:
         """Return everything as plain values, for scale.json; intervals are of 95 %, losses nats per token."""
         runs = [
             {
-                **asdict(row.size),
-                "tokens": row.tokens,
-                "passes": row.passes,
+                **asdict(row),
                 "learning_rate": row.rate,
                 "losses": row.losses,
-                "fit": self.law.at(row.size.parameters, row.tokens),
+                "fit": self.law.at(row.parameters, row.tokens),
                 "interval": self._interval(row),
                 "is_check": row is self.check,
-                "tried": {f"{rate:g}": losses for rate, losses in row.tried.items()},
             }
             for row in self.every
         ]
@@ -123,11 +112,11 @@ class Scale:
             low, high = self._interval(row)
             verdict = "inside" if low <= row.mean <= high else "outside"
             found.append(
-                f"Check {row.size.name}, {row.tokens:,} tokens: predicted {self.law.at(row.size.parameters, row.tokens):.4f} "
+                f"Check {row.size}, {row.tokens:,} tokens: predicted {self.law.at(row.parameters, row.tokens):.4f} "
                 f"({low:.4f} to {high:.4f}); measured {row.mean:.4f}, {verdict} the interval."
             )
         for row in self.every:
-            found += edge_note(f"the rate of {row.size.name}, {row.tokens:,} tokens,", row.rate, row.tried)
+            found += edge_note(f"the rate of {row.size}, {row.tokens:,} tokens,", row.rate, row.tried)
         if len(self.rows[0].losses) == 1:
             found.append("One seed: the residuals contain chance, which can't be separated from what the law misses.")
         return found
@@ -136,63 +125,63 @@ class Scale:
         """Return the law with a table and a chart of all sizes and budgets."""
         rows = [("size", "parameters", "tokens", "passes", "rate", "loss", "seeds apart", "fit", "residual")]
         for row in self.every:
-            fit, apart = self.law.at(row.size.parameters, row.tokens), max(row.losses) - min(row.losses)
-            run = f"{row.size.parameters:,}", f"{row.tokens:,}", f"{row.passes:.2f}", f"{row.rate:.3g}"
+            fit, apart = self.law.at(row.parameters, row.tokens), max(row.losses) - min(row.losses)
+            run = f"{row.parameters:,}", f"{row.tokens:,}", f"{row.passes:.2f}", f"{row.rate:.3g}"
             losses = f"{row.mean:.4f}", f"{apart:.4f}", f"{fit:.4f}", f"{row.mean - fit:+.4f}"
-            rows.append((f"{row.size.name}{', predicted' if row is self.check else ''}", *run, *losses))
-        sizes = [row.size.parameters for row in self.every]
+            rows.append((f"{row.size}{', predicted' if row is self.check else ''}", *run, *losses))
+        sizes = [row.parameters for row in self.every]
         xs = np.geomspace(min(sizes), max(sizes), CURVE_POINTS).tolist()
         lines: dict[str, list[Line]] = {}
         for tokens in dict.fromkeys(row.tokens for row in self.rows):
-            points = [(row.size.parameters, row.mean) for row in self.rows if row.tokens == tokens]
+            points = [(row.parameters, row.mean) for row in self.rows if row.tokens == tokens]
             law = Line([(x, self.law.at(x, tokens)) for x in xs], "held-out")
             lines[f"{tokens:,} tokens"] = [law, dots(points, f"{tokens:,} tokens", "dots")]
         if self.check:
-            x = self.check.size.parameters
+            x = self.check.parameters
             bar = Line([(x, loss) for loss in self._interval(self.check)], "interval")
-            lines["predicted, then measured"] = [bar, dots([(x, self.check.mean)], self.check.size.name, "dots")]
+            lines["predicted, then measured"] = [bar, dots([(x, self.check.mean)], self.check.size, "dots")]
         drawing = chart(lines, x="parameters", y=LOSS, log_x=True)
         return [Section(title=f"{LOSS}, over size and tokens", notes=self.notes(), rows=rows, chart=drawing)]
 
     def _interval(self, row: Measured) -> tuple[float, float]:
-        return self.law.interval(row.size.parameters, row.tokens, len(row.losses))
+        return self.law.interval(row.parameters, row.tokens, len(row.losses))
 
 
 def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettings, run: Run) -> Scale:
     """Train every size with every budget in `out`, fit, predict and check; write the result and its page there."""
-    refuse_torchrun()
     sources = open_sources(tokens)
     need_held_out(sources)
-    sizes, check = family(settings, scale, sources[0].train.vocab_size)
+    vocab_size = sources[0].train.vocab_size
+    sizes, check = family(settings, scale, vocab_size)
     budgets = sorted(set(scale.tokens))
     if len(budgets) < FEWEST:
         raise ConfigError(f"{len(budgets)} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
-    cells = [(size, n) for size in sizes for n in budgets] + ([(check, budgets[-1])] if check else [])
-    trials: list[list[Trial]] = []
     rows: list[Measured] = []
-    for size, n in cells:
-        ours = run_settings(size, n, settings, scale)
-        n_tokens = total_tokens(ours)
+    trials: list[list[Trial]] = []
+    for size, n in [(size, n) for size in sizes for n in budgets] + [(size, budgets[-1]) for size in check]:
+        ours = run_settings(size, n, scale)
+        config, n_tokens = ours.config(vocab_size), total_tokens(ours)
+        name = f"{config.n_layer}x{config.n_embd}"
         passes = source_uses(sources, ours, n_tokens)[0].passes
-        rows.append(Measured(size, n_tokens, passes, {}))
-        place = Path(out) / "runs" / f"{size.name}-tokens-{n_tokens}"
+        rows.append(Measured(name, config.n_parameters, n_tokens, passes, {}))
+        place = Path(out) / "runs" / f"{name}-tokens-{n_tokens}"
         trials.append([])
         for rate in scale.learning_rates or (settings.learning_rate,):
-            name = f"{size.name}, {n_tokens:,} tokens, rate {rate:g}"
-            trials[-1] += seeded(name, [tokens], with_rate(ours, rate), scale.seeds, place / f"rate-{rate:g}")
+            title = f"{name}, {n_tokens:,} tokens, rate {rate:g}"
+            trials[-1] += seeded(title, [tokens], with_rate(ours, rate), scale.seeds, place / f"rate-{rate:g}")
         run.console.say(
-            f"scale: {size.name}: {size.parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
+            f"scale: {name}: {rows[-1].parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
             f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
         )
     plan = {"tokens": sources[0].train.hash, "eval_windows": settings.monitor.eval_windows}
-    everything = [trial for of_cell in trials for trial in of_cell]
+    everything = [trial for of_row in trials for trial in of_row]
     with experiment("scale", out, everything, plan, run, side_by_side=scale.side_by_side):
-        made = iter(run_trials(everything, run, label="scale", side_by_side=scale.side_by_side, may_fail=True))
-        for i, of_cell in enumerate(trials):
+        losses = iter(held_out_losses(everything, run, "scale", scale.side_by_side))
+        for i, of_row in enumerate(trials):
             tried: dict[float, Losses] = {}
-            for trial in of_cell:
+            for trial in of_row:
                 rate = trial.settings.learning_rate
-                tried[rate] = (*tried.get(rate, ()), next(made).loss)
+                tried[rate] = (*tried.get(rate, ()), next(losses))
             rows[i] = replace(rows[i], tried=tried)
         found = judge(rows[: len(sizes) * len(budgets)], rows[-1] if check else None)
         publish(out, "scale", found.to_json(), "Scaling law", found.sections())
@@ -201,32 +190,46 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
 
 def judge(rows: Sequence[Measured], check: Measured | None) -> Scale:
     """Fit the rows' losses, each seed's, to the law; the check is not part of the fit."""
-    runs = [(row.size.parameters, row.tokens, loss) for row in rows for loss in row.losses]
+    runs = [(row.parameters, row.tokens, loss) for row in rows for loss in row.losses]
     return Scale(rows, fit_law(*zip(*runs, strict=True)), check)
 
 
-def family(settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> tuple[list[Size], Size | None]:
-    """Return the sizes to fit, from the smallest up, and the check, the size to predict and then train.
+def family(
+    settings: TrainSettings, scale: ScaleSettings, vocab_size: int
+) -> tuple[list[TrainSettings], list[TrainSettings]]:
+    """Return settings of the sizes to fit, from the smallest up, and of the check, to predict and then train, if any.
 
     ConfigError for fewer than three sizes, for equal ones, and for a check that isn't larger than the others.
     """
-    sizes = sorted(_size(text, settings, scale, vocab_size) for text in scale.sizes)
-    if len({size.parameters for size in sizes}) < max(FEWEST, len(sizes)):
+
+    def parameters(size: TrainSettings) -> int:
+        return size.config(vocab_size).n_parameters
+
+    sizes = sorted((_shaped(text, settings, scale.head_size) for text in scale.sizes), key=parameters)
+    if len(set(map(parameters, sizes))) < max(FEWEST, len(sizes)):
         raise ConfigError(f"sizes {', '.join(scale.sizes)} determine no law", f"give at least {FEWEST}, all different")
-    check = None if scale.check is None else _size(scale.check, settings, scale, vocab_size)
-    if check and check <= sizes[-1]:
-        raise ConfigError(f"check {check.name} is not larger than {sizes[-1].name}", "--check LAYERSxWIDTH, or none")
+    check = [] if scale.check is None else [_shaped(scale.check, settings, scale.head_size)]
+    if check and parameters(check[0]) <= parameters(sizes[-1]):
+        raise ConfigError(f"check {scale.check} is not the largest size", "--check LAYERSxWIDTH, or none")
     return sizes, check
 
 
-def run_settings(size: Size, tokens: float, settings: TrainSettings, scale: ScaleSettings) -> TrainSettings:
+def _shaped(text: str, settings: TrainSettings, head_size: int) -> TrainSettings:
+    found = re.fullmatch(r"(\d{1,4})x(\d{1,6})", text.strip())
+    if not found:
+        raise ConfigError(f"size '{text}' is not LAYERSxWIDTH", "e.g. 4x128")
+    n_layer, n_embd = int(found[1]), int(found[2])
+    if n_layer < 1 or n_embd < 1 or n_embd % head_size:
+        raise ConfigError(f"size {text} has no heads of {head_size}", "choose a width that --head-size divides")
+    return changed(settings, n_layer=n_layer, n_embd=n_embd, n_head=n_embd // head_size)
+
+
+def run_settings(size: TrainSettings, tokens: float, scale: ScaleSettings) -> TrainSettings:
     """Return the settings of a run of `tokens`, rounded up to whole steps."""
-    if settings.schedule.batch_ramp_start is not None:
+    if size.schedule.batch_ramp_start is not None:
         raise ConfigError("batch_ramp_start is set", "leave it out: runs of one batch size are compared")
-    run = with_tokens(replace(settings, warmup_steps=0), tokens)
-    warmup_steps = min(run.steps - 1, math.ceil(run.steps * scale.warmup_ratio))
-    n_head = size.n_embd // scale.head_size
-    return changed(run, warmup_steps=warmup_steps, n_layer=size.n_layer, n_embd=size.n_embd, n_head=n_head)
+    run = with_tokens(replace(size, warmup_steps=0), tokens)
+    return replace(run, warmup_steps=min(run.steps - 1, math.ceil(run.steps * scale.warmup_ratio)))
 
 
 def with_rate(settings: TrainSettings, rate: float) -> TrainSettings:
@@ -234,14 +237,3 @@ def with_rate(settings: TrainSettings, rate: float) -> TrainSettings:
     muon = settings.optimizer.muon_learning_rate
     own = None if muon is None else muon * rate / settings.learning_rate
     return changed(settings, learning_rate=rate, muon_learning_rate=own)
-
-
-def _size(text: str, settings: TrainSettings, scale: ScaleSettings, vocab_size: int) -> Size:
-    found = re.fullmatch(r"(\d{1,4})x(\d{1,6})", text.strip())
-    if not found:
-        raise ConfigError(f"size '{text}' is not LAYERSxWIDTH", "e.g. 4x128")
-    n_layer, n_embd = int(found[1]), int(found[2])
-    if n_layer < 1 or n_embd < 1 or n_embd % scale.head_size:
-        raise ConfigError(f"size {text} has no heads of {scale.head_size}", "choose a width that --head-size divides")
-    config = changed(settings, n_layer=n_layer, n_embd=n_embd, n_head=n_embd // scale.head_size).config(vocab_size)
-    return Size(config.n_parameters, f"{n_layer}x{n_embd}", n_layer, n_embd)

@@ -17,7 +17,7 @@ class ExperimentSettings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "seeds", "head_size", "max_passes", "learning_rates", "side_by_side"):
+        for name in ("tokens", "seeds", "head_size", "learning_rates", "side_by_side"):
             value = getattr(self, name, None)
             numbers = value if isinstance(value, tuple) else () if value is None else (value,)
             if not all(number > 0 for number in numbers):
@@ -30,10 +30,9 @@ class CompareSettings(ExperimentSettings):
 
     tokens: int | None = setting(
         None,
-        "tokens of each run, rounded up to whole steps  [default: those of --steps, but no more than --max-passes allow]",
+        "tokens of each run, rounded up to whole steps  [default: those of --steps, but no more than repeat no text]",
     )
     seeds: int = setting(3, "runs of each corpus, with --seed and the seeds after it")
-    max_passes: float = setting(1.0, "most passes of a run over a corpus's training tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

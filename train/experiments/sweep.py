@@ -23,10 +23,10 @@ from webtext.base.run import Run
 from webtext.train.data.sources import open_sources
 from webtext.train.evaluate.page import Section
 from webtext.train.experiments.branch import branch, judged_run, shared_steps
-from webtext.train.experiments.experiment import experiment, need_held_out, publish, refuse_torchrun
+from webtext.train.experiments.experiment import experiment, need_held_out, publish
 from webtext.train.experiments.grid import Candidate, edge_note, make_grid
 from webtext.train.experiments.halving import Losses, Rung, halve, mean_loss, rung_steps, survivor_counts
-from webtext.train.experiments.processes import run_trials
+from webtext.train.experiments.processes import held_out_losses, run_trials
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.significance import ALPHA, differences
 from webtext.train.experiments.trials import LOSS, Trial, seeded
@@ -102,7 +102,6 @@ def run_sweep(
     Finished runs are reused, and a larger grid or more seeds add to them. InputError for tokens without a validation
     split; ConfigError or InputError for the folder of another sweep; RunFailed if no candidate has a loss.
     """
-    refuse_torchrun()
     candidates = make_grid(over, settings)
     sources = open_sources(tokens)
     need_held_out(sources)
@@ -163,18 +162,17 @@ def order_note(last: Rung, names: Sequence[str]) -> str:
 
 def _losses(trials: Sequence[Trial], step: int, label: str, run: Run, side_by_side: int | None) -> list[float | None]:
     """Train to a rung; return the held-out losses of the runs that are judged there."""
-    how: dict[str, Any] = {"run": run, "label": label, "side_by_side": side_by_side, "may_fail": True}
     judged = {trial.folder: judged_run(trial, step) for trial in trials}
     branched = [trial for trial in trials if judged[trial.folder].folder != trial.folder]
     trunks = [trial.until(stop) for trial in branched if (stop := shared_steps(trial, judged[trial.folder]))]
-    for result in run_trials(trunks, **how):
-        if result.failure is None:
-            branch(result.trial, judged[result.trial.folder])
-        else:
-            del judged[result.trial.folder]
-    ended = run_trials(list(judged.values()), **how)
-    losses = {place: end.loss for place, end in zip(judged, ended, strict=True)}
-    return [losses.get(trial.folder) for trial in trials]
+    ended = run_trials(trunks, run, label=label, side_by_side=side_by_side, may_fail=True)
+    for trunk in ended:
+        branch(trunk, judged[trunk.folder])
+    for failed in {trunk.folder for trunk in trunks} - {trunk.folder for trunk in ended}:
+        del judged[failed]
+    losses = held_out_losses(list(judged.values()), run, label, side_by_side)
+    of_trials = dict(zip(judged, losses, strict=True))
+    return [of_trials.get(trial.folder) for trial in trials]
 
 
 def _steps_made(trial: Trial, steps: Sequence[int], counts: Sequence[int]) -> int:

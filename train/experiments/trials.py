@@ -1,4 +1,4 @@
-"""A trial: one training run of an experiment, in a model folder like any other, and how it ended.
+"""A trial: one training run of an experiment, in a model folder like any other.
 
 With `stop_at_step` in its settings, which is not part of the recipe, a trial makes only a part of its steps; the
 schedule is that of all `steps`. Run again with a later step, or none, it continues (successive halving).
@@ -10,17 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.train.metrics import METRICS, read_metrics
 from webtext.train.optimizer.schedule import sequences_before
-from webtext.train.run.loop import TrainResult
 from webtext.train.settings import TrainSettings
 
-LOG = "log.txt"
 LOSS = "held-out loss, nats per token"
 
 
@@ -40,28 +37,14 @@ class Trial:
     @property
     def log(self) -> Path:
         """Log of everything that the run printed, appended each time it is started."""
-        return Path(self.folder) / LOG
+        return Path(self.folder) / "log.txt"
 
-
-@dataclass(frozen=True, slots=True)
-class TrialResult:
-    """How a trial ended. `result` is None if the run failed, e.g. by a loss that isn't finite; `failure` says why."""
-
-    trial: Trial
-    result: TrainResult | None
-    failure: str | None = None
-    answer: Any = None
-    """What `then` returned, if given."""
-
-    @property
-    def loss(self) -> float | None:
-        """Held-out loss at the trial's last step in nats per token, None if it failed; InputError if none was measured.
+    def loss(self) -> float:
+        """Return the held-out loss at the trial's last step in nats per token; InputError if none was measured.
 
         It is read from the run's metrics, because the run may be past that step: the experiment was run again.
         """
-        if self.failure is not None:
-            return None
-        step, folder = self.trial.settings.last_step, Folder(self.trial.folder)
+        step, folder = self.settings.last_step, Folder(self.folder)
         for row in read_metrics(folder, "rerun the command"):
             if row["step"] == step and "validation_loss" in row:
                 return float(row["validation_loss"])
@@ -71,7 +54,7 @@ class TrialResult:
         )
 
 
-def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, seeds: int, folder: str | Path) -> list[Trial]:
+def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, seeds: int, folder: Path) -> list[Trial]:
     """Return a complete run for each seed, from the settings' own on."""
     whole = changed(settings, stop_at_step=None, sample_interval=None)
     return [
@@ -79,7 +62,7 @@ def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, seeds: int
             name=f"{name}, seed {seed}",
             tokens=tuple(tokens),
             settings=replace(whole, seed=seed),
-            folder=str(Path(folder) / f"seed-{seed}"),
+            folder=str(folder / f"seed-{seed}"),
         )
         for seed in range(settings.seed, settings.seed + seeds)
     ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import small, texts_of, train
+from small_runs import small, texts_of
 
 from webtext.base.errors import RunFailed
 from webtext.base.parts.partwriter import SetWriter
@@ -15,7 +16,8 @@ from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
 from webtext.train.experiments import processes
-from webtext.train.experiments.trials import Trial, TrialResult
+from webtext.train.experiments.trials import Trial
+from webtext.train.metrics import steps_made
 from webtext.train.settings import TrainSettings
 
 
@@ -99,21 +101,27 @@ def remake(make_build: MakeBuild) -> Callable[[str, str, Tokenizer], str]:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[TrialResult]:
-    """Make trials in this process, which is quicker; the list has those that made steps or failed."""
-    made: list[TrialResult] = []
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, int | None]]:
+    """Run trials in this process, which is quicker; the list has those that made steps, with the last, None if it failed."""
+    found: list[tuple[Trial, int | None]] = []
 
-    def make_here(trials: Sequence[Trial], slots: Any, then: Any, *, may_fail: bool, **_: Any) -> list[TrialResult]:
-        results = []
-        for trial in trials:
+    class Here:
+        def __init__(self, trial: Trial, then: Any, slot: Any) -> None:
+            self.trial, self.then, self.slot, self.process = trial, then, slot, self
+
+        def poll(self) -> int:
+            return 0
+
+        def check(self) -> None:
+            before = steps_made(Path(self.trial.folder))
             try:
-                result = train(trial.tokens, trial.folder, trial.settings)
-                results.append(TrialResult(trial, result, answer=None if then is None else then(trial)))
-            except RunFailed as error:
-                assert may_fail
-                results.append(TrialResult(trial, None, error.lines[0]))
-        made.extend(each for each in results if each.result is None or not each.result.skipped)
-        return results
+                processes.train_trial(self.trial, self.then)
+            except RunFailed:
+                found.append((self.trial, None))
+                raise
+            if (step := self.trial.settings.last_step) > before:
+                found.append((self.trial, step))
 
-    monkeypatch.setattr(processes, "run_side_by_side", make_here)
-    return made
+    monkeypatch.setattr(processes, "Child", Here)
+    monkeypatch.setattr(processes, "POLL_SECONDS", 0.0)
+    return found

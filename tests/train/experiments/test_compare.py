@@ -19,6 +19,7 @@ from small_runs import SECONDS, flags, talking, texts_of
 from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.run import Run
+from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.measured import load_measured
@@ -28,6 +29,7 @@ from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Compar
 from webtext.train.experiments.measure import document_stream
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import differences
+from webtext.train.experiments.validation import read_validation
 from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 
@@ -57,22 +59,24 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     names = [f"plain={sentences}", f"again={sentences}", f"letters={letters}"]
     found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, talking())
     said = capsys.readouterr().err
-    assert {each.corpus: each.verdict for each in found.judgements} == {"again": NOISE, "letters": WORSE}
+    assert [row.verdict for row in found.rows] == ["", NOISE, WORSE]
     assert said.count("named before") == 1
     assert "; a token set that was named before: other seeds, so only chance differs" in said
     assert "20 steps each; validation set: 6 documents" in said
     assert "9 runs, 2 at a time, 23,040 tokens and " in said
 
     written = json.loads((tmp_path / "out/compare.json").read_text())
-    assert [corpus["seeds"] for corpus in written["corpora"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]
-    assert written["trained_tokens"] == 20 * 4 * 32
+    assert [row["seeds"] for row in written["rows"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]
+    assert written["tokens"] == 20 * 4 * 32
     assert written["validation"].startswith("6 documents")
-    documents = dict(found.validation.documents)
+    documents = dict(read_validation(str(tmp_path / "out/validation.jsonl")).documents)
     packed = make_build("packed", {"none": "of these"}, documents)
     tok = Tokenizer.load(f"{letters}/tokenizer/tokenizer.json")
     how = EvalSettings(untrained=False, baselines=False, device="cpu")
-    alone = evaluate_model(load_measured(found.trials["letters"][1].folder, tok), f"{packed}/tokens", how, Run.quiet())
-    assert found.values["letters"][1] == pytest.approx(alone["bits_per_byte"], rel=1e-6)
+    alone = evaluate_model(
+        load_measured(f"{tmp_path}/out/runs/letters/seed-101", tok), f"{packed}/tokens", how, Run.quiet()
+    )
+    assert found.rows[2].bits_per_byte[1] == pytest.approx(alone["bits_per_byte"], rel=1e-6)
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.*s*")}
     more = compare(names, tmp_path / "out", settings)
@@ -91,7 +95,7 @@ def test_a_damaged_file_of_measures_is_made_again(
 ) -> None:
     once = replace(COMPARE, seeds=1)
     found = compare([sentences, letters], tmp_path / "out", settings, once)
-    assert [each.verdict for each in found.judgements] == [NONE], "one seed shows nothing about chance"
+    assert [row.verdict for row in found.rows] == ["", NONE], "one seed shows nothing about chance"
     for measures in (tmp_path / "out").rglob("measures.json"):
         measures.write_text("{")
     assert compare([sentences, letters], tmp_path / "out", settings, once).to_json() == found.to_json()
@@ -104,7 +108,7 @@ def test_without_tokens_no_run_repeats_the_smallest_corpus(
         "small", {f"s{i}": text for i, text in enumerate(texts_of(4, 12))}, {"held 0": texts_of(1, 1)[0]}
     )
     found = compare([sentences, small], tmp_path / "out", changed(settings, steps=10_000), replace(COMPARE, seeds=1))
-    trained, in_small = found.to_json()["trained_tokens"], found.corpora[1].train.n_tokens
+    trained, in_small = found.tokens, TokenShards(f"{small}/tokens", "train").n_tokens
     assert in_small - 4 * 32 < trained <= in_small
 
 
@@ -132,19 +136,17 @@ def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
     for folder in (out, tmp_path / "whole"):
         assert run([*command(folder), "--quiet"]) == 0
     ended, whole = (json.loads((folder / "compare.json").read_text()) for folder in (out, tmp_path / "whole"))
-    for each in (*ended["corpora"], *whole["corpora"]):
-        assert len(each["bits_per_byte"]) == 2
-    assert [each["bits_per_byte"] for each in ended["corpora"]] == [each["bits_per_byte"] for each in whole["corpora"]]
-    assert ended["judgements"] == whole["judgements"]
+    assert [len(row["bits_per_byte"]) for row in ended["rows"]] == [2, 2]
+    assert ended == whole
 
 
 def test_a_verdict_needs_a_difference_beyond_that_of_seeds() -> None:
     near = [[1.00, 1.02, 0.98], [1.01, 0.99, 0.97], [0.90, 0.91, 0.89], [1.2, 1.21, 1.22]]
-    found = verdicts(["a", "b", "c", "d"], differences(near))
-    assert [(each.corpus, each.verdict) for each in found] == [("b", NOISE), ("c", BETTER), ("d", WORSE)]
-    assert math.isclose(found[0].difference.mean, -0.01, abs_tol=1e-12)
+    found = verdicts(differences(near))
+    assert [verdict for _, _, verdict in found] == [NOISE, BETTER, WORSE]
+    assert math.isclose(found[0][0].mean, -0.01, abs_tol=1e-12)
     for values in ([[1.0, 1.0], [0.5, 0.5]], [[1.0], [0.5]]):
-        assert [each.verdict for each in verdicts(["a", "b"], differences(values))] == [NONE]
+        assert [verdict for _, _, verdict in verdicts(differences(values))] == [NONE]
 
 
 def test_losses_are_those_of_documents(tokenizer: Tokenizer) -> None:

@@ -59,24 +59,9 @@ def test_a_folder_that_is_not_a_corpus(
     assert "was packed with tokenizer" in refused([other, sentences], InputError, tokenizer=own)
 
 
-def test_more_than_one_pass(sentences: str, letters: str, refused: Refused, settings: TrainSettings) -> None:
-    told = refused([sentences, letters], ConfigError, how=replace(COMPARE, tokens=1_000_000))
-    assert "1,000,064 tokens are" in told
-    assert "passes over" in told
-    assert "give --tokens" in told
-    fits = int(told.partition("--tokens ")[2].partition(" ")[0])
-    dry = Run.quiet()
-    dry.dry_run = True
-    with pytest.raises(DryRun):
-        compare_corpora([sentences, letters], "out", settings, replace(COMPARE, tokens=fits), dry)
-
-
-def test_a_corpus_smaller_than_a_step_has_a_remedy_other_than_zero_tokens(
-    sentences: str, letters: str, refused: Refused, settings: TrainSettings
-) -> None:
-    huge = replace(settings, batch_size=4096)
-    told = refused([sentences, letters], ConfigError, settings=huge, how=replace(COMPARE, tokens=3 * 4096 * 32))
-    assert "one step does not fit: give a smaller --batch-size, or allow it: --max-passes" in told
+def test_a_corpus_smaller_than_a_step(sentences: str, letters: str, refused: Refused, settings: TrainSettings) -> None:
+    told = refused([sentences, letters], ConfigError, settings=replace(settings, batch_size=4096))
+    assert "0 tokens are 0 steps of 131,072, and the warm-up is 2" in told
 
 
 def test_a_budget_within_the_warm_up_and_unsupported_settings(
@@ -148,7 +133,7 @@ def test_torchrun_and_the_command_line(
     assert "give the command without torchrun" in refused([sentences, letters], ConfigError)
 
 
-@pytest.mark.parametrize("change", [{"tokens": 0}, {"seeds": 0}, {"max_passes": 0.0}, {"side_by_side": 0}])
+@pytest.mark.parametrize("change", [{"tokens": 0}, {"seeds": 0}, {"side_by_side": 0}])
 def test_settings_out_of_range(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="it must be"):
         CompareSettings(**change)

@@ -15,9 +15,10 @@ from small_runs import texts_of
 from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.console import Console
-from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
+from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.lineage import places_of
+from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
@@ -122,13 +123,10 @@ def test_the_curve_finds_quality_that_votes_show(
     build = vote(rows[:30], rows[30:])
     settings = changed(settings, steps=10_000, warmup_steps=4, eval_interval=None, checkpoint_interval=None)
     found = compare(build, tmp_path / "out", settings, "1,3,30", here("human"))
-    said = capsys.readouterr().err
-    assert "karma 1: 44 training documents" in said
-    assert "karma 30: 14 training documents" in said
-    assert {each.verdict for each in found.judgements} == {BETTER}
-    assert len(found.validation.documents) == 10, "also those of one point"
+    assert [row.verdict for row in found.rows] == ["", BETTER, BETTER]
+    assert found.validation.startswith("10 documents"), "also those of one point"
 
-    views = [TokenShards(corpus.tokens, "train") for corpus in found.corpora]
+    views = [TokenShards(f"{tmp_path}/out/views/karma-{least}", "train") for least in (1, 3, 30)]
     whole = {each.id: each for each in TokenShards(f"{build}/tokens").documents()}
     for least, view in zip((1, 3, 30), views, strict=True):
         mine = list(view.documents())
@@ -138,13 +136,12 @@ def test_the_curve_finds_quality_that_votes_show(
         view.verify()
 
     written = json.loads((tmp_path / "out/compare.json").read_text())
-    assert [each["karma"] for each in written["corpora"]] == [1, 3, 30]
-    assert [each["training_documents"] for each in written["corpora"]] == [44, 24, 14]
-    fewest = written["corpora"][-1]["training_tokens"]
-    assert fewest - 4 * 32 < written["trained_tokens"] <= fewest
-    assert all(each["passes"] <= 1 for each in written["corpora"])
-    for judgement in written["judgements"]:
-        of = judgement["difference"]
+    assert [each["karma"] for each in written["rows"]] == [1, 3, 30]
+    assert [each["documents"] for each in written["rows"]] == [44, 24, 14]
+    assert views[-1].n_tokens - 4 * 32 < written["tokens"] <= views[-1].n_tokens
+    assert all(each["passes"] <= 1 for each in written["rows"])
+    for row in written["rows"][1:]:
+        of = row["difference"]
         assert 0 < of["margin"] < of["smallest"] < -of["mean"]
         assert max(of["seeds"], of["documents"]) < of["margin"]
     assert "epochs" in as_text(found.sections())
@@ -167,9 +164,9 @@ def test_votes_that_show_nothing_are_within_noise_and_repeated_text_is_warned_of
     vote: Vote, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build = vote(rows_of({1: texts_of(1, 20), 9: texts_of(2, 4)}, {1: texts_of(3, 6), 9: texts_of(4, 4)}))
-    found = compare(build, tmp_path / "out", settings, "1,9", here("human"), tokens=3_000, max_passes=9)
-    assert [each.verdict for each in found.judgements] == [NOISE]
-    assert found.corpora[1].passes(found.settings) > 4 > 1 > found.corpora[0].passes(found.settings)
+    found = compare(build, tmp_path / "out", settings, "1,9", here("human"), tokens=3_000)
+    assert [row.verdict for row in found.rows] == ["", NOISE]
+    assert found.rows[1].passes > 1 > found.rows[0].passes
     assert "warning: 'karma 9' is repeated" in capsys.readouterr().err
 
 
@@ -180,13 +177,10 @@ def test_karma_is_the_highest_score_and_a_document_of_unknown_karma_is_in_no_vie
     rows: list[Row] = [(f"often-{i}", text, "train", 2, [2, 2, 2]) for i in range(9)]
     rows += [(f"one-{i}", text, "train", 5, [5]) for i in range(7)]
     rows += [(f"none-{i}", text, "train", None, []) for i in range(5)] + [("held", text, "validation", 5, [5])]
-    with pytest.raises(DryRun):
-        compare(vote(rows), tmp_path / "out", settings, "1,3", here("human", dry_run=True))
-    said = capsys.readouterr().err
-    assert "karma 1: 16 training documents" in said
-    assert "karma 3: 7 training documents" in said
-    assert "5 training documents of unknown karma are in no view" in said
-    assert not (tmp_path / "out").exists()
+    found = compare(vote(rows), tmp_path / "out", changed(settings, steps=3), "1,3", tokens=400, seeds=1)
+    assert [row.documents for row in found.rows] == [16, 7]
+    counts = PartSet.open(f"{tmp_path}/out/views/karma-3").manifest["counts"]
+    assert counts["dropped"] == {"too_little_karma": 9, "unknown_karma": 5}
 
 
 @pytest.mark.parametrize("karma", ["3", "", "3,x", "10,3", "3,3", "0,3", "3,,10", "3.5,10"])
@@ -206,9 +200,9 @@ HELD = texts_of(9, 3)
         ({5: 9, 7: 9}, "1,7", {"links": {"min_karma": 3}}, InputError, "min_karma 3: links below it were never crawled"),
         ({5: 9, 7: 9}, "3,7", {"votes": {"min_karma": 5}}, InputError, "begin --karma with 5 or more"),
         ({5: 9, 7: 9}, "5,7", {"votes": {"communities": ["science"]}}, InputError, "counts only some posts"),
-        ({5: 9, 7: 9}, "5,8", {}, InputError, "0 training documents .* reach karma 8\nthe highest karma is 7"),
-        ({5: 9, 7: 9}, "5,6,7", {}, InputError, "9 .* reach karma 7\n.*\nas with the threshold before it"),
-        ({None: 9}, "1,3", {}, InputError, "0 .* reach karma 1\n.* is 0\nname a build of links with votes"),
+        ({5: 9, 7: 9}, "5,8", {}, InputError, "0 training documents of .* reach karma 8"),
+        ({5: 9, 7: 9}, "5,6,7", {}, InputError, "9 .* reach karma 7\nleave it out: the threshold before it"),
+        ({None: 9}, "1,3", {}, InputError, "0 .* reach karma 1\nname a build of links with votes"),
         ({5: 60, 7: 1}, "5,7", {}, ConfigError, "tokens are . steps of 128, and the warm-up is 40"),
     ],
 )  # fmt: skip
@@ -247,7 +241,7 @@ def test_the_command_line(
     model = "--n-layer 1 --n-head 1 --n-embd 16 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2"
     how = f"--device cpu --dtype float32 --seeds 2 --karma 1,3 --out {tmp_path}/out --json"
     assert run(["train", "compare", build, *model.split(), *how.split()]) == 0
-    assert [each["name"] for each in json.loads(capsys.readouterr().out.splitlines()[-1])["corpora"]] == [
+    assert [each["corpus"] for each in json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]] == [
         "karma 1",
         "karma 3",
     ]

@@ -7,15 +7,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from webtext.app.main import run
-from webtext.train.experiments import processes
-from webtext.train.experiments.trials import Trial, TrialResult
+from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
@@ -28,26 +26,7 @@ SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2 --rungs 0.5,1"
 BRANCHED = f"{SWEEP} --schedule wsd --decay-ratio 0.5"
 SCALE = "train scale {tokens} --size 1x16 --size 2x16 --size 2x32 --head-size 16 --check none --tokens 256,512,768"
 COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512"
-Made = set[tuple[str, int]]
-"""Folders of trials, and the steps to which they were trained."""
-
-
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Run trials in this process, which is quicker; return those that made steps."""
-    found: Made = set()
-
-    def here(trials: Sequence[Trial], slots: Any, then: Any, **_: Any) -> list[TrialResult]:
-        results = [processes.train_trial(trial, then) for trial in trials]
-        for each in results:
-            assert each.result is not None
-            if not each.result.skipped:
-                assert (each.trial.folder, each.result.step) not in found, "made twice"
-                found.add((each.trial.folder, each.result.step))
-        return results
-
-    monkeypatch.setattr(processes, "run_side_by_side", here)
-    return found
+Made = list[tuple[Trial, int | None]]
 
 
 @pytest.mark.parametrize(
@@ -100,15 +79,18 @@ def test_no_finished_trial_is_made_again_and_the_answer_is_that_of_an_undisturbe
     assert not list(waiting[0].glob("checkpoints/step-*3"))
 
     assert run(command(out)) == 0
-    assert not made & finished
-    again = {(folder.replace(str(out), str(whole)), step) for folder, step in made | finished}
+    resumed = {(trial.folder, step) for trial, step in made}
+    assert len(resumed) == len(made), "made twice"
+    assert not resumed & finished
+    again = {(folder.replace(str(out), str(whole)), step) for folder, step in resumed | finished}
     made.clear()
     assert run(command(whole)) == 0
-    assert again == made
+    assert again == {(trial.folder, step) for trial, step in made}
     (answer,) = out.glob("[cs]*.json")
     assert answer.read_text().replace(str(out), str(whole)) == (whole / answer.name).read_text()
+    made.clear()
     assert run(command(out)) == 0
-    assert made == {each for each in made if each[0].startswith(str(whole))}, "given a third time, nothing is left"
+    assert made == [], "given a third time, nothing is left"
 
 
 def folders(out: Path, seed: int) -> list[Path]:

@@ -20,10 +20,9 @@ from webtext.train.evaluate.page import as_page, as_text
 from webtext.train.experiments import processes
 from webtext.train.experiments.grid import make_grid
 from webtext.train.experiments.halving import Rung
-from webtext.train.experiments.processes import run_side_by_side
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.sweep import Sweep, run_sweep
-from webtext.train.experiments.trials import TrialResult
+from webtext.train.experiments.trials import Trial
 
 
 @pytest.fixture
@@ -37,13 +36,14 @@ FLAGS = flags(
     device="cpu", eval_windows=4,
 )  # fmt: skip
 RATES = "learning_rate=1e-4,1e-2,3e-2"
+CHILD = processes.Child
 pytestmark = pytest.mark.usefixtures("made")
-Made = list[TrialResult]
+Made = list[tuple[Trial, int | None]]
 
 
 def steps(made: Made) -> list[tuple[str, int | None]]:
     """The trials that made steps, and their last step; None if they failed."""
-    return [(each.trial.name, each.result.step if each.result else None) for each in made]
+    return [(trial.name, step) for trial, step in made]
 
 
 def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Sweep:
@@ -151,7 +151,7 @@ def test_under_wsd_rungs_judge_complete_runs_that_share_their_stable_steps(
     """Eight steps with a last half that decays: the rung of four leaves after two, that of eight is the run itself."""
     wsd = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5)
     found = sweep_of(tokens, tmp_path / "sweep", wsd, rungs=(0.5, 1.0), seeds=2)
-    ran = [(each.trial.settings.steps, each.result.step) for each in made if each.result]
+    ran = [(trial.settings.steps, step) for trial, step in made]
     assert ran == [(8, 2)] * 6 + [(4, 4)] * 6 + [(8, 8)] * 4
     for number, of_seeds in found.rungs[0].losses.items():
         for seed, loss in enumerate(of_seeds):
@@ -185,7 +185,7 @@ def test_a_run_that_fails_after_its_branch_was_judged_has_lost(
     wild = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5, max_grad_norm=None)
     found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"], rungs=(0.5, 1.0))
     assert found.rungs[0].losses[2] == (None,)
-    assert {each.trial.settings.steps for each in made if each.result is None} == {8}, "it has no branch"
+    assert {trial.settings.steps for trial, step in made if step is None} == {8}, "it has no branch"
 
 
 def test_the_best_come_first_on_the_page_and_in_the_lines(tmp_path: Path) -> None:
@@ -204,9 +204,9 @@ def test_the_best_come_first_on_the_page_and_in_the_lines(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
-    tokens: str, tmp_path: Path, settings: TrainSettings, monkeypatch: pytest.MonkeyPatch
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "run_side_by_side", run_side_by_side)
+    monkeypatch.setattr(processes, "Child", CHILD)
     out = tmp_path / "sweep"
     command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", *FLAGS, "--rungs", "1", "--quiet"]
     assert run([*command, "--out", str(out)]) == 0

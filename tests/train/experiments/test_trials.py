@@ -21,7 +21,7 @@ from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
 from webtext.train.experiments.branch import branch
 from webtext.train.experiments.experiment import experiment
-from webtext.train.experiments.processes import run_trials
+from webtext.train.experiments.processes import held_out_losses, run_trials
 from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 from webtext.train.model.flops import flops_per_token
@@ -45,52 +45,43 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     trials = trials_of(tokens, tmp_path / "trials", settings)
-    results = run_trials(trials, Run.quiet(), label="trials", side_by_side=2)
-    assert [result.trial for result in results] == trials
-    for result in results:
-        alone = train_model(tokens, f"{tmp_path}/alone {result.trial.name}", result.trial.settings, Run.quiet())
-        assert result.result is not None
-        assert (result.result.loss, result.result.tokens) == (alone.loss, alone.tokens)
-        assert weights(result.trial.folder) == weights(f"{tmp_path}/alone {result.trial.name}")
-        assert result.loss == alone.validation_loss
-        assert "parameters (2 layers of 32" in result.trial.log.read_text()
-    assert results[0].loss != results[1].loss
-    before = results[0].trial.log.read_bytes()
-    again = run_trials(trials, Run.quiet(), label="trials")
-    assert [result.result for result in again] == [replace(r.result, skipped=True) for r in results if r.result]
-    assert results[0].trial.log.read_bytes() == before, "no process was started"
+    assert run_trials(trials, Run.quiet(), label="trials", side_by_side=2) == trials
+    for trial in trials:
+        alone = train_model(tokens, f"{tmp_path}/alone {trial.name}", trial.settings, Run.quiet())
+        assert weights(trial.folder) == weights(f"{tmp_path}/alone {trial.name}")
+        assert trial.loss() == alone.validation_loss
+        assert "parameters (2 layers of 32" in trial.log.read_text()
+    assert trials[0].loss() != trials[1].loss()
+    before = trials[0].log.read_bytes()
+    assert run_trials(trials, Run.quiet(), label="trials") == trials
+    assert trials[0].log.read_bytes() == before, "no process was started"
 
 
 def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     (trial,) = trials_of(tokens, tmp_path / "parts", settings, seeds=1)
-    (part,) = run_trials([trial.until(5)], Run.quiet(), label="trials")
-    assert part.result is not None
-    assert (part.result.step, part.loss) == (5, part.result.validation_loss)
-    (whole,) = run_trials([trial], Run.quiet(), label="trials")
+    run_trials([trial.until(5)], Run.quiet(), label="trials")
+    assert [path.name for path in list_checkpoints(Path(trial.folder))][-1] == "step-000005"
+    loss = trial.until(5).loss()
+    run_trials([trial], Run.quiet(), label="trials")
     train_model(tokens, str(tmp_path / "whole"), settings, Run.quiet())
     assert weights(trial.folder) == weights(str(tmp_path / "whole"))
-    (past,) = run_trials([trial.until(5)], Run.quiet(), label="trials")
-    assert past.loss == part.loss, "measured then, told again now that the trial is at its end"
-    assert past.loss != whole.loss
+    run_trials([trial.until(5)], Run.quiet(), label="trials")
+    assert trial.until(5).loss() == loss, "measured then, told again now that the trial is at its end"
+    assert trial.loss() != loss
     with pytest.raises(InputError, match="no held-out loss of step 6"):
-        assert run_trials([trial.until(6)], Run.quiet(), label="trials")[0].loss
+        trial.until(6).loss()
 
 
-def test_a_failed_trial_is_an_error_with_its_name_and_log_or_a_result_if_allowed(
+def test_a_failed_trial_is_an_error_with_its_name_and_log_or_has_no_loss_if_allowed(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     good, bad = trials_of(tokens, tmp_path, settings)
     bad = replace(bad, settings=changed(bad.settings, learning_rate=1e30, max_grad_norm=None))
     with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
         run_trials([good, bad], Run.quiet(), label="trials", side_by_side=1)
-    assert run_trials([good], Run.quiet(), label="trials")[0].result is not None
-    results = run_trials([bad, good], Run.quiet(), label="trials", side_by_side=2, may_fail=True)
-    assert results[0].result is None
-    assert results[0].failure is not None
-    assert "seed 1" in results[0].failure
-    assert results[1].result is not None
+    assert held_out_losses([bad, good], Run.quiet(), "trials", 2) == [None, good.loss()]
 
 
 def test_a_folder_of_another_run_is_rejected_before_any_starts(
@@ -101,8 +92,12 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
     with pytest.raises(InputError, match="steps is 12 here and 3 in the checkpoint"):
         run_trials([one, other], Run.quiet(), label="trials")
     assert not Path(one.folder).exists()
-    with pytest.raises(ConfigError, match="two trials have the folder of 'seed 1'"):
-        run_trials([one, replace(other, folder=one.folder)], Run.quiet(), label="trials")
+    twice = [one, replace(other, folder=one.folder)]
+    with (
+        pytest.raises(ConfigError, match="two runs have the folder of 'seed 1'"),
+        experiment("scale", str(tmp_path), twice, {}, Run.quiet(), side_by_side=1),
+    ):
+        pytest.fail("one of them would be judged twice")
 
 
 def test_a_branch_ends_as_the_run_of_its_steps_would_have_ended_alone(
@@ -113,14 +108,14 @@ def test_a_branch_ends_as_the_run_of_its_steps_would_have_ended_alone(
     (trunk,) = trials_of(tokens, tmp_path / "trunk", wsd, seeds=1)
     short = replace(trunk, settings=replace(wsd, steps=8), folder=str(tmp_path / "branch"))
     (half,) = run_trials([trunk.until(decay_start(short.settings))], Run.quiet(), label="trunk")
-    branch(half.trial, short)
+    branch(half, short)
     assert steps_made(Path(short.folder)) == 0
-    (made,) = run_trials([short], Run.quiet(), label="branch")
+    run_trials([short], Run.quiet(), label="branch")
     assert [row["step"] for row in rows(Path(short.folder)) if "loss" in row] == [7, 8], "no shared step is made again"
     alone = train_model(tokens, str(tmp_path / "alone"), short.settings, Run.quiet())
-    assert made.loss == alone.validation_loss
+    assert short.loss() == alone.validation_loss
     assert weights(short.folder, 8) == weights(str(tmp_path / "alone"), 8)
-    branch(half.trial, short)
+    branch(half, short)
     assert len(list_checkpoints(Path(short.folder))) == 2, "what has begun is left alone"
     run_trials([trunk], Run.quiet(), label="trunk")
     train_model(tokens, str(tmp_path / "whole"), wsd, Run.quiet())
@@ -204,7 +199,7 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
             time.sleep(0.01)
     if number == signal.SIGKILL:
         return
-    (again,) = run_trials([trials[0].until(steps_made(folders[0]) + 2)], Run.quiet(), label="trials")
-    assert again.result is not None
-    assert not again.result.skipped
+    step = steps_made(folders[0])
+    run_trials([trials[0].until(step + 2)], Run.quiet(), label="trials")
+    assert steps_made(folders[0]) == step + 2
     assert "resuming from step" in trials[0].log.read_text()
