@@ -75,12 +75,8 @@ def edge_note(name: str, value: Any, tried: Iterable[Any]) -> list[str]:
 
     Values whose runs failed count as tried: beyond a value that failed there is nothing to find.
     """
-    values = sorted(tried) if all(map(_is_number, tried := set(tried))) else []
-    if len(values) < 2 or value not in (values[0], values[-1]):
+    numbers = sorted(each for each in set(tried) if type(each) in (int, float))
+    if len(numbers) < 2 or value not in (numbers[0], numbers[-1]):
         return []
-    side = "largest" if value == values[-1] else "smallest"
+    side = "largest" if value == numbers[-1] else "smallest"
     return [f"At the edge: {name} {value_text(value)} is the {side} of those tried, so the best may lie beyond."]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -173,7 +173,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
             f"scale: {name}: {rows[-1].parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
             f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
         )
-    plan = {"tokens": sources[0].train.hash, "eval_windows": settings.monitor.eval_windows}
+    plan = {"eval_windows": settings.monitor.eval_windows}
     everything = [trial for of_row in trials for trial in of_row]
     with experiment("scale", out, everything, plan, run, side_by_side=scale.side_by_side):
         losses = iter(held_out_losses(everything, run, "scale", scale.side_by_side))

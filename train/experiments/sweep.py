@@ -129,11 +129,7 @@ def run_sweep(
         losses = _losses([trial for i in numbers for trial in of_candidates[i]], step, label, run, sweep.side_by_side)
         return [tuple(losses[i : i + sweep.seeds]) for i in range(0, len(losses), sweep.seeds)]
 
-    plan = {
-        "rungs": list(sweep.rungs),
-        "eval_windows": settings.monitor.eval_windows,
-        "tokens": [source.train.hash for source in sources],
-    }
+    plan = {"rungs": list(sweep.rungs), "eval_windows": settings.monitor.eval_windows}
     trials = [trial for of in of_candidates for trial in of]
     with experiment("sweep", out, trials, plan, run, side_by_side=sweep.side_by_side, share=share):
         found = Sweep(candidates, halve(len(candidates), steps, measure), sweep.seeds, out)
