@@ -171,20 +171,24 @@ def test_if_the_newest_checkpoint_is_damaged_the_one_before_is_used_with_a_warni
 ) -> None:
     """It comes once, also with --json, and has the paths of both."""
     older, newest = list_checkpoints(model)
-    edit(newest / "layout.json", flip)
+    edit(newest / "model-00000.safetensors", flip)
     arguments = {"eval": [tokens], "export": ["--out", str(tmp_path / "export")]}[verb]
     capsys.readouterr()
     assert run(["train", verb, str(model), *arguments, "--json"]) == 0
     shown = capsys.readouterr()
-    warning = f"skipping a checkpoint: '{newest}/layout.json' has changed since it was written; using '{older}'"
+    warning = (
+        f"skipping a checkpoint: '{newest}/model-00000.safetensors' has changed since it was written; using '{older}'"
+    )
     assert shown.err.splitlines() == [f"warning: {warning}"]
     if verb == "eval":
         assert json.loads(shown.out)["step"] == 2
 
 
 def test_whoever_loads_a_model_in_python_is_warned_of_a_damaged_checkpoint(model: Path) -> None:
-    edit(list_checkpoints(model)[-1] / "layout.json", flip)
-    with pytest.warns(UserWarning, match="layout.json' has changed since it was written; using .*step-000002'"):
+    edit(list_checkpoints(model)[-1] / "model-00000.safetensors", flip)
+    with pytest.warns(
+        UserWarning, match="model-00000.safetensors' has changed since it was written; using .*step-000002'"
+    ):
         load_model(model)
 
 

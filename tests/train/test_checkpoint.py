@@ -45,7 +45,6 @@ def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: 
     found.read(tensors)
     assert tensors["model.weight"].tolist() == [7.0] * 3
     assert sorted(path.name for path in found.path.iterdir()) == [
-        "layout.json",
         "model-00000.safetensors",
         "state.json",
     ]
@@ -89,7 +88,6 @@ WEIGHTS = "model-00000.safetensors"
         (WEIGHTS, lambda raw: raw[:-1]),
         (WEIGHTS, lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])),
         (WEIGHTS, None),
-        ("layout.json", None),
         ("state.json", lambda raw: b"{"),
         ("state.json", lambda raw: b"[" * 100_000),
         ("state.json", None),

@@ -1,4 +1,4 @@
-"""Checkpoints: `checkpoints/step-000100/` has the tensors as safetensors, their layout and the run's state as JSON.
+"""Checkpoints: `checkpoints/step-000100/` has the tensors as safetensors and the run's state as JSON.
 
 A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is complete. The latest
 is found by listing the folder. `state.json`, written last, records the SHA-256 of the other files, and a checkpoint

@@ -7,15 +7,11 @@ file's header says where its pieces belong: the key of a piece is "NAME@OFFSET",
 
     model-00000.safetensors  the model's pieces that process 0 wrote, for example "model.final_norm.weight@0"
     optimizer-00000.safetensors
-    layout.json              the same for readers of JSON; it isn't read here:
-                             {"model.final_norm.weight": {"dtype": "float32", "shape": [768], "pieces":
-                                 [{"file": "model-00000.safetensors", "offset": [0], "shape": [768]}]}, ...}
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import os
 import re
@@ -88,27 +84,8 @@ class PieceWriter(FileSystemWriter):
         return _done(results)
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the layout and publish the checkpoint; called on the coordinator after every process has written."""
-        written: dict[MetadataIndex, tuple[str, str]] = {r.index: r.storage_data for part in results for r in part}
-        tensors = cast(Mapping[str, TensorStorageMetadata], metadata.state_dict_metadata)
-        layout = {
-            name: {
-                "dtype": _name(tensor.properties.dtype),
-                "shape": list(tensor.size),
-                "pieces": [
-                    {
-                        "file": written[MetadataIndex(name, c.offsets)][0],
-                        "offset": list(c.offsets),
-                        "shape": list(c.sizes),
-                    }
-                    for c in tensor.chunks
-                ],
-            }
-            for name, tensor in tensors.items()
-        }
-        path = self.folder / "layout.json"
-        path.write_text(json.dumps(layout) + "\n")
-        self.publish({**dict(written.values()), path.name: synced_sha256(path)})
+        """Publish the checkpoint; called on the coordinator after every process has written."""
+        self.publish(dict(result.storage_data for part in results for result in part))
 
 
 class PieceReader(FileSystemReader):
