@@ -11,6 +11,7 @@ import parallel_child
 import pytest
 import torch
 import torch.testing._internal.distributed.fake_pg  # noqa: F401 - registers the backend
+from counted_device import CountedDevice, launches
 from torch import Tensor, distributed
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -55,9 +56,9 @@ def mesh(request: pytest.FixtureRequest) -> Iterator[MeshShape]:
     distributed.destroy_process_group()
 
 
-def engine_on(shape: MeshShape, windows: str = "plain") -> ParallelModel:
+def engine_on(shape: MeshShape, windows: str = "plain", n_layer: int = N_LAYER) -> ParallelModel:
     with torch.device("meta"):
-        model = parallel_child.made_model(N_LAYER, torch.bfloat16)
+        model = parallel_child.made_model(n_layer, torch.bfloat16)
     rules = parallel_child.RULES[windows]
     return ParallelModel(model, shape, parallel_child.CPU, dtype=torch.bfloat16, rules=rules)
 
@@ -101,16 +102,42 @@ def test_a_step_reduces_each_gradient_once_and_gathers_no_parameter_twice(mesh: 
 
 @pytest.mark.parametrize("mesh", ["tp=4"], indirect=True)
 def test_tensor_parallel_ranks_sum_the_unsplit_gradients_once_per_step(mesh: MeshShape) -> None:
-    """Per microbatch they send a hidden state eight times a block, and for both ends of the model four times."""
+    """Per microbatch they send a hidden state eight times a block, and for both ends of the model four times.
+
+    The loss takes two numbers of each rank for each position, in float32.
+    """
     engine, unsplit = engine_on(mesh), 4 * (N_LAYER * 6 * 32 + 16 * 32 + 2 * 32)
-    for n_microbatches in (1, 4):
-        sent = sent_in_a_step(engine, n_microbatches)
-        hidden = sum(n for (kind, _), n in sent.items() if kind != "allreduce")
-        assert hidden == n_microbatches * (8 * N_LAYER + 4)
-        of_logits = math.prod((2, 16, 4))  # float32 for each position: the maximum, and two sums
-        per_microbatch = {("allreduce", of_logits): n_microbatches, ("allreduce", 2 * of_logits): n_microbatches}
-        told = {message: n for message, n in sent.items() if message[0] == "allreduce"}
-        assert told == {("allreduce", unsplit): 1} | per_microbatch | SUMS
+    hidden, of_logits = 2 * math.prod((2, 16, 32)), 4 * math.prod((2, 16, 2, 4))
+    for n in (1, 4):
+        sent = sent_in_a_step(engine, n)
+        either_way = sent.pop(("allgather_base", hidden)) + sent.pop(("alltoall_base", hidden))
+        assert either_way == n * (8 * N_LAYER + 4)
+        assert sent == {("allgather_base", of_logits): n, ("allreduce", unsplit): 1} | SUMS
+
+
+class Launched(CountedDevice):
+    """Counts as if this CPU were the device: shards are not made on meta tensors."""
+
+    def count(self, func: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        if launches(func):
+            self.counts.operations[str(func)] += 1
+
+
+@pytest.mark.parametrize("mesh", ["dp=8", "fsdp=8", "dp=2,fsdp=2,tp=2"], indirect=True)
+def test_an_update_launches_as_few_operations_for_any_number_of_layers(mesh: MeshShape) -> None:
+    """The norm, and AdamW. The fault is the trainer's."""
+    n_launched = []
+    for n_layer in (2, 5):
+        engine = engine_on(mesh, n_layer=n_layer)
+        optimizer = engine.make_optimizer(TrainSettings.of())
+        with Launched() as device:
+            for _ in range(2):  # the first update makes the optimizer's state
+                engine.forward_backward(iter([parallel_child.batch_of(0)[:2]]), 1)
+                device.take()
+                engine.update(optimizer, 1.0, engine.gradient_norm(), torch.tensor(0.0))
+                counts = device.take()
+        n_launched.append(counts.n_launched)
+    assert n_launched[0] == n_launched[1] <= 60
 
 
 @pytest.mark.parametrize("windows", ["plain", "masks", "pads"])

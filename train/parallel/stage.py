@@ -14,7 +14,7 @@ from torch.distributed import ProcessGroup
 
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
-from webtext.train.parallel.tensor_parallel import tensor_parallel_loss, tensor_parallel_token_losses
+from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 
 class Stage(nn.Module):
@@ -61,14 +61,14 @@ class Stage(nn.Module):
         counted_n = None if counted_bt is None else counted_bt.flatten()
         if self.tensor_group is None:
             return linear_cross_entropy(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size, counted_n)
-        return tensor_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group, counted_n)
+        return vocab_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group, counted_n)
 
     def _losses(self, hidden_btc: Tensor, targets_bt: Tensor) -> Tensor:
         weight_vc, vocab_size = self.model.token_embedding.weight, self.model.config.vocab_size
         targets_n = targets_bt.flatten()
         if self.tensor_group is None:
             return token_losses(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size).view_as(targets_bt)
-        losses_n = tensor_parallel_token_losses(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group)
+        losses_n = vocab_parallel_losses(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group)
         return losses_n.view_as(targets_bt)
 
 

@@ -2,7 +2,7 @@
 
 Query, key, value and the first feed-forward layer are split by columns, the layers after them by rows. Norms, dropout
 and the residual stream between them compute a part of the sequence on each rank. Embeddings are split by vocabulary,
-and the loss never gathers logits.
+and the loss (`vocab_parallel.py`) never gathers logits.
 
     part of the sequence ──gather──► all of it: columns, rows ──sum and scatter──► part of the sequence
 
@@ -23,7 +23,6 @@ from torch.distributed import ProcessGroup
 from torch.nn import functional
 
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.parallel.vocab_parallel import VocabParallelCrossEntropy, vocab_parallel_losses
 
 _COLUMNS, _ROWS = ("query", "key", "value", "expand"), ("projection", "contract")
 
@@ -145,30 +144,3 @@ def _scattered_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
     x_bsc = torch.empty_like(x_pbsc[0])
     distributed.reduce_scatter_single(x_bsc, x_pbsc.flatten(0, 1), group=group)
     return x_bsc
-
-
-def tensor_parallel_loss(
-    hidden_bsc: Tensor,
-    weight_vc: Tensor,
-    targets_n: Tensor,
-    vocab_size: int,
-    group: ProcessGroup,
-    counted_n: Tensor | None = None,
-) -> Tensor:
-    """Return the loss of a hidden state; each rank of `group` has a part of the sequence and of the output weights.
-
-    Like `cross_entropy.linear_cross_entropy`, the mean over the positions where `counted_n` is true.
-    """
-    hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
-    loss: Tensor = VocabParallelCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_nc, weight_vc, targets_n, vocab_size, group, counted_n
-    )
-    return loss
-
-
-def tensor_parallel_token_losses(
-    hidden_bsc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: ProcessGroup
-) -> Tensor:
-    """Return the loss of each position, [n], the same on all ranks; without gradient."""
-    hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
-    return vocab_parallel_losses(hidden_nc, weight_vc, targets_n, vocab_size, group)

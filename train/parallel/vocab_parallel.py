@@ -1,27 +1,58 @@
 """The output layer and its cross-entropy, with the vocabulary split over ranks (Shoeybi et al. 2019, section 3).
 
-Like `cross_entropy.py`, it computes a chunk of positions at a time. Ranks exchange only the logits' maximum and sum of
-exponentials per position, and with the sum the target's logit, which one rank has.
+Like `cross_entropy.py`, it computes a chunk of positions at a time, and turns logits into their gradient in place. Ranks
+exchange two numbers per position: the logarithm of the sum of their exponentials, and the target's logit, which one
+rank has.
 
-Shape suffixes as in `gpt2.py`: n position, c channel, v the rank's own part of the vocabulary (padded).
+Shape suffixes as in `gpt2.py`: n position, c channel, v the rank's own part of the vocabulary (padded), p rank.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
 from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
+from webtext.train.parallel.tensor_parallel import gather_sequence
 
 
-class VocabParallelCrossEntropy(torch.autograd.Function):
-    """Mean over n of -log softmax(hidden @ weight.T)[target]; the gradient of `hidden_nc` is this rank's summand.
+def vocab_parallel_loss(
+    hidden_bsc: Tensor,
+    weight_vc: Tensor,
+    targets_n: Tensor,
+    vocab_size: int,
+    group: distributed.ProcessGroup,
+    counted_n: Tensor | None = None,
+    *,
+    compiled: bool = False,
+) -> Tensor:
+    """Return the loss of a hidden state; each rank of `group` has a part of the sequence and of the output weights.
 
-    With `counted_n` the mean is over the positions where it is true, which must be at least one.
+    Like `cross_entropy.linear_cross_entropy`, the mean over the positions where `counted_n` is true.
     """
+    hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
+    loss: Tensor = _CrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size, group, counted_n, compiled)  # type: ignore[no-untyped-call]
+    return loss
 
+
+@torch.no_grad()
+def vocab_parallel_losses(
+    hidden_bsc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
+) -> Tensor:
+    """Return the loss of each position, [n], the same on all ranks; without gradient."""
+    hidden_nc, first = gather_sequence(hidden_bsc, group).flatten(0, 1), distributed.get_rank(group) * len(weight_vc)
+    losses = []
+    for rows in chunk_rows(len(targets_n), weight_vc):
+        logits_nv = _logits(hidden_nc[rows], weight_vc, vocab_size - first)
+        total_n, picked_n = _over_ranks(_of_rank(logits_nv, targets_n[rows] - first), group)
+        losses.append(total_n - picked_n)
+    return torch.cat(losses)
+
+
+class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -30,20 +61,22 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         targets_n: Tensor,
         vocab_size: int,
         group: distributed.ProcessGroup,
-        counted_n: Tensor | None = None,
+        counted_n: Tensor | None,
+        compiled: bool,
     ) -> Tensor:
+        of_rank, to_slopes = map(_compiled, (_of_rank, _to_slopes)) if compiled else (_of_rank, _to_slopes)
+        first = distributed.get_rank(group) * len(weight_vc)
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc = torch.zeros_like(weight_vc, dtype=loss.dtype)
         for rows in chunk_rows(len(targets_n), weight_vc):
-            chunk = _Chunk(hidden_nc[rows], weight_vc, targets_n[rows], vocab_size, group)
-            losses_n, slope_nv = chunk.losses_n, chunk.slopes().to(weight_vc.dtype)
-            if counted_n is not None:
-                losses_n = losses_n * counted_n[rows]
-                slope_nv *= counted_n[rows, None]
-            loss += losses_n.sum()
-            grad_hidden_nc[rows] = slope_nv @ weight_vc
-            grad_weight_vc += slope_nv.T @ hidden_nc[rows]
+            logits_nv, here_n = _logits(hidden_nc[rows], weight_vc, vocab_size - first), targets_n[rows] - first
+            total_n, picked_n = _over_ranks(of_rank(logits_nv, here_n), group)
+            counts_n = torch.ones_like(total_n) if counted_n is None else counted_n[rows].to(total_n.dtype)
+            loss += ((total_n - picked_n) * counts_n).sum()
+            to_slopes(logits_nv, here_n, total_n, counts_n)
+            torch.mm(logits_nv, weight_vc, out=grad_hidden_nc[rows])
+            grad_weight_vc += logits_nv.T @ hidden_nc[rows]
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
         ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
         ctx.weight_dtype = weight_vc.dtype
@@ -51,47 +84,43 @@ class VocabParallelCrossEntropy(torch.autograd.Function):
         return mean
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
         scale = grad_outputs[0] / ctx.n
-        return grad_hidden_nc * scale, (grad_weight_vc * scale).to(ctx.weight_dtype), None, None, None, None
+        return grad_hidden_nc * scale, (grad_weight_vc * scale).to(ctx.weight_dtype), None, None, None, None, None
 
 
-@torch.no_grad()
-def vocab_parallel_losses(
-    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
-) -> Tensor:
-    """Return -log softmax(hidden @ weight.T)[target] of each position, [n], the same on all ranks; without gradient."""
-    chunks = chunk_rows(len(targets_n), weight_vc)
-    return torch.cat(
-        [_Chunk(hidden_nc[rows], weight_vc, targets_n[rows], vocab_size, group).losses_n for rows in chunks]
-    )
+def _logits(hidden_nc: Tensor, weight_vc: Tensor, n_tokens: int) -> Tensor:
+    """Return the logits, of which the columns from `n_tokens` on are padding."""
+    logits_nv = hidden_nc @ weight_vc.T
+    logits_nv[:, max(0, n_tokens) :] = -torch.inf
+    return logits_nv
 
 
-class _Chunk:
-    """The losses of some positions, and the exponentials of this rank's logits, from which the gradient is computed."""
+def _of_rank(logits_nv: Tensor, here_n: Tensor) -> Tensor:
+    """Return the logarithm of the sum of this rank's exponentials, and the logits of targets that it has or 0, [2, n].
 
-    def __init__(
-        self, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, group: distributed.ProcessGroup
-    ) -> None:
-        n_rows = len(weight_vc)
-        first = distributed.get_rank(group) * n_rows
-        logits_nv = (hidden_nc @ weight_vc.T).to(sum_dtype(hidden_nc))
-        logits_nv[:, max(0, vocab_size - first) :] = -torch.inf
-        top_n = logits_nv.amax(dim=1)
-        distributed.all_reduce(top_n, distributed.ReduceOp.MAX, group)
-        logits_nv -= top_n[:, None]
-        here_n = targets_n - first
-        self._is_here_n = (here_n >= 0) & (here_n < n_rows)
-        self._here_n1 = here_n.clamp(0, n_rows - 1)[:, None]
-        picked_n = logits_nv.gather(1, self._here_n1)[:, 0].where(self._is_here_n, 0)
-        self._exps_nv = logits_nv.exp_()
-        sums_2n = torch.stack([self._exps_nv.sum(dim=1), picked_n])
-        distributed.all_reduce(sums_2n, group=group)
-        self._sums_n = sums_2n[0]
-        self.losses_n = sums_2n[0].log() - sums_2n[1]
+    `here_n` is the targets' columns; other ranks' have none here.
+    """
+    is_here_n = (here_n >= 0) & (here_n < logits_nv.shape[1])
+    picked_n = logits_nv.gather(1, here_n.clamp(0, logits_nv.shape[1] - 1)[:, None])[:, 0].where(is_here_n, 0)
+    return torch.stack([logits_nv.to(sum_dtype(logits_nv)).logsumexp(1), picked_n.to(sum_dtype(logits_nv))])
 
-    def slopes(self) -> Tensor:
-        """Return softmax minus one-hot for this rank's part of the vocabulary, [n, v], overwriting the exponentials."""
-        slope_nv = self._exps_nv.div_(self._sums_n[:, None])
-        return slope_nv.scatter_add_(1, self._here_n1, -self._is_here_n[:, None].to(slope_nv.dtype))
+
+def _over_ranks(of_rank_2n: Tensor, group: distributed.ProcessGroup) -> Tensor:
+    """Return the same two numbers of the entire vocabulary, [2, n], with the same bits on all ranks."""
+    of_ranks_p2n = of_rank_2n.new_empty(group.size(), *of_rank_2n.shape)
+    distributed.all_gather_single(of_ranks_p2n.flatten(0, 1), of_rank_2n, group)
+    return torch.stack([of_ranks_p2n[:, 0].logsumexp(0), of_ranks_p2n[:, 1].sum(0)])
+
+
+def _to_slopes(logits_nv: Tensor, here_n: Tensor, total_n: Tensor, counts_n: Tensor) -> None:
+    """Replace logits by their gradient, times the number of positions: softmax - one hot where the position counts."""
+    slopes_nv = (logits_nv - total_n[:, None]).exp_()
+    is_target_nv = torch.arange(logits_nv.shape[1], device=here_n.device) == here_n[:, None]
+    logits_nv.copy_(slopes_nv.add_(is_target_nv, alpha=-1).mul_(counts_n[:, None]))
+
+
+@functools.cache
+def _compiled(function: Any) -> Any:
+    return torch.compile(function, dynamic=False)
