@@ -38,7 +38,7 @@ def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None
 
     \b
       webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000 --price 2
-      webtext train plan --model 1542M --devices 64 --memory-gib 16 --devices-per-node 8
+      webtext train plan --model 1542M --devices 64 --memory-gib 80 --data-sheet h200
       webtext train plan build/tokens --config build.toml --measured build/model
 
     \b

@@ -55,11 +55,11 @@ KERNELS = ("mm.", "bmm.", "addmm.", "attention", "embedding", "gather.", "scatte
 
 @dataclass
 class Counts:
-    """Operations outside compiled regions by name, calls of regions, their kernels, bytes, and waits with their reason."""
+    """Operations outside compiled regions by name, calls of regions and their kernels by kind, bytes, and waits."""
 
     operations: Counter[str] = field(default_factory=Counter)
     regions: Counter[str] = field(default_factory=Counter)
-    n_kernels: int = 0
+    kernels: Counter[str] = field(default_factory=Counter)
     n_bytes: int = 0
     waits: list[str] = field(default_factory=list)
 
@@ -71,6 +71,8 @@ class Counts:
 
 class CountedDevice(TorchDispatchMode):
     """Counts until `take`. Functions compiled inside the block are regions: 'forward', 'backward', or else 'other'."""
+
+    supports_higher_order_operators = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -137,7 +139,7 @@ class CountedDevice(TorchDispatchMode):
                 self._is_in_region = False
             values.clear()
             self.counts.regions[name] += 1
-            self.counts.n_kernels += len(kernels)
+            self.counts.kernels[name] += len(kernels)
             self.counts.n_bytes += n_bytes
             return result
 
@@ -169,7 +171,8 @@ def launches(func: Any) -> bool:
 @functools.cache
 def is_view(func: Any) -> bool:
     """Whether an operation returns the memory of an argument, unchanged."""
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+    returns = func._schema.returns if hasattr(func, "_schema") else []  # an operator that calls another has no schema
+    return any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
 
 
 @functools.cache
@@ -261,7 +264,8 @@ def kernels_of(graph: fx.GraphModule) -> tuple[dict[fx.Node, fx.Node], dict[fx.N
 
 def is_kernel(node: fx.Node) -> bool:
     """Whether a compiler makes a kernel of its own of an operation."""
-    return any(part in str(node.target) for part in KERNELS)
+    name = str(node.target if hasattr(node.target, "_schema") else node.args[0])
+    return any(part in name for part in KERNELS)
 
 
 def size_of_node(node: fx.Node) -> int:

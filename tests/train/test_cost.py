@@ -24,6 +24,7 @@ from webtext.train.plan.cost import (
     Machine,
     all_reduce_seconds,
     bubble_ratio,
+    forward_kernels,
     gather_seconds,
     step_time,
 )
@@ -73,14 +74,32 @@ def test_a_ring_sends_each_byte_but_its_own_once_or_twice() -> None:
 
 
 def test_one_device_computes_the_models_operations_at_its_rate() -> None:
-    time = step_time(CONFIG, SETTINGS, layout("", 2, 32), MACHINE)
+    machine = replace(MACHINE, memory_bandwidth=1e30)
+    time = step_time(CONFIG, SETTINGS, layout("", 2, 32), machine)
     counted = flops_per_token(CONFIG) * 64 * 256 / 1e12
     biases = 6 * (8 * 13 + 2) * 512 * 64 * 256 / 1e12  # PaLM's 6 N counts vectors, too
     assert time.compute == pytest.approx(counted - biases)
     assert (time.tensor_parallel, time.bubble, time.messages, time.data_parallel) == (0, 0, 0, 0)
     assert time.recompute == 0
-    again = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing="full"), MACHINE)
+    assert (time.between, time.host) == pytest.approx((0, 0))
+    again = step_time(CONFIG, SETTINGS, layout("", 2, 32, activation_checkpointing="full"), machine)
     assert again.recompute == pytest.approx(recomputed_flops_per_token(CONFIG, "full") * 64 * 256 / 1e12)
+
+
+def test_a_product_takes_its_operations_or_its_bytes() -> None:
+    """At 10 FLOP per byte of the device, a product of 512 tokens is bound by its operations, and one of a token by bytes."""
+    of_block, output = forward_kernels(CONFIG, 512, 2)
+    assert MACHINE.seconds(output) == 2 * 512 * 512 * 1000 / 1e12
+    assert of_block[0] == (2 * 512 * 512 * 512, 2 * 3 * 512 * 512)
+    _, output = forward_kernels(CONFIG, 1, 2)
+    assert MACHINE.seconds(output) == 2 * (512 + 1000 + 512 * 1000) / 1e11
+
+
+def test_a_host_that_launches_slower_than_the_device_computes_is_the_rest_of_the_step() -> None:
+    """31 kernels for each of 8 blocks and 100 others, for each of 32 microbatches."""
+    time = step_time(CONFIG, SETTINGS, layout("", 2, 32), replace(MACHINE, launch=1.0))
+    assert time.total == pytest.approx(32 * (31 * 8 + 100))
+    assert time.bottleneck.startswith("the host")
 
 
 def test_selective_checkpointing_costs_the_memory_traffic_of_norms_and_gelu() -> None:

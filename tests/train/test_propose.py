@@ -61,7 +61,7 @@ def test_a_model_of_530_billion_takes_tensor_parallel_in_a_node_and_a_pipeline()
     assert best.layout.shape.size == 2240
 
 
-def test_the_proposal_fits_and_is_within_one_percent_of_the_fastest_of_all_that_fit() -> None:
+def test_the_proposal_fits_and_is_within_three_percent_of_the_fastest_of_all_that_fit() -> None:
     settings, found = TrainSettings(model="1542M"), planned(16, 24, model="1542M")
     assert found.proposed is not None
     usable, machine, config = USABLE_RATIO * 24 * GIB, found.proposed.machine, settings.config(50_257)
@@ -73,7 +73,7 @@ def test_the_proposal_fits_and_is_within_one_percent_of_the_fastest_of_all_that_
         if memory_of_layout(config, settings, one).total <= usable
     }
     assert 10 < len(seconds) < len(of_all)
-    assert seconds[found.layout] == found.proposed.time.total <= 1.01 * min(seconds.values())
+    assert seconds[found.layout] == found.proposed.time.total <= 1.03 * min(seconds.values())
 
 
 def test_blocks_are_computed_twice_only_where_memory_binds() -> None:
@@ -111,6 +111,24 @@ def test_devices_that_nothing_divides_over_are_an_error_with_the_nearest_that_do
     assert planned(97, 80, model="1542M", batch_size=582).layout.shape.size == 97
 
 
+def test_a_faster_memory_shortens_what_is_between_the_products() -> None:
+    """An H200 is an H100 with a memory of 4.8 instead of 3.35 TB/s."""
+    times = [proposed(1, 80, {"data_sheet": name}).time for name in ("h100", "h200")]
+    assert times[0].between / times[1].between == pytest.approx(4.8 / 3.35)
+    assert times[0].compute == times[1].compute
+    assert times[0].total > times[1].total
+
+
+def test_a_run_as_it_is_set_takes_as_long_as_the_data_sheet_allows() -> None:
+    settings = TrainSettings(microbatch_size=16)
+    plan = plan_training(settings, PlanSettings(data_sheet="h100"))
+    assert plan.proposed is not None
+    assert plan.seconds == pytest.approx(settings.steps * plan.proposed.time.total)
+    assert plan.seconds > plan.flops / 989e12
+    with pytest.raises(ConfigError, match="data_sheet is 'b52'\nchoose a100, h100, h200"):
+        PlanSettings(data_sheet="b52")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -127,13 +145,13 @@ def test_an_impossible_request_is_rejected(given: dict[str, Any], message: str) 
         PlanSettings(**given)
 
 
-def test_the_verb_prints_the_mesh_its_reasons_and_the_assumed_speeds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_prints_the_mesh_its_reasons_and_the_data_sheet(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["train", "plan", "--model", "1542M", "--devices", "64", "--memory-gib", "16", "--price", "2"]
     assert run(flags) == 0
     out = capsys.readouterr().out
     assert "  --mesh fsdp=64 --microbatch-size " in out
     assert "simpler: dp=64: " in out
-    assert "an A100's, assumed" in out
+    assert "h100's data sheet: no step is faster" in out
     assert "cost: " in out
     assert run([*flags, "--peak-tflops", "312", "--mfu-ratio", "0.5", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -1,9 +1,11 @@
 """The time of a step of a layout on a machine of known speed: an analytic model that doesn't need torch.
 
     step = m (forward + backward + recomputation + tensor parallel) + bubble + messages
-         + the part of data parallel that is not hidden + update
+         + the part of data parallel that is not hidden + update + the host, if it launches slower than that
 
-Computing is FLOPs over the rate that one device reaches alone, measured or given. Collectives are rings: each of n
+A kernel takes its FLOPs over the device's rate or its bytes over the memory's, whichever is longer (Williams et al. 2009:
+the roofline). The kernels are those of a fused step (`forward_kernels`), which a test compares with the real one's.
+Collectives are rings: each of n
 ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and twice for all-reduce, in n - 1 or 2 (n -
 1) messages (Thakur et al. 2005; Patarasuk and Yuan 2009). Assumptions about overlap:
 
@@ -19,7 +21,8 @@ The time of an offloaded step: `offloaded.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 from webtext.train.mesh import MeshShape
 from webtext.train.model.flops import recomputed_flops_per_token
@@ -36,6 +39,13 @@ RECOMPUTED_WIDTHS = 15
 """Widths of a block that selective checkpointing reads and writes again: two norms 2 each, a sum 3, GELU 4 + 4."""
 UPDATE_BYTES = 7 * FLOAT32
 """AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
+FORWARD_WIDTHS, BACKWARD_WIDTHS = 17, 29
+"""Widths of a block that are read and written between products: forward two norms 2 each, two sums 3 and 2, GELU 4 + 4;
+back two norms 4 each, GELU 3 x 4, and 9 for the sums of the biases' gradients."""
+LAUNCHES_PER_BLOCK, OTHER_LAUNCHES = 31, 100
+"""Kernels of a block's two passes, compiled, and of the rest of a microbatch; counted (tests/train/test_counted_steps.py)."""
+Kernel = tuple[float, float]
+"""FLOPs and bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +58,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Devices in nodes. `flops` is the FLOP/s that one device reaches alone; `memory_bandwidth` is bytes per second."""
+    """Devices in nodes. `flops` are a device's FLOP/s, `memory_bandwidth` its bytes per second, `launch` seconds a kernel."""
 
     flops: float
     inside: Link
@@ -56,6 +66,11 @@ class Machine:
     devices_per_node: int
     memory_bandwidth: float
     overlap_ratio: float = 1.0
+    launch: float = 0.0
+
+    def seconds(self, kernels: Sequence[Kernel]) -> float:
+        """Return the time of kernels one after another, each bound by its FLOPs or its bytes."""
+        return sum(max(flops / self.flops, n_bytes / self.memory_bandwidth) for flops, n_bytes in kernels)
 
     def link(self, shape: MeshShape, axis: str) -> Link:
         """Return the slowest link of a ring along an axis; the innermost axis is on neighbouring devices.
@@ -79,12 +94,14 @@ class StepTime:
     """Seconds of one optimizer step, by cause."""
 
     compute: float
+    between: float
     recompute: float
     tensor_parallel: float
     bubble: float
     messages: float
     data_parallel: float
     update: float
+    host: float
 
     @property
     def total(self) -> float:
@@ -96,12 +113,13 @@ class StepTime:
         """The largest cost besides computing once: memory (computing twice), the pipeline's bubble, or the links."""
         losses = {
             "memory: blocks are computed twice": self.recompute,
+            "the host, which launches kernels": self.host,
             "the pipeline's bubble": self.bubble,
             "the links": self.tensor_parallel + self.messages + self.data_parallel,
         }
         name = max(losses, key=losses.__getitem__)
         if losses[name] < 0.05 * self.total:
-            return f"computing, {self.compute / self.total:.0%} of the step"
+            return f"computing, {self.compute / self.total:.0%} of the step; memory {self.between / self.total:.0%}"
         return f"{name}, {losses[name] / self.total:.0%} of the step"
 
 
@@ -148,51 +166,88 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
     n_tokens, size = layout.microbatch * settings.context, FLOAT32 if settings.dtype == "float32" else BFLOAT16
     n_blocks = layout.blocks(config, rank)
     is_first, is_last = layout.ends(rank)
-    seconds_a_flop = n_tokens / shape.tp / machine.flops
-    of_blocks = 24 * config.n_embd**2 * n_blocks * seconds_a_flop
-    of_attention = 4 * config.n_embd * config.context * n_blocks * seconds_a_flop
-    of_logits = 2 * config.vocab_size * config.n_embd * seconds_a_flop * is_last
-    forward = of_blocks + of_attention + of_logits
+    of_block, output = forward_kernels(config, n_tokens, size, shape.tp)
+    of_blocks, of_output = machine.seconds(of_block) * n_blocks, machine.seconds(output) * is_last
+    widths = size * n_tokens * config.n_embd / shape.tp * n_blocks / machine.memory_bandwidth
+    forward = of_blocks + of_output
 
     hidden_bytes = n_tokens * config.n_embd * size
     recompute, n_collectives = 0.0, 2 * COLLECTIVES_PER_BLOCK
     if layout.activation_checkpointing != "none":
         n_collectives += RECOMPUTED_COLLECTIVES_PER_BLOCK
         per_token = recomputed_flops_per_token(config, layout.activation_checkpointing)
-        recompute = per_token * n_blocks / config.n_layer * seconds_a_flop
-    if layout.activation_checkpointing == "selective":
-        recompute += RECOMPUTED_WIDTHS * hidden_bytes / shape.tp * n_blocks / machine.memory_bandwidth
+        recompute = per_token * n_blocks / config.n_layer * n_tokens / shape.tp / machine.flops
+        recompute += (RECOMPUTED_WIDTHS if layout.activation_checkpointing == "selective" else FORWARD_WIDTHS) * widths
     gather = gather_seconds(hidden_bytes, shape.tp, machine.link(shape, "tp"))
     n_gathers = n_collectives * n_blocks + 2 * is_first + 2 * is_last
     sums = all_reduce_seconds(3 * FLOAT32 * n_tokens, shape.tp, machine.link(shape, "tp")) * is_last
     tensor = gather * n_gathers + sums
     of_forward = tensor * COLLECTIVES_PER_BLOCK / n_collectives
 
-    busy = 3 * forward + recompute + tensor
+    table = config.padded_vocab_size * config.n_embd / shape.tp
+    slopes_bytes = 2 * size * n_tokens * config.padded_vocab_size / shape.tp * is_last
+    n_parameters = (
+        n_blocks * block_parameters(config, shape.tp)
+        + table * (is_first or is_last)
+        + config.context * config.n_embd * is_first
+    )
+    summed_bytes = (size + 2 * FLOAT32) * n_parameters
+    between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * widths + (slopes_bytes + summed_bytes) / machine.memory_bandwidth
+    busy = 3 * forward + between + recompute + tensor
     idle = bubble_ratio(
         layout.schedule,
         shape.pp,
         m,
         forward=forward + of_forward,
         backward=busy - forward - of_forward,
-        weights=of_blocks + of_logits,
-    )
-    table = config.padded_vocab_size * config.n_embd / shape.tp
-    n_parameters = (
-        n_blocks * block_parameters(config, shape.tp)
-        + table * (is_first or is_last)
-        + config.context * config.n_embd * is_first
+        weights=forward - machine.seconds(of_block[-1:]) * n_blocks,  # attention has none
     )
     data = _data_parallel(layout, machine, n_parameters, size, max(1, n_blocks), forward, busy - forward)
-    return StepTime(
+    time = StepTime(
         compute=3 * forward * m,
+        between=between * m,
         recompute=recompute * m,
         tensor_parallel=tensor * m,
         bubble=idle * busy * m,
         messages=_messages(layout, machine, hidden_bytes / shape.tp, FLOAT32 * table / shape.fsdp),
         data_parallel=data,
-        update=UPDATE_BYTES * n_parameters / shape.fsdp / machine.memory_bandwidth,
+        update=(UPDATE_BYTES + FLOAT32) * n_parameters / shape.fsdp / machine.memory_bandwidth,
+        host=0.0,
     )
+    launching = m * (LAUNCHES_PER_BLOCK * n_blocks + OTHER_LAUNCHES) * machine.launch
+    return replace(time, host=max(0.0, launching - time.total))
+
+
+def forward_kernels(config: GPT2Config, n_tokens: float, size: int, tp: int = 1) -> tuple[list[Kernel], list[Kernel]]:
+    """Return the products and the attention (last) of a block's forward pass on one of `tp` ranks, and the output layer.
+
+    Each reads its inputs of `size` bytes a number, and writes its output, once. A backward pass takes twice the FLOPs and
+    bytes of each.
+    """
+    width, part = config.n_embd, config.n_embd / tp
+
+    def product(n_in: float, n_out: float) -> Kernel:
+        return 2 * n_tokens * n_in * n_out, size * (n_tokens * (n_in + n_out) + n_in * n_out)
+
+    attention = 4 * n_tokens * part * config.context, 4 * size * n_tokens * part
+    products = [*3 * [product(width, part)], product(part, width), product(width, 4 * part), product(4 * part, width)]
+    return [*products, attention], [product(width, config.vocab_size / tp)]
+
+
+def step_bytes(config: GPT2Config, n_tokens: float, size: int, n_microbatches: int) -> float:
+    """Return the bytes that a fused step moves on one device, each microbatch of `n_tokens`.
+
+    With C channels, L blocks, V rows of the vocabulary, P parameters and n tokens, and s = `size`: products and attention
+    of a microbatch 3 L s (18 n C + 12 C^2 + 4 n C) + 3 s (n C + n V + C V); between them 46 L s n C; the softmax in place 2
+    s n V; gradients summed (s + 8) P. Once per step 32 P for the update and (4 + s) P for the copies in `size` bytes.
+    """
+    of_block, output = forward_kernels(config, n_tokens, size)
+    products = 3 * sum(n_bytes for _, n_bytes in [*config.n_layer * of_block, *output])
+    between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * config.n_layer * size * n_tokens * config.n_embd
+    softmax = 2 * size * n_tokens * config.padded_vocab_size
+    summed = (size + 2 * FLOAT32) * config.n_parameters
+    once = (UPDATE_BYTES + 2 * FLOAT32 + size) * config.n_parameters
+    return n_microbatches * (products + between + softmax + summed) + once
 
 
 def _messages(layout: Layout, machine: Machine, n_bytes: float, tied_bytes: float) -> float:

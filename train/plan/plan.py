@@ -1,9 +1,9 @@
 """What a run takes, before it starts: memory, operations, time, cost; and the mesh of given devices that is fastest.
 
-It is arithmetic and needs no torch. The time of a run as it is set needs a measured speed: none is assumed. Meshes are
-compared by `cost.py`, at an A100's rate if no other is given. Those within 1 % of the fastest count as equal; of these
-the simplest is taken, the one with the fewest axes. A tenth of the memory is left to what isn't counted, the
-allocator's gaps and the libraries.
+It is arithmetic and needs no torch. The time of a run as it is set comes from a measured speed, or from the data sheet
+of a device, which no step exceeds (`cost.py`). Meshes are compared by the same model, on an H100 if no other is named.
+Those within 3 % of the fastest count as equal, because the model isn't more exact; of these the simplest is taken, the
+one with the fewest axes. A tenth of the memory is left to what isn't counted, the allocator's gaps and the libraries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from webtext.train.plan.cost import Link, Machine, StepTime, step_time
 from webtext.train.plan.footprint import GIB, Memory, memory_of_layout, memory_on
 from webtext.train.plan.layout import Layout, divisors, layouts, meshes
 from webtext.train.plan.offloaded import offload_text
-from webtext.train.plan.settings import PlanSettings
+from webtext.train.plan.settings import DATA_SHEETS, PlanSettings
 from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from webtext.train.data.sources import SourceUse
 
 USABLE_RATIO = 0.9
-EQUAL_RATIO = 1.01
+EQUAL_RATIO = 1.03
 SIMPLEST_FIRST = ("dp", "fsdp", "tp", "pp")
 MOST_DEVICES = 2**16
-ASSUMED_TFLOPS = 137.0
-"""Rate that an A100 reached with a 1.7B model without model parallel: Narayanan et al. 2021, table 1."""
-INSIDE_LATENCY, BETWEEN_LATENCY = 10e-6, 20e-6
-MEMORY_BANDWIDTH = 1.555e12
-"""An A100's, like the latencies. They hardly change which mesh is best, so they aren't settings."""
+COMPARED = "h100"
+"""The device on which meshes are compared if none is named."""
+INSIDE_LATENCY, BETWEEN_LATENCY, LAUNCH = 10e-6, 20e-6, 4e-6
+"""Seconds, those of the links as for an A100; the host queues a kernel in 4 us (NVIDIA's blog on CUDA graphs, 2019). They
+hardly change which mesh is best, so they aren't settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """How a layout was chosen: a step's time on the machine, and why simpler kinds of mesh weren't taken."""
+    """A step's time on the machine, and, if the layout was chosen, why simpler kinds of mesh weren't taken."""
 
     machine: Machine
     time: StepTime
@@ -132,6 +132,10 @@ def plan_training(settings: TrainSettings, given: PlanSettings, tokens: Sequence
         layout = Layout.of(settings, shape, settings.accumulation(shape.n_data)[0])
         by_tokens = given.tokens_per_second
         speed = _speed(given, processes) if by_tokens is None else by_tokens * per_token
+        if speed is None and given.data_sheet is not None and settings.machine.offload is None:
+            machine = _machine(given, shape.size)
+            proposed = Proposed(machine=machine, time=step_time(config, settings, layout, machine), simpler={})
+            speed = per_token * settings.batch_size * settings.context / proposed.time.total
     n_bytes = None if given.memory_gib is None else int(given.memory_gib * GIB)
     seconds = None if speed is None else n_tokens * per_token / speed
     return TrainPlan(
@@ -140,7 +144,9 @@ def plan_training(settings: TrainSettings, given: PlanSettings, tokens: Sequence
         given=given,
         layout=layout,
         memory=memory_of_layout(config, settings, layout),
-        max_microbatch=None if n_bytes is None or proposed else max_microbatch(config, settings, layout.shape, n_bytes),
+        max_microbatch=None
+        if n_bytes is None or given.devices
+        else max_microbatch(config, settings, layout.shape, n_bytes),
         sources=sources,
         tokens=n_tokens,
         flops=n_tokens * per_token,
@@ -153,13 +159,7 @@ def plan_training(settings: TrainSettings, given: PlanSettings, tokens: Sequence
 
 def _propose(config: GPT2Config, settings: TrainSettings, given: PlanSettings, devices: int) -> tuple[Layout, Proposed]:
     """Return the best layout on so many devices."""
-    machine = Machine(
-        flops=_speed(given, 1) or ASSUMED_TFLOPS * 1e12,
-        inside=Link(bandwidth=given.inside_gb_per_second * 1e9, latency=INSIDE_LATENCY),
-        between=Link(bandwidth=given.between_gb_per_second * 1e9, latency=BETWEEN_LATENCY),
-        devices_per_node=min(given.devices_per_node, devices),
-        memory_bandwidth=MEMORY_BANDWIDTH,
-    )
+    machine = _machine(given, devices)
     bytes_of, usable = _bytes_of_all(config, settings, machine, devices), (given.memory_gib or 0) * GIB * USABLE_RATIO
     times = {layout: step_time(config, settings, layout, machine) for layout, n in bytes_of.items() if n <= usable}
     if not times:
@@ -176,6 +176,18 @@ def _propose(config: GPT2Config, settings: TrainSettings, given: PlanSettings, d
         name = ",".join(axes) if len(axes := _axes(one.shape)) > 1 else str(one.shape)
         reasons.setdefault(name, f"{why}: {one.shape}")
     return best, Proposed(machine=machine, time=times[best], simpler=reasons)
+
+
+def _machine(given: PlanSettings, devices: int) -> Machine:
+    sheet = DATA_SHEETS[given.data_sheet or COMPARED]
+    return Machine(
+        flops=_speed(given, 1) or sheet.tflops * 1e12,
+        inside=Link(bandwidth=(given.inside_gb_per_second or sheet.inside) * 1e9, latency=INSIDE_LATENCY),
+        between=Link(bandwidth=(given.between_gb_per_second or sheet.between) * 1e9, latency=BETWEEN_LATENCY),
+        devices_per_node=min(given.devices_per_node, devices),
+        memory_bandwidth=sheet.memory * 1e9,
+        launch=LAUNCH,
+    )
 
 
 def _bytes_of_all(config: GPT2Config, settings: TrainSettings, machine: Machine, devices: int) -> dict[Layout, int]:
@@ -278,7 +290,7 @@ def plan_text(plan: TrainPlan) -> str:
         f"vocabulary {config.vocab_size:,}, context {config.context:,}",
         f"{settings.steps:,} steps of {ramp}{settings.batch_size:,} sequences, {plan.tokens:,} tokens; processes: "
         f"{layout.shape.size}, each {layout.n_microbatches} x {layout.microbatch} sequences per step",
-        *([f"  {layout.flags}"] if plan.proposed else []),
+        *([f"  {layout.flags}"] if given.devices else []),
         *(f"  {source}" for source in plan.sources),
         "memory of one device, GiB",
         *(f"  {name:<20}{n / GIB:>9.2f}" for name, n in rows),
@@ -288,20 +300,23 @@ def plan_text(plan: TrainPlan) -> str:
     if recomputed := recomputed_flops_per_token(config, layout.activation_checkpointing):
         lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP per token recomputed")
     if plan.seconds is None or plan.speed is None:
-        lines.append("time: unknown; give --tokens-per-second, --peak-tflops with --mfu-ratio, or --measured DIR")
+        lines.append(
+            "time: unknown; give --measured DIR, --tokens-per-second, --peak-tflops with --mfu-ratio, or a --data-sheet"
+        )
     else:
         lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
     if plan.proposed is not None:
         time, machine = plan.proposed.time, plan.proposed.machine
         parts = [f"{name.replace('_', ' ')} {n:.3g}" for name, n in asdict(time).items() if n >= 0.001 * time.total]
-        assumed = given.peak_tflops is None and given.measured is None
-        source = " (an A100's, assumed: give --peak-tflops and --mfu-ratio, or --measured)" if assumed else ""
+        is_bound = given.peak_tflops is None and given.measured is None
+        source = f" ({given.data_sheet or COMPARED}'s data sheet: no step is faster)" if is_bound else ""
         lines += [
             f"  one step: {time.total:.3g} s ({', '.join(parts)})",
             f"  bottleneck: {time.bottleneck}",
             *(f"  simpler: {name}: {why}" for name, why in plan.proposed.simpler.items()),
-            f"  at {machine.flops / 1e12:,.1f} TFLOP/s per device{source}, links "
-            f"of {given.inside_gb_per_second:g} GB/s in a node and {given.between_gb_per_second:g} between nodes",
+            f"  at {machine.flops / 1e12:,.1f} TFLOP/s and {machine.memory_bandwidth / 1e9:,.0f} GB/s of memory per "
+            f"device{source}, links of {machine.inside.bandwidth / 1e9:g} GB/s in a node and "
+            f"{machine.between.bandwidth / 1e9:g} between nodes",
         ]
     if settings.machine.offload is not None:
         on_host = memory.parameters + memory.gradients + memory.optimizer + memory.cast_parameters
@@ -313,7 +328,7 @@ def plan_text(plan: TrainPlan) -> str:
 
 def _fit_text(plan: TrainPlan, memory_gib: float) -> str:
     fits = f"  {'fits' if plan.memory.total <= memory_gib * GIB else 'does not fit'} in {memory_gib:.1f} GiB"
-    if plan.proposed is not None:
+    if plan.given.devices is not None:
         return f"{fits}, of which {USABLE_RATIO:.0%} are planned with"
     if plan.max_microbatch is not None:
         return f"{fits}; the largest microbatch_size that fits is {plan.max_microbatch}"
