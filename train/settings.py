@@ -141,7 +141,9 @@ class MachineSettings:
         in_recipe=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
-    compile: str = setting("auto", "run blocks through torch.compile: on, off, or auto (on a GPU)", in_recipe=False)
+    compile: str = setting(
+        "auto", "run blocks and loss through torch.compile: on, off, or auto (on a GPU)", in_recipe=False
+    )
     deterministic: bool = setting(
         False, "make GPU runs repeatable bit for bit by slower kernels; CPU runs always are", in_recipe=False
     )
@@ -151,12 +153,6 @@ class MachineSettings:
         _known("compile", self.compile, COMPILE)
         _known("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
         _known("pipeline_schedule", self.pipeline_schedule, PIPELINE_SCHEDULES)
-        if self.activation_checkpointing == "selective" and self.compile == "on":
-            raise ConfigError(
-                "activation_checkpointing is 'selective' and compile is 'on': a compiled block recomputes norms and "
-                "GELU by itself",
-                "leave one of them out",
-            )
         shape = None if self.mesh is None else MeshShape.parse(self.mesh)
         gib = self.device_memory_gib
         require(gib is None or gib > 0, "device_memory_gib", gib, "above 0")

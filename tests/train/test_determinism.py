@@ -1,19 +1,17 @@
-"""`deterministic` and `compile`: what they set, the same losses, and a clear error if they are impossible."""
+"""`deterministic`: what it sets, the same losses, and a clear error if it is impossible."""
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from small_runs import losses, saved_bytes, small, talking, train
+from small_runs import saved_bytes, small, talking, train
 
 from webtext.base.config import changed
-from webtext.base.errors import ConfigError, MachineError
-from webtext.train import TrainSettings, train_model
-from webtext.train.model.compilation import compiles
+from webtext.base.errors import MachineError
+from webtext.train import train_model
 from webtext.train.run.determinism import deterministic
 
 SETTINGS = small(
@@ -66,43 +64,3 @@ def test_on_a_cpu_it_changes_no_bit_and_a_resumed_run_reports_the_change(
     train_model(tokens, str(tmp_path / "deterministic"), SETTINGS, talking())
     talk = capsys.readouterr().err
     assert "deterministic is False but was True: results equal only up to rounding" in talk
-
-
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-COMPILED = small(
-    n_layer=3, n_head=2, n_embd=32, steps=4, learning_rate=1e-2, eval_windows=2, eval_interval=2,
-    checkpoint_interval=None, dtype="bfloat16",
-)  # fmt: skip
-
-
-def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [compiles(setting, CPU) for setting in ("on", "auto", "off")] == [True, False, False]
-    monkeypatch.setattr("webtext.train.model.compilation.find_spec", lambda name: name)
-    for can in (True, False):
-        monkeypatch.setattr("torch.cuda.get_device_capability", lambda device, can=can: (7 if can else 6, 0))
-        assert compiles("auto", CUDA) is can
-        assert not compiles("off", CUDA)
-    with pytest.raises(MachineError, match="compile is 'on', but torch finds no Triton"):
-        compiles("on", CUDA)
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(MachineError, match="there is no C\\+\\+ compiler"):
-        compiles("on", CPU)
-    with pytest.raises(ConfigError, match="compile is 'yes'"):
-        TrainSettings.of(compile="yes")
-
-
-@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_compiled_blocks_lose_what_others_lose_and_are_compiled_once(
-    backend: str, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """'eager' is torch.compile without the C++ compiler, which takes longest."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    torch.compiler.reset()
-    before = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-    for name in ("on", "off"):
-        train(tokens, tmp_path / name, changed(COMPILED, compile=name))
-    compiled, plain = losses(tmp_path / "on"), losses(tmp_path / "off")
-    assert compiled == pytest.approx(plain, rel=1e-2)
-    assert len(compiled) == 4 + 3
-    n_graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"] - before
-    assert n_graphs == 2  # a block, and the sum of its gradients

@@ -111,7 +111,7 @@ def test_the_first_step_of_a_compiled_run_never_counts_as_a_hang(
     world = World(0, 1, torch.device("cpu"), progress)
     update = SingleProcessModel.update
     monkeypatch.setattr(distributed, "join_world", lambda *_: contextlib.nullcontext(world))
-    monkeypatch.setattr(trainer, "compile_blocks", lambda blocks: None)
+    monkeypatch.setattr(trainer, "compile_model", lambda model: None)
     monkeypatch.setattr(SingleProcessModel, "update", lambda *given: (seen.append(progress.counts), update(*given)))
     train(tokens, tmp_path / "model", small(steps=3, eval_windows=2, compile=compiles))
     assert seen == counts

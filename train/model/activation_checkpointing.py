@@ -7,15 +7,16 @@ selective  also keeps the outputs of the matrix products and of attention (Korth
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     checkpoint,
     create_selective_checkpoint_contexts,
-    noop_context_fn,
 )
 
 import webtext.train.model.attention  # noqa: F401 - registers its operators
@@ -30,14 +31,23 @@ _ATTENTION = {
     torch.ops.webtext.blocked_attention.default,
 }
 PRODUCTS_PER_BLOCK = 6
-_contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
 
 
-def checkpointed(block: nn.Module, how: str, x_btc: Tensor, mask_b1tt: Tensor | None, dropout: float) -> Tensor:
-    """Return `block(x_btc, None, mask_b1tt)`, bit-equal, keeping only what `how` ("selective" or "full") keeps."""
-    contexts = noop_context_fn if how == "full" else lambda: _contexts(_Selective(dropout))
-    y_btc: Tensor = checkpoint(block, x_btc, None, mask_b1tt, use_reentrant=False, context_fn=contexts)
+def checkpointed(
+    compute: Callable[..., Tensor], how: str, x_btc: Tensor, mask_b1tt: Tensor | None, dropout: float
+) -> Tensor:
+    """Return `compute(x_btc, None, mask_b1tt)`, bit-equal, keeping only what `how` ("selective" or "full") keeps.
+
+    torch.compile takes it along with `compute`, without a graph break; from context_fn it takes no lambda.
+    """
+    how_to: dict[str, Any] = {} if how == "full" else {"context_fn": partial(_selective_contexts, dropout)}
+    y_btc: Tensor = checkpoint(compute, x_btc, None, mask_b1tt, use_reentrant=False, **how_to)
     return y_btc
+
+
+def _selective_contexts(dropout: float) -> Any:
+    contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
+    return contexts(_Selective(dropout))
 
 
 class _Selective:

@@ -1,8 +1,9 @@
-"""The setting `compile`: run a model's blocks through torch.compile, which fuses what is between their matrix products.
+"""The setting `compile`: run blocks and loss through torch.compile, which fuses what is between matrix products.
 
 On a GPU that saves memory traffic, so `auto` compiles there; on a CPU it did not pay off (docs/tried/train.md). All
-blocks are alike and share the compiled code, so there is one compilation per microbatch shape. Held-out measurements
-and samples during a run are not compiled.
+blocks are alike and share the compiled code, so there is one compilation per microbatch shape. Their activation
+checkpointing is compiled with them; hooks of FSDP and the like stay outside. Held-out measurements and samples during a
+run are not compiled.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import torch
-from torch import nn
 
 from webtext.base.errors import MachineError
+from webtext.train.model.gpt2 import GPT2
 
 
 def compiles(setting: str, device: torch.device) -> bool:
@@ -29,10 +30,11 @@ def compiles(setting: str, device: torch.device) -> bool:
     return setting == "on" or (setting == "auto" and device.type == "cuda" and not missing)
 
 
-def compile_blocks(blocks: nn.ModuleList) -> None:
-    """Make every block compile itself when it is first called."""
-    for block in blocks:
-        block.compile(dynamic=False)
+def compile_model(model: GPT2) -> None:
+    """Make every block and the loss compile themselves when they are first called."""
+    model.is_compiled = True
+    for block in model.blocks:
+        block.forward = torch.compile(block.forward, dynamic=False)
 
 
 @contextlib.contextmanager

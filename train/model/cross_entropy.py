@@ -2,37 +2,51 @@
 
 With GPT-2's vocabulary the logits of one batch are its largest tensor by far. Here they exist for one chunk, in the
 model's dtype. The forward pass turns them into their gradient in place, so nothing is kept or computed twice.
-On a CPU the softmax works on a few rows at a time, whose float32 values stay in the cache.
+
+Compiled, one kernel does that without float32 logits in memory. The three matrix products around it are not compiled,
+because the library writes their results in place. Uncompiled, a CPU works on a few rows at a time, whose float32 values
+stay in the cache.
 
 Shape suffixes as in `gpt2.py`: n position, c channel, v vocabulary (padded).
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-LOGITS_PER_CHUNK = 2**26
-"""128 MiB of bfloat16 logits: large enough for full-speed matrix products, small compared with the activations."""
+LOGITS_PER_CHUNK = 2**27
+"""256 MiB of bfloat16 logits: small compared with the activations. Each chunk reads and writes the float32 gradient of
+the weight, which for GPT-2's vocabulary is then a fifth of all bytes that the loss moves."""
 LOGITS_PER_BLOCK = 2**19
 """2 MiB of float32 logits, a part of a CPU's cache."""
 
 
 def linear_cross_entropy(
-    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_size: int, counted_n: Tensor | None = None
+    hidden_nc: Tensor,
+    weight_vc: Tensor,
+    targets_n: Tensor,
+    vocab_size: int,
+    counted_n: Tensor | None = None,
+    *,
+    compiled: bool = False,
 ) -> Tensor:
     """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
 
-    With `counted_n` the mean is over the positions where it is true, of which there must be at least one.
+    With `counted_n` the mean is over the positions where it is true, of which there must be at least one. `compiled`
+    runs what is between the matrix products through torch.compile if a gradient is wanted.
     """
     if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
         hidden_nc = hidden_nc * counted_n[:, None]
     if torch.is_grad_enabled():
-        loss: Tensor = _LinearCrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size, counted_n)  # type: ignore[no-untyped-call]
+        loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden_nc, weight_vc, targets_n, vocab_size, counted_n, compiled
+        )
         return loss
     losses_n = token_losses(hidden_nc, weight_vc, targets_n, vocab_size)
     return losses_n.mean() if counted_n is None else (losses_n * counted_n).sum() / counted_n.sum()
@@ -44,7 +58,7 @@ def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_
     losses_n = torch.empty(len(targets_n), dtype=sum_dtype(hidden_nc), device=hidden_nc.device)
     for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
-        for block in _blocks(rows, logits_nv):
+        for block in _blocks(rows, logits_nv, compiled=False):
             log_probability_nv = _log_softmax(logits_nv[_within(block, rows)], vocab_size)
             losses_n[block] = -_picked(log_probability_nv, targets_n[block])
     return losses_n
@@ -59,15 +73,17 @@ class _LinearCrossEntropy(torch.autograd.Function):
         targets_n: Tensor,
         vocab_size: int,
         counted_n: Tensor | None,
+        compiled: bool,
     ) -> Tensor:
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc: Tensor | None = None
+        to_slopes = _compiled_slopes() if compiled else _to_slopes
         chunks = list(chunk_rows(len(targets_n), weight_vc))
         for rows in chunks:
             logits_nv = hidden_nc[rows] @ weight_vc.T
-            for block in _blocks(rows, logits_nv):
-                picked_n = _to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
+            for block in _blocks(rows, logits_nv, compiled):
+                picked_n = to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
                 loss -= (picked_n if counted_n is None else picked_n * counted_n[block]).sum()
             slopes_nv = logits_nv
             torch.mm(slopes_nv, weight_vc, out=grad_hidden_nc[rows])
@@ -78,18 +94,16 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_weight_vc += part_vc
         ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
         ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
+        ctx.weight_dtype = weight_vc.dtype
         mean: Tensor = loss / ctx.n
         return mean
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
-        grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+        grad_hidden_nc, grad_weight_vc = ctx.saved_tensors  # left as they are: a pipeline schedule needs them twice
         scale = grad_outputs[0] / ctx.n
-        if (
-            torch._C._autograd._get_current_graph_task_keep_graph()
-        ):  # a pipeline schedule runs another backward pass for the weights
-            return grad_hidden_nc * scale, grad_weight_vc * scale, None, None, None
-        return grad_hidden_nc.mul_(scale), grad_weight_vc.mul_(scale), None, None, None
+        scaled_vc = torch.empty_like(grad_weight_vc, dtype=ctx.weight_dtype)
+        return grad_hidden_nc * scale, torch.mul(grad_weight_vc, scale, out=scaled_vc), None, None, None, None
 
 
 def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
@@ -97,9 +111,18 @@ def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
     log_probability_nv = _log_softmax(logits_nv, vocab_size)
     picked_n: Tensor = _picked(log_probability_nv, targets_n)
     slopes_nv = log_probability_nv.exp_()
-    slopes_nv.scatter_add_(1, targets_n[:, None], slopes_nv.new_full((len(targets_n), 1), -1))
+    if torch.compiler.is_compiling():  # a comparison is fused into the kernel, a scatter is not
+        is_target_nv = torch.arange(logits_nv.shape[1], device=targets_n.device) == targets_n[:, None]
+        slopes_nv.add_(is_target_nv, alpha=-1)
+    else:
+        slopes_nv.scatter_add_(1, targets_n[:, None], slopes_nv.new_full((len(targets_n), 1), -1))
     logits_nv.copy_(slopes_nv)
     return picked_n
+
+
+@functools.cache
+def _compiled_slopes() -> Callable[[Tensor, Tensor, int], Tensor]:
+    return torch.compile(_to_slopes, dynamic=False)
 
 
 def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:
@@ -113,14 +136,16 @@ def sum_dtype(x: Tensor) -> torch.dtype:
 
 
 def chunk_rows(n: int, weight_vc: Tensor) -> Iterator[slice]:
-    """Divide n rows into as few equal slices as LOGITS_PER_CHUNK allows."""
+    """Divide n rows into few slices of at most LOGITS_PER_CHUNK: equal ones if possible, to compile one shape."""
     most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
-    return _slices(0, n, max(1, math.ceil(n / max(1, math.ceil(n / most)))))
+    fewest = max(1, math.ceil(n / most))
+    n_chunks = next((k for k in range(fewest, 2 * fewest) if n % k == 0), fewest)
+    return _slices(0, n, max(1, math.ceil(n / n_chunks)))
 
 
-def _blocks(rows: slice, logits_nv: Tensor) -> Iterator[slice]:
-    on_cpu = logits_nv.device.type == "cpu"
-    return _slices(rows.start, rows.stop, max(1, LOGITS_PER_BLOCK // logits_nv.shape[1]) if on_cpu else len(logits_nv))
+def _blocks(rows: slice, logits_nv: Tensor, compiled: bool) -> Iterator[slice]:
+    divides = logits_nv.device.type == "cpu" and not compiled
+    return _slices(rows.start, rows.stop, max(1, LOGITS_PER_BLOCK // logits_nv.shape[1]) if divides else len(logits_nv))
 
 
 def _slices(start: int, stop: int, size: int) -> Iterator[slice]:

@@ -88,7 +88,19 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x_btc: Tensor,
+        cache: LayerCache | None = None,
+        mask_b1tt: Tensor | None = None,
+        checkpointing: str = "none",
+    ) -> Tensor:
+        if checkpointing == "none":
+            return self.compute(x_btc, cache, mask_b1tt)
+        return checkpointed(self.compute, checkpointing, x_btc, mask_b1tt, self.dropout.p)
+
+    def compute(self, x_btc: Tensor, cache: LayerCache | None, mask_b1tt: Tensor | None) -> Tensor:
+        """Return the output, keeping everything for the backward pass."""
         x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt))
         return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
 
@@ -179,10 +191,7 @@ class GPT2(nn.Module):
         how = self.activation_checkpointing if self.training and torch.is_grad_enabled() else "none"
         for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches is not None else None
-            if how == "none":
-                x_btc = block(x_btc, cache, mask_b1tt)
-            else:
-                x_btc = checkpointed(block, how, x_btc, mask_b1tt, self.config.dropout)
+            x_btc = block(x_btc, cache, mask_b1tt, how)
         return x_btc
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
@@ -217,10 +226,14 @@ class GPT2(nn.Module):
 
         `documents_bt` is as in `hidden`. A target does not count if `counted_bt` is false.
         """
-        hidden_nc = self.hidden(tokens_bt, documents_bt=documents_bt).flatten(0, 1)
+        return self.mean_loss(self.hidden(tokens_bt, documents_bt=documents_bt), targets_bt, counted_bt)
+
+    def mean_loss(self, hidden_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None = None) -> Tensor:
+        """Return the loss of hidden states, as in `loss`."""
+        hidden_nc, weight_vc = hidden_btc.flatten(0, 1), self.token_embedding.weight
         counted_n = None if counted_bt is None else counted_bt.flatten()
         return linear_cross_entropy(
-            hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size, counted_n
+            hidden_nc, weight_vc, targets_bt.flatten(), self.config.vocab_size, counted_n, compiled=self.is_compiled
         )
 
     @torch.no_grad()

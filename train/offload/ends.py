@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.shape import GPT2Config
 
@@ -25,11 +25,9 @@ class Ends(GPT2):
     def forward(self, compute: Callable[..., Tensor], *arguments: Tensor | None) -> Tensor:  # type: ignore[override]
         return compute(*arguments)
 
-    def mean_loss(self, x_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
+    def training_loss(self, x_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
         """Return the mean loss of the last layer's output, as in `TrainingLoss`; a scalar."""
-        hidden_nc, weight_vc = self.final_norm(x_btc).flatten(0, 1), self.token_embedding.weight
-        counted_n = None if counted_bt is None else counted_bt.flatten()
-        loss = linear_cross_entropy(hidden_nc, weight_vc, targets_bt.flatten(), self.vocab_size, counted_n)
+        loss = self.mean_loss(self.final_norm(x_btc), targets_bt, counted_bt)
         return loss if counted_bt is None else loss * counted_bt.float().mean()
 
     def token_losses(self, x_btc: Tensor, targets_bt: Tensor) -> Tensor:

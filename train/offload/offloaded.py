@@ -55,6 +55,7 @@ class OffloadedModel:
         self.layers = HostLayers(list(model.blocks), dtype, self._memory)
         self.ends = HostLayers([ends], dtype, self._memory)
         self._ends = Ends(model.config)
+        self._ends.is_compiled = model.is_compiled  # the loss; layers run as they are
         self._template = self._ends.blocks[0]
         self._replay = Replay(link.device, draws=model.config.dropout > 0)
         self._gradients = GradientRows(self.layers, link, dtype, passing, n_rows=2)
@@ -117,7 +118,7 @@ class OffloadedModel:
         losses = []
         for i, tokens_bt in enumerate(batches):
             x_btc, counted_bt = x[i].requires_grad_(), self.rules.counted(inputs_bt[i])
-            arguments = (self._ends.mean_loss, x_btc, tokens_bt[:, 1:], counted_bt)
+            arguments = (self._ends.training_loss, x_btc, tokens_bt[:, 1:], counted_bt)
             loss = functional_call(self._ends, parameters, arguments) / n_all
             losses.append(loss.detach())
             x[i] = _add_gradients(loss, None, x_btc, parameters, sums)

@@ -12,7 +12,7 @@ from typing import cast
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
+from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
 from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
 
@@ -57,10 +57,10 @@ class Stage(nn.Module):
 
     def _mean_loss(self, hidden_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
         weight_vc, vocab_size = self.model.token_embedding.weight, self.model.config.vocab_size
+        if self.tensor_group is None:
+            return self.model.mean_loss(hidden_btc, targets_bt, counted_bt)
         targets_n = targets_bt.flatten()
         counted_n = None if counted_bt is None else counted_bt.flatten()
-        if self.tensor_group is None:
-            return linear_cross_entropy(hidden_btc.flatten(0, 1), weight_vc, targets_n, vocab_size, counted_n)
         return vocab_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group, counted_n)
 
     def _losses(self, hidden_btc: Tensor, targets_bt: Tensor) -> Tensor:

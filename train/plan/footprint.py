@@ -27,7 +27,7 @@ from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
-LOGITS_PER_CHUNK = 2**26  # as in cross_entropy.py, which needs torch
+LOGITS_PER_CHUNK = 2**27  # as in cross_entropy.py, which needs torch
 GIB = 2**30
 FLOAT32, BFLOAT16 = 4, 2
 

@@ -28,7 +28,7 @@ from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
 from webtext.train.metrics import metrics_log
-from webtext.train.model.compilation import as_it_stands, compile_blocks, compiles
+from webtext.train.model.compilation import as_it_stands, compile_model, compiles
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn
 from webtext.train.model.loss import WindowRules
@@ -86,10 +86,10 @@ class Trainer:
         with torch.device("meta"):  # the engine allocates this process's part
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.machine.activation_checkpointing
-        as_given = settings.machine.offload is not None or settings.machine.activation_checkpointing == "selective"
-        self.is_compiled = model.is_compiled = not as_given and compiles(settings.machine.compile, world.device)
+        model.is_compiled = compiles(settings.machine.compile, world.device)
+        self.is_compiled = model.is_compiled and settings.machine.offload is None  # offloaded, only the loss is compiled
         if self.is_compiled:
-            compile_blocks(model.blocks)
+            compile_model(model)
         self._is_warm = not self.is_compiled
         """Whether the first step, in which all processes compile blocks, is over."""
         self.config = model.config
