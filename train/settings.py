@@ -141,9 +141,7 @@ class MachineSettings:
         in_recipe=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
-    compile: str = setting(
-        "auto", "run blocks and loss through torch.compile: on, off, or auto (on a GPU)", in_recipe=False
-    )
+    compile: str = setting("auto", "compile blocks and loss by torch: on, off, or auto (on a GPU)", in_recipe=False)
     deterministic: bool = setting(
         False, "make GPU runs repeatable bit for bit by slower kernels; CPU runs always are", in_recipe=False
     )

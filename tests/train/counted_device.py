@@ -101,6 +101,10 @@ class CountedDevice(TorchDispatchMode):
         ):
             self._patches.enter_context(patch(place, lambda: devices))
         self._patches.enter_context(patch("torch.nn.functional.scaled_dot_product_attention", flash_attention))
+        # attention without dropout draws nothing, but torch would keep the generator's state to compute it again
+        self._patches.enter_context(
+            patch("torch._functorch.partitioners.has_recomputable_rng_ops", lambda graph: False)
+        )
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:

@@ -1,6 +1,11 @@
-"""Blocked attention compared with torch's in float32, for all shapes; it sees no later tokens and bounds its memory."""
+"""Blocked attention compared with torch's in float32, for all shapes; it sees no later tokens and bounds its memory.
+
+On a GPU: which of torch's kernels is used, and the blocks of document masks.
+"""
 
 from __future__ import annotations
+
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -9,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
+from webtext.train import GPT2Config
 from webtext.train.model import attention
-from webtext.train.model.attention import causal_attention
+from webtext.train.model.attention import attention_kernel, causal_attention, document_blocks, preferred_kernels
 
 BFLOAT16 = torch.bfloat16
 
@@ -84,3 +90,53 @@ def test_nothing_as_large_as_the_context_squared_is_kept() -> None:
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         causal_attention(*x[:3])
     assert max(kept) == 64 * 2
+
+
+@settings(max_examples=10, deadline=None)
+@given(t=st.integers(1, 300), share=st.sampled_from([0.0, 0.01, 0.5, 1.0]))
+def test_flex_attention_shows_a_position_what_the_matrix_of_its_document_shows_it(t: int, share: float) -> None:
+    """Uncompiled, without gradients, which it has on no CPU; documents of all lengths from one token on."""
+    generator = torch.Generator().manual_seed(t)
+    documents_bt = (torch.rand(2, t, generator=generator) < share).cumsum(1)
+    q, k, v = (torch.randn(2, 2, t, 16, generator=generator) for _ in range(3))
+    same = (documents_bt[:, :, None] == documents_bt[:, None]).tril()[:, None]
+    expected = attention.masked_attention(q, k, v, same)
+    assert torch.allclose(attention.masked_attention(q, k, v, document_blocks(documents_bt)), expected, atol=1e-5)
+
+
+def test_blocks_of_documents_ask_the_device_for_nothing() -> None:
+    """A meta tensor has no values, so each question raises. The shape doesn't depend on the number of documents."""
+    blocks = document_blocks(torch.empty(2, 256, dtype=torch.long, device="meta"))
+    assert blocks.kv_indices.shape == (2, 1, 2, 2)
+
+
+def kernel_of(q: object, dropout: float = 0.0, *, masks: bool = False, compiled: bool = True) -> str:
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=64, context=16, vocab_size=50, dropout=dropout)
+    return attention_kernel(config, q, masks=masks, compiled=compiled)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("capability", "first"), [((8, 0), "flash"), ((9, 0), "cudnn"), ((10, 0), "cudnn")])
+def test_a_gpus_attention_is_the_first_kernel_that_can(
+    capability: tuple[int, int], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: capability)
+    monkeypatch.setattr("torch.backends.cuda.SDPAParams", lambda *values: values)
+    can = {"cudnn", "flash", "efficient"}
+    for name in tuple(can):
+        monkeypatch.setattr(f"torch.backends.cuda.can_use_{name}_attention", lambda values, name=name: name in can)
+    q = Mock(device=torch.device("cuda"), dtype=BFLOAT16)
+    second = "flash" if first == "cudnn" else "cudnn"
+    for expected in (first, second, "efficient", "math"):
+        assert kernel_of(q) == expected
+        can.discard(expected)
+    can.add("efficient")
+    assert [kernel_of(q, masks=True), kernel_of(q, masks=True, compiled=False)] == ["flex", "efficient"]
+    assert kernel_of(q, 0.1, masks=True) == "efficient"  # flex attention has no dropout
+    order = [kernel.name.removesuffix("_ATTENTION").lower() for kernel in preferred_kernels(q.device)]
+    assert order == [first, second, "efficient", "math"]
+
+
+def test_a_cpus_attention_is_named_too() -> None:
+    blocked, wide = (torch.empty(1, 2, 16, 32, dtype=dtype) for dtype in (BFLOAT16, torch.float32))
+    assert [kernel_of(blocked), kernel_of(wide), kernel_of(blocked, masks=True)] == ["blocked", "flash", "flash"]
+    assert kernel_of(blocked, 0.1) == "math"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,12 +45,9 @@ def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_compiled_yet() -> Iterator[None]:
+def _nothing_is_compiled_yet() -> None:
     torch.compiler.reset()
-    cross_entropy._compiled_slopes.cache_clear()
     torch._dynamo.utils.counters.clear()
-    yield
-    cross_entropy._compiled_slopes.cache_clear()
 
 
 def n_compilations() -> int:
@@ -119,6 +115,31 @@ def test_blocks_are_compiled_with_masks_and_their_checkpointing_without_a_graph_
     assert kept[2] < kept[1] < (kept[0] if not dropout else math.inf)  # with dropout it keeps contract's output
 
 
+def test_flex_attention_gives_the_gradients_of_the_matrix_and_compiles_once_for_all_microbatches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, by torch's plain implementation, which on a CPU is refused gradients only by a check."""
+    whole = functools.partial(torch.compile, fullgraph=True, backend="aot_eager")
+    monkeypatch.setattr(torch, "compile", whole)
+    monkeypatch.setattr("webtext.train.model.gpt2.uses_flex", lambda *_: True)
+    monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
+    torch.manual_seed(0)
+    config = GPT2Config(n_layer=2, n_head=2, n_embd=32, context=160, vocab_size=61, dropout=0.0)
+    plain, compiled = GPT2(config), GPT2(config)
+    compile_model(compiled)
+    for how in ("none", "selective", "full"):
+        plain.activation_checkpointing = compiled.activation_checkpointing = how
+        for n in (1, 9):  # documents, about
+            tokens_bt = torch.randint(61, (2, 161))
+            documents_bt = documents_of(tokens_bt % (61 // n), 3)
+            _, expected = kept_and_gradients(plain, tokens_bt, documents_bt, torch.float32)
+            _, found = kept_and_gradients(compiled, tokens_bt, documents_bt, torch.float32)
+            assert all(
+                torch.allclose(one, other, rtol=0, atol=1e-5) for one, other in zip(found, expected, strict=True)
+            )
+    assert n_compilations() == 3 + 1 + 1  # a block for each kind of checkpointing, the mask and the loss
+
+
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-14), (torch.bfloat16, 1e-3)])
 def test_a_compiled_loss_is_the_plain_one_in_one_kernel_without_wide_logits(
     dtype: torch.dtype, atol: float, monkeypatch: pytest.MonkeyPatch
@@ -137,7 +158,7 @@ def test_a_compiled_loss_is_the_plain_one_in_one_kernel_without_wide_logits(
         assert torch.allclose(one, other, rtol=0, atol=atol)
     logits, first = torch.randn(32, 512, generator=generator).to(dtype), targets[:32]
     with torch.no_grad(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        cross_entropy._compiled_slopes()(logits, first, 500)
+        torch.compile(cross_entropy._to_slopes, dynamic=False)(logits, first, 500)
     assert n_compilations() == 1
     events = profiled.events()
     assert events is not None

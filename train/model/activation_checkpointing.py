@@ -29,19 +29,17 @@ _ATTENTION = {
     _ATEN._scaled_dot_product_efficient_attention.default,
     _ATEN._scaled_dot_product_cudnn_attention.default,
     torch.ops.webtext.blocked_attention.default,
+    torch.ops.higher_order.flex_attention,
 }
 PRODUCTS_PER_BLOCK = 6
 
 
-def checkpointed(
-    compute: Callable[..., Tensor], how: str, x_btc: Tensor, mask_b1tt: Tensor | None, dropout: float
-) -> Tensor:
-    """Return `compute(x_btc, None, mask_b1tt)`, bit-equal, keeping only what `how` ("selective" or "full") keeps.
-
-    torch.compile takes it along with `compute`, without a graph break; from context_fn it takes no lambda.
-    """
-    how_to: dict[str, Any] = {} if how == "full" else {"context_fn": partial(_selective_contexts, dropout)}
-    y_btc: Tensor = checkpoint(compute, x_btc, None, mask_b1tt, use_reentrant=False, **how_to)
+def checkpointed(compute: Callable[..., Tensor], how: str, x_btc: Tensor, mask_b1tt: Any, dropout: float) -> Tensor:
+    """Return `compute(x_btc, None, mask_b1tt)`, bit-equal, keeping only what `how` ("selective" or "full") keeps."""
+    how_to: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": dropout > 0}
+    if how == "selective":  # torch.compile takes a module's function, but no lambda
+        how_to["context_fn"] = partial(_selective_contexts, dropout)
+    y_btc: Tensor = checkpoint(compute, x_btc, None, mask_b1tt, **how_to)
     return y_btc
 
 

@@ -1,4 +1,7 @@
-"""Causal attention: torch's flash attention, or a few large matrix products on a CPU in bfloat16.
+"""Causal attention: torch's kernels in an order of preference, or a few large matrix products on a CPU in bfloat16.
+
+On a GPU, compiled steps with document masks use flex attention (Dong et al. 2024), which skips the blocks of scores that
+are masked completely. Elsewhere the mask is a matrix, which cuDNN or the efficient kernel adds to the scores.
 
 Torch's CPU kernel works on small tiles, which make bfloat16 products slow. Here a block of queries is multiplied with
 all keys up to the block's end at once. Nothing of the block is kept: the backward pass recomputes its probabilities, as
@@ -12,14 +15,24 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.backends import cuda
 from torch.nn import functional
+from torch.nn.attention import SDPBackend
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    from webtext.train.shape import GPT2Config
+
+    Mask = Tensor | BlockMask
 
 MIN_BLOCK, MAX_BLOCK = 128, 256
 """Queries per block: a quarter of the context within these bounds. Small ones cost more calls, large ones mask more."""
+MIN_FLEX_HEAD_SIZE = 16
 
 
 def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: float = 0.0) -> Tensor:
@@ -31,6 +44,57 @@ def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: fl
         answer: Tensor = blocked_attention(q_bhtd, k_bhtd, v_bhtd)
         return answer
     return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, is_causal=True, dropout_p=dropout)
+
+
+def masked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, mask: Mask | None, dropout: float = 0.0) -> Tensor:
+    """Return attention where `mask` permits it: boolean, added to the scores, of `document_blocks`, or None: everywhere."""
+    if mask is None or isinstance(mask, Tensor):
+        return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, attn_mask=mask, dropout_p=dropout)
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention(q_bhtd, k_bhtd, v_bhtd, block_mask=mask)
+
+
+def document_blocks(documents_bt: Tensor) -> BlockMask:
+    """Return the causal mask of documents for flex attention, [b, 1, t, t]. Compile it; it asks the device for nothing."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def sees(b: Tensor, h: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (query >= key) & (documents_bt[b, query] == documents_bt[b, key])
+
+    n_windows, t = documents_bt.shape
+    return create_block_mask(sees, n_windows, None, t, t, device=documents_bt.device)
+
+
+def uses_flex(config: GPT2Config, device: torch.device) -> bool:
+    """Return whether a compiled training step with document masks uses flex attention, which has no dropout."""
+    return device.type == "cuda" and config.n_embd // config.n_head >= MIN_FLEX_HEAD_SIZE and not config.dropout
+
+
+def preferred_kernels(device: torch.device) -> list[SDPBackend]:
+    """Return torch's kernels for a GPU, best first: cuDNN's use Hopper's instructions, flash attention's Ampere's."""
+    first = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
+    if torch.cuda.get_device_capability(device) < (9, 0):
+        first.reverse()
+    return [*first, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+def attention_kernel(config: GPT2Config, q_bhtd: Tensor, *, masks: bool, compiled: bool) -> str:
+    """Return the name of the kernel of a training step with such queries. On a GPU only 'math' keeps the scores."""
+    if masks and compiled and uses_flex(config, q_bhtd.device):
+        return "flex"
+    if q_bhtd.device.type != "cuda":
+        return "math" if config.dropout else "flash" if masks or q_bhtd.dtype != torch.bfloat16 else "blocked"
+    mask = q_bhtd.new_empty(1, 1, config.context, config.context) if masks else None
+    parameters = cuda.SDPAParams(q_bhtd, q_bhtd, q_bhtd, mask, config.dropout, not masks, False)
+    can = {
+        SDPBackend.CUDNN_ATTENTION: cuda.can_use_cudnn_attention,
+        SDPBackend.FLASH_ATTENTION: cuda.can_use_flash_attention,
+        SDPBackend.EFFICIENT_ATTENTION: cuda.can_use_efficient_attention,
+    }
+    *fast, plain = preferred_kernels(q_bhtd.device)
+    kernel = next((kernel for kernel in fast if can[kernel](parameters)), plain)
+    return kernel.name.removesuffix("_ATTENTION").lower()
 
 
 @torch.library.custom_op("webtext::blocked_attention", mutates_args=())

@@ -12,9 +12,8 @@ Shape suffixes as in `gpt2.py`: n position, c channel, v vocabulary (padded).
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -39,7 +38,7 @@ def linear_cross_entropy(
     """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
 
     With `counted_n` the mean is over the positions where it is true, of which there must be at least one. `compiled`
-    runs what is between the matrix products through torch.compile if a gradient is wanted.
+    is for training.
     """
     if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
         hidden_nc = hidden_nc * counted_n[:, None]
@@ -78,7 +77,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc: Tensor | None = None
-        to_slopes = _compiled_slopes() if compiled else _to_slopes
+        to_slopes = torch.compile(_to_slopes, dynamic=False) if compiled else _to_slopes
         chunks = list(chunk_rows(len(targets_n), weight_vc))
         for rows in chunks:
             logits_nv = hidden_nc[rows] @ weight_vc.T
@@ -118,11 +117,6 @@ def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
         slopes_nv.scatter_add_(1, targets_n[:, None], slopes_nv.new_full((len(targets_n), 1), -1))
     logits_nv.copy_(slopes_nv)
     return picked_n
-
-
-@functools.cache
-def _compiled_slopes() -> Callable[[Tensor, Tensor, int], Tensor]:
-    return torch.compile(_to_slopes, dynamic=False)
 
 
 def _log_softmax(logits_nv: Tensor, vocab_size: int) -> Tensor:

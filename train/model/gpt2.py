@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from webtext.base.errors import InputError
 from webtext.train.model.activation_checkpointing import checkpointed
-from webtext.train.model.attention import causal_attention
+from webtext.train.model.attention import causal_attention, document_blocks, masked_attention, uses_flex
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import SHARD_BYTES, GPT2Folder, write_huggingface
 from webtext.train.model.initialization import drawn, initialize
@@ -30,6 +30,7 @@ from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
     from webtext.tokenizer import Tokenizer
+    from webtext.train.model.attention import Mask
 
 
 class Attention(nn.Module):
@@ -44,7 +45,7 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.n_embd, config.n_embd)
         self.projection = nn.Linear(config.n_embd, config.n_embd)
 
-    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Tensor | None = None) -> Tensor:
+    def forward(self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Mask | None = None) -> Tensor:
         q_bhtd, k_bhtd, v_bhtd = (
             layer(x_btc).unflatten(-1, (-1, self.head_size)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -59,9 +60,7 @@ class Attention(nn.Module):
         if is_first and mask_b1tt is None:
             y_bhtd = causal_attention(q_bhtd, k_bhtd, v_bhtd, dropout)
         else:
-            y_bhtd = functional.scaled_dot_product_attention(
-                q_bhtd, k_bhtd, v_bhtd, attn_mask=mask_b1tt, dropout_p=dropout
-            )
+            y_bhtd = masked_attention(q_bhtd, k_bhtd, v_bhtd, mask_b1tt, dropout)
         return cast(Tensor, self.projection(y_bhtd.transpose(1, 2).flatten(2)))
 
 
@@ -89,18 +88,13 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self,
-        x_btc: Tensor,
-        cache: LayerCache | None = None,
-        mask_b1tt: Tensor | None = None,
-        checkpointing: str = "none",
+        self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Mask | None = None, how: str = "none"
     ) -> Tensor:
-        if checkpointing == "none":
-            return self.compute(x_btc, cache, mask_b1tt)
-        return checkpointed(self.compute, checkpointing, x_btc, mask_b1tt, self.dropout.p)
+        if how != "none":
+            return checkpointed(self._computed, how, x_btc, mask_b1tt, self.dropout.p)
+        return self._computed(x_btc, cache, mask_b1tt)
 
-    def compute(self, x_btc: Tensor, cache: LayerCache | None, mask_b1tt: Tensor | None) -> Tensor:
-        """Return the output, keeping everything for the backward pass."""
+    def _computed(self, x_btc: Tensor, cache: LayerCache | None, mask_b1tt: Mask | None) -> Tensor:
         x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt))
         return cast(Tensor, x_btc + self.dropout(self.feed_forward(self.feed_forward_norm(x_btc))))
 
@@ -171,10 +165,18 @@ class GPT2(nn.Module):
         """
         start = caches[0].length if caches is not None else 0
         x_btc = self.embed(tokens_bt, start)
-        mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
+        mask_b1tt = self.attention_mask(documents_bt, x_btc.dtype)
         if start and tokens_bt.shape[1] > 1:
             mask_b1tt = _continued_mask(start, tokens_bt)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
+
+    def attention_mask(self, documents_bt: Tensor | None, dtype: torch.dtype) -> Mask | None:
+        """Return the mask of `hidden` for all blocks: a matrix, or blocks in a compiled training step on a GPU."""
+        if documents_bt is None:
+            return None
+        if self.is_compiled and torch.is_grad_enabled() and uses_flex(self.config, documents_bt.device):
+            return torch.compile(document_blocks, dynamic=False)(documents_bt)
+        return document_mask(documents_bt, dtype)
 
     def embed(self, tokens_bt: Tensor, start: int = 0) -> Tensor:
         """Return the input of the first block: token vectors plus position vectors from `start` on, [b, t, c]."""
@@ -185,7 +187,7 @@ class GPT2(nn.Module):
         return cast(Tensor, self.dropout(self.token_embedding(tokens_bt) + self.position_embedding(positions_t)))
 
     def through_blocks(
-        self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Tensor | None = None
+        self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Mask | None = None
     ) -> Tensor:
         """Return the output of the last block, [b, t, c]."""
         how = self.activation_checkpointing if self.training and torch.is_grad_enabled() else "none"

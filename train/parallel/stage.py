@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from webtext.train.model.cross_entropy import token_losses
-from webtext.train.model.gpt2 import GPT2, document_mask
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 
@@ -38,7 +38,7 @@ class Stage(nn.Module):
         """
         model = self.model
         x_btc = model.embed(x) if self.is_first else x
-        mask_b1tt = None if documents_bt is None else document_mask(documents_bt, x_btc.dtype)
+        mask_b1tt = model.attention_mask(documents_bt, x_btc.dtype)
         x_btc = model.through_blocks(x_btc, None, mask_b1tt)
         if not self.is_last:
             return x_btc

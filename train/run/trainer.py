@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import sdpa_kernel
 
 from webtext.base.console import Console
 from webtext.base.errors import Interrupted, RunFailed
@@ -28,6 +29,7 @@ from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
 from webtext.train.metrics import metrics_log
+from webtext.train.model.attention import attention_kernel, preferred_kernels
 from webtext.train.model.compilation import as_it_stands, compile_model, compiles
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn
@@ -87,7 +89,7 @@ class Trainer:
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.machine.activation_checkpointing
         model.is_compiled = compiles(settings.machine.compile, world.device)
-        self.is_compiled = model.is_compiled and settings.machine.offload is None  # offloaded, only the loss is compiled
+        self.is_compiled = model.is_compiled and settings.machine.offload is None  # offloaded, the loss alone is
         if self.is_compiled:
             compile_model(model)
         self._is_warm = not self.is_compiled
@@ -151,6 +153,8 @@ class Trainer:
                     published=self.published,
                 )
             )
+            if self.world.device.type == "cuda":
+                stack.enter_context(sdpa_kernel(preferred_kernels(self.world.device), set_priority=True))
             progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
             self._announce()
             if self.step == 0:  # the untrained model, with which every later loss is compared
@@ -356,11 +360,16 @@ class Trainer:
 
     def _announce(self) -> None:
         config, settings, where = self.config, self.settings, self._environment()
+        q_shape = 1, config.n_head, config.context, config.n_embd // config.n_head
+        q_bhtd = torch.empty(q_shape, dtype=self.dtype, device=self.world.device)
+        kernel = attention_kernel(config, q_bhtd, masks=settings.data.document_masks, compiled=self.is_compiled)
+        if kernel == "math" and self.world.device.type == "cuda":
+            self.console.warn("attention keeps its scores: no fast kernel of torch computes it; use dtype = 'bfloat16'")
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
-            f"{where['device']}, {settings.machine.mesh_shape(self.world.size).processes}"
+            f"{where['device']} with {kernel} attention, {settings.machine.mesh_shape(self.world.size).processes}"
         )
 
     def _log(self, row: dict[str, Any]) -> None:
