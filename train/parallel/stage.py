@@ -61,7 +61,8 @@ class Stage(nn.Module):
             return self.model.mean_loss(hidden_btc, targets_bt, counted_bt)
         targets_n = targets_bt.flatten()
         counted_n = None if counted_bt is None else counted_bt.flatten()
-        return vocab_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, self.tensor_group, counted_n)
+        group, compiled = self.tensor_group, self.model.is_compiled
+        return vocab_parallel_loss(hidden_btc, weight_vc, targets_n, vocab_size, group, counted_n, compiled=compiled)
 
     def _losses(self, hidden_btc: Tensor, targets_bt: Tensor) -> Tensor:
         weight_vc, vocab_size = self.model.token_embedding.weight, self.model.config.vocab_size
