@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from webtext.train import GPT2, TrainSettings
 from webtext.train.mesh import MeshShape
-from webtext.train.model.compilation import compile_blocks
+from webtext.train.model.compilation import compile_model
 from webtext.train.model.loss import WindowRules
 from webtext.train.optimizer.optimizer import set_learning_rate
 from webtext.train.optimizer.update import is_fault
@@ -57,8 +57,7 @@ def count(mesh: str, rank: int, **changes: Any) -> dict[str, Any]:
         patch.object(torch, "meta", Streams(), create=True),
         patch(validates, lambda _: None),
     ):
-        model.is_compiled = True
-        compile_blocks(model.blocks)
+        compile_model(model)
         rules, values = WindowRules.of(settings, 50256), lambda _, size: torch.empty(size, device=META)
         engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, values=values)
         optimizer = engine.make_optimizer(settings)
