@@ -40,7 +40,7 @@ MOST_DEVICES = 2**16
 COMPARED = "h100"
 """The device on which meshes are compared if none is named."""
 INSIDE_LATENCY, BETWEEN_LATENCY, LAUNCH = 10e-6, 20e-6, 4e-6
-"""Seconds, those of the links as for an A100; the host queues a kernel in 4 us (NVIDIA's blog on CUDA graphs, 2019). They
+"""Seconds of a message within a node and between nodes, and of the host for a kernel: assumptions, not measured. They
 hardly change which mesh is best, so they aren't settings."""
 
 
