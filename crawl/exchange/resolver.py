@@ -8,22 +8,26 @@ the resolver. So nothing is sent to an address that the rule refuses.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import ipaddress
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from webtext.crawl.exchange.addresses import AddressRule
 from webtext.crawl.exchange.failures import Refused, is_unanswered
 
+if TYPE_CHECKING:
+    import pycares
+
 LOOKUP_SECONDS = 20.0
-LOOKUP_THREADS = 32  # getaddrinfo blocks; asyncio's own pool can have only five threads
+LOOKUPS_AT_ONCE = 1000  # a local name server drops packets if it gets too many
+LOOKUPS_PER_CHANNEL = 20_000  # c-ares has a cache without a bound; with a new channel it starts empty
 CACHE_HOSTS = 50_000
 CACHE_SECONDS = 600.0
 RETRY_WAITS = (1.0, 2.0)  # seconds before retrying a look-up that no name server answered
@@ -32,7 +36,52 @@ RETRY_WAITS = (1.0, 2.0)  # seconds before retrying a look-up that no name serve
 # CPU, 64 KiB 0.95, and the system's own size 0.77, but 30 MiB more than 64 KiB for 64 requests at a time.
 RECEIVE_BYTES = 96 * 1024
 
-Lookup = Callable[[str], list[str]]
+T = TypeVar("T")
+Lookup = Callable[[str], Awaitable[list[str]]]
+
+
+class Names:
+    """Looks names up in /etc/hosts and at the system's name servers, many at a time, with c-ares in its own thread.
+
+    Like getaddrinfo, it follows /etc/resolv.conf, including search domains, and returns reachable addresses first (RFC
+    6724). Other sources of nsswitch.conf, such as multicast DNS, are not asked.
+    """
+
+    def __init__(self) -> None:
+        self._channel: pycares.Channel | None = None
+        self._n_left = 0
+
+    async def look_up(self, host: str) -> list[str]:
+        """Return all addresses of `host`. Raises OSError if it has none, is unanswered or is not a host name."""
+        import pycares  # here, since only look-ups need it
+
+        if self._channel is None or not self._n_left:
+            self._channel, self._n_left = pycares.Channel(), LOOKUPS_PER_CHANNEL  # the old one ends with its look-ups
+        self._n_left -= 1
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[tuple[pycares.AddrInfoResult | None, int | None]] = loop.create_future()
+
+        def done(result: pycares.AddrInfoResult | None, error: int | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(_settle, found, (result, error))
+
+        try:
+            if "\0" in host:
+                raise UnicodeError("a NUL, where C strings end")
+            self._channel.getaddrinfo(host, None, type=socket.SOCK_STREAM, callback=done)
+        except (UnicodeError, pycares.AresError):
+            raise socket.gaierror(socket.EAI_NONAME, "not a host name") from None
+        result, error = await found
+        if error is not None:
+            has_none = error in (pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME)
+            raise socket.gaierror(socket.EAI_NONAME if has_none else socket.EAI_AGAIN, pycares.errno.strerror(error))
+        nodes = result.nodes if result is not None else []
+        return list(dict.fromkeys(node.addr[0].decode() for node in nodes))
+
+    def close(self) -> None:
+        """Cancel all look-ups."""
+        if self._channel is not None:
+            self._channel.close()
 
 
 class PinnedResolver(AbstractResolver):
@@ -40,10 +89,10 @@ class PinnedResolver(AbstractResolver):
 
     def __init__(self, rule: AddressRule, lookup: Lookup | None = None) -> None:
         self._rule = rule
-        self._lookup = lookup or system_lookup
-        self._pool = ThreadPoolExecutor(LOOKUP_THREADS, thread_name_prefix="lookup")
-        self._answers: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
-        self._threads_free = asyncio.Semaphore(LOOKUP_THREADS)
+        self._names = Names()
+        self._lookup = lookup or self._names.look_up
+        self._answers: OrderedDict[str, tuple[float, list[str] | OSError]] = OrderedDict()
+        self._room = asyncio.Semaphore(LOOKUPS_AT_ONCE)
         self._running: dict[str, asyncio.Future[list[str]]] = {}
         self._once: OrderedDict[str, asyncio.Future[list[str]]] = OrderedDict()
 
@@ -65,7 +114,7 @@ class PinnedResolver(AbstractResolver):
     def next_address(self, host: str) -> bool:
         """Pin `host` to its next address after the first could not be reached; return False if there is no other."""
         known = self._answers.get(host)
-        if known is None or len(known[1]) < 2:
+        if known is None or isinstance(known[1], OSError) or len(known[1]) < 2:
             return False
         known[1].append(known[1].pop(0))
         return True
@@ -81,12 +130,14 @@ class PinnedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Shut the look-up threads down, without waiting for a look-up that hangs."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """End look-ups, without waiting for one that hangs."""
+        self._names.close()
 
     async def _look_up(self, host: str) -> list[str]:
         known = self._answers.get(host)
         if known is not None and time.monotonic() - known[0] < CACHE_SECONDS:
+            if isinstance(known[1], OSError):
+                raise known[1].with_traceback(None)
             return known[1]
         if host not in self._running:
             self._running[host] = asyncio.ensure_future(self._look_up_now(host))
@@ -113,29 +164,23 @@ class PinnedResolver(AbstractResolver):
 
     async def _look_up_now(self, host: str) -> list[str]:
         try:
-            async with self._threads_free, asyncio.timeout(LOOKUP_SECONDS):
-                answers = await asyncio.get_running_loop().run_in_executor(self._pool, self._lookup, host)
-            self._answers[host] = (time.monotonic(), answers)
-            while len(self._answers) > CACHE_HOSTS:
-                self._answers.popitem(last=False)
+            async with self._room, asyncio.timeout(LOOKUP_SECONDS):
+                answers = await self._lookup(host)
+            if not answers:
+                raise socket.gaierror(socket.EAI_NONAME, "no address")
+            self._keep(host, answers)
             return answers
+        except OSError as error:
+            if not is_unanswered(error):
+                self._keep(host, error)
+            raise
         finally:
             del self._running[host]
 
-
-def system_lookup(host: str) -> list[str]:
-    """Return all addresses of `host` from the system's resolver, in its order (RFC 6724: reachable ones first).
-
-    Raises OSError if the name is unknown, too long or not a host name.
-    """
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except UnicodeError:
-        raise socket.gaierror(socket.EAI_NONAME, "not a host name") from None
-    answers = list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
-    if not answers:
-        raise socket.gaierror(socket.EAI_NONAME, "no address")
-    return answers
+    def _keep(self, host: str, answers: list[str] | OSError) -> None:
+        self._answers[host] = (time.monotonic(), answers)
+        while len(self._answers) > CACHE_HOSTS:
+            self._answers.popitem(last=False)
 
 
 def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
@@ -157,6 +202,11 @@ def _retrieve_exception(answers: asyncio.Future[list[str]]) -> None:
     """Retrieve the exception of a look-up that nobody awaits any more, so that asyncio doesn't report it."""
     if not answers.cancelled():
         answers.exception()
+
+
+def _settle(found: asyncio.Future[T], result: T) -> None:
+    if not found.done():  # it is if nobody waits any more
+        found.set_result(result)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -36,7 +36,9 @@ from webtext.base.run import Run
 from webtext.crawl.exchange import resolver
 from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.visits.settings import FetchSettings
-resolver.system_lookup = lambda host: [sys.argv[3]]
+async def look_up(_, host):
+    return [sys.argv[3]]
+resolver.Names.look_up = look_up
 allowed = ("127.0.0.0/8",)
 fetch_pages(sys.argv[1], sys.argv[2], FetchSettings(contact="bench@example.org", allow_address=allowed), Run.quiet())
 """

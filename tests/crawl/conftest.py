@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
+import pycares
 import pytest
 from warcio.archiveiterator import ArchiveIterator
 
@@ -30,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for all test files here: the s
 
 from local_apis import CLIENT_ID, SECRET, LocalApis  # noqa: E402
 from local_common_crawl import LocalCommonCrawl  # noqa: E402
+from local_names import LocalNames, Plan  # noqa: E402
 from local_wayback import LocalWayback  # noqa: E402
 from local_web import HOSTS, Answer, LocalWeb  # noqa: E402
 
@@ -42,7 +45,12 @@ def web() -> Iterator[LocalWeb]:
 
 
 class Wire:
-    """The addresses that this process connected or sent datagrams to, recorded by the interpreter's audit hook."""
+    """The addresses that this process connected or sent datagrams to, recorded by the interpreter's audit hook.
+
+    Answers of the test's name server are left out.
+    """
+
+    name_servers: ClassVar[set[tuple[str, int]]] = set()
 
     def __init__(self, web: LocalWeb) -> None:
         self.reached: list[tuple[str, int]] = []
@@ -51,6 +59,8 @@ class Wire:
     def note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
             sock, address = arguments[0], arguments[-1]
+            if sock.fileno() >= 0 and sock.family == socket.AF_INET and sock.getsockname() in self.name_servers:
+                return
             is_probe = event == "socket.connect" and sock.type == socket.SOCK_DGRAM  # sends nothing
             if isinstance(address, tuple) and not is_probe:
                 self.reached.append((str(address[0]), int(address[1])))
@@ -77,16 +87,21 @@ def wire(web: LocalWeb) -> Iterator[Wire]:
 
 
 @pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What the system's resolver knows in this test, as host name -> addresses. All other names are unknown."""
-    known: dict[str, list[str]] = {}
+def name_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNames]:
+    """A real name server, which is the only one of this test."""
+    server = LocalNames({})
+    Wire.name_servers.add(server.place)
+    only = functools.partial(pycares.Channel, servers=["{}:{}".format(*server.place)])
+    monkeypatch.setattr("pycares.Channel", only)
+    yield server
+    Wire.name_servers.remove(server.place)
+    server.close()
 
-    def look_up(host: str) -> list[str]:
-        if host not in known:
-            raise socket.gaierror(socket.EAI_NONAME, "unknown")
-        return known[host]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+@pytest.fixture
+def names(name_server: LocalNames) -> dict[str, Plan]:
+    """What the name server knows in this test: host name -> addresses, for example. All other names are unknown."""
+    name_server.known = known = {}
     return known
 
 

@@ -10,7 +10,7 @@ import pytest
 from webtext.base.errors import ConfigError
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.exchange.failures import Refused
-from webtext.crawl.exchange.resolver import PinnedResolver, guarded_socket, system_lookup
+from webtext.crawl.exchange.resolver import Names, PinnedResolver, guarded_socket
 
 # fmt: off
 FORBIDDEN = [
@@ -99,8 +99,11 @@ def test_loopback_hosts_are_recognized_by_name_and_by_number() -> None:
 def test_a_name_is_looked_up_once_so_a_second_answer_cannot_differ() -> None:
     answers = iter([["8.8.8.8"], ["127.0.0.1"]])
 
+    async def look_up(_: str) -> list[str]:
+        return next(answers)
+
     async def ask() -> list[str]:
-        resolver = PinnedResolver(AddressRule(), lambda _: next(answers))
+        resolver = PinnedResolver(AddressRule(), look_up)
         try:
             first = await asyncio.gather(*(resolver.address("rebind.example", 80) for _ in range(5)))
             return first + [(await resolver.resolve("rebind.example", 80))[0]["host"]]
@@ -111,8 +114,11 @@ def test_a_name_is_looked_up_once_so_a_second_answer_cannot_differ() -> None:
 
 
 def test_the_next_address_is_pinned_on_request() -> None:
+    async def look_up(_: str) -> list[str]:
+        return ["8.8.8.8", "8.8.4.4"]
+
     async def ask() -> list[str]:
-        resolver = PinnedResolver(AddressRule(), lambda _: ["8.8.8.8", "8.8.4.4"])
+        resolver = PinnedResolver(AddressRule(), look_up)
         try:
             first = await resolver.address("a.example", 80)
             assert resolver.next_address("a.example")
@@ -135,6 +141,8 @@ def test_no_socket_is_made_for_a_forbidden_address() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "a" * 64 + ".example", ".".join(["a" * 60] * 5), "nul\0.example"])
+@pytest.mark.usefixtures("names")
 def test_text_that_is_not_a_host_name_raises_os_error(host: str) -> None:
-    with pytest.raises((OSError, ValueError)):
-        system_lookup(host)
+    with pytest.raises(socket.gaierror) as error:
+        asyncio.run(Names().look_up(host))
+    assert error.value.errno == socket.EAI_NONAME

@@ -181,7 +181,10 @@ NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal
 def test_real_archives_are_replayed(
     replay: Any, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lambda host: ["127.0.0.1"])
+    async def look_up(_: Any, host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
     names = ["fastwarc_warcfile.warc.gz", "fastwarc_warcfile.warc.lz4", "warcio_example.warc", "warcio_example.warc.gz"]
     for name in names:
         shutil.copy(shared_data / "crawl/warc" / name, tmp_path / name)

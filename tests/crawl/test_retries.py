@@ -62,7 +62,7 @@ def test_an_unanswered_look_up_is_retried_and_an_unknown_name_is_not(
 ) -> None:
     asked: Counter[str] = Counter()
 
-    def look_up(host: str) -> list[str]:
+    async def look_up(_: Any, host: str) -> list[str]:
         asked[host] += 1
         if host == "unknown.example":
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -70,7 +70,7 @@ def test_an_unanswered_look_up_is_retried_and_an_unknown_name_is_not(
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
     web.page("/page")
     names = ("later", "never", "unknown")
     plan = {name: f"http://{name}.example:{web.port}/page" for name in names}

@@ -191,7 +191,7 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
 ) -> None:
     asked: Counter[str] = Counter()
 
-    def look_up(host: str) -> list[str]:
+    async def look_up(_: Any, host: str) -> list[str]:
         asked[host] += 1
         if asked[host] <= n_failures:
             raise socket.gaierror(socket.EAI_AGAIN, "temporary failure")
@@ -199,7 +199,7 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return ["127.0.0.5"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
     monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = [f"http://{host}.example:{web.port}/{i}" for host in ("gone", "there") for i in range(20)]
     if kind == "warc":
@@ -216,10 +216,10 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
 
 
 def test_an_unanswered_name_is_not_gone(replay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_up(host: str) -> list[str]:
+    async def look_up(_: Any, host: str) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN if host == "a.example" else socket.EAI_FAIL, "no answer")
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", look_up)
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
     monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = ["http://a.example/", "http://b.example/"]
     records = [record(url, page()) for url in urls]

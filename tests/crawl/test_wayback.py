@@ -297,7 +297,11 @@ def test_real_answers_of_the_wayback_machine_are_parsed(
         json.loads(line) for line in (shared_data / "crawl/cc/cdxt_test_warc_prefix_2.jsonl").read_text().splitlines()
     ]
     index, replay = (next(a for a in answers if part in a["url"]) for part in ("/cdx/", "id_/"))
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.system_lookup", lambda host: ["127.0.0.1"])
+
+    async def look_up(_: Any, host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
     body = replay["response_text"].encode()
     kept = ("x-archive-orig-", "memento-datetime", "content-type", "x-robots-tag")
     headers = "".join(f"{k}: {v}\r\n" for k, v in replay["response_headers"].items() if k.lower().startswith(kept))
