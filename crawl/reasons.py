@@ -16,6 +16,7 @@ REDIRECTS_TO_LINK = "redirects_to_link"
 ROBOTS_UNREACHABLE = "robots_unreachable"
 EXCLUDED_DOMAIN = "excluded_domain"
 HOST_ASKED_TO_WAIT = "host_asked_to_wait"
+CRAWL_DELAY_TOO_LONG = "crawl_delay_too_long"
 HOST_KEPT_FAILING = "host_kept_failing"
 OVER_HOST_CAP = "over_host_cap"
 BAD_URL = "bad_url"
@@ -33,6 +34,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     ),
     EXCLUDED_DOMAIN: (REFUSED, "redirects to an excluded site: Wikipedia, Reddit or one on a blocklist"),
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
+    CRAWL_DELAY_TOO_LONG: (REFUSED, "not asked: robots.txt asks for more than 30 seconds between requests"),
     OVER_HOST_CAP: (REFUSED, "not asked: not among the host's best max_pages_per_host links, by karma, then by date"),
     BAD_URL: (REFUSED, "not asked: the link's URL is not http(s), or has no host or no path"),
     "address_not_public": (REFUSED, "the host has an address that is not public, or one of this machine"),
@@ -45,7 +47,10 @@ REASONS: Mapping[str, tuple[str, str]] = {
     "tls_failed": (FAILED, "no TLS connection with a valid certificate"),
     "timed_out": (FAILED, "the connection or the whole answer took too long"),
     "too_slow": (FAILED, "the body came more slowly than min_rate"),
-    HOST_KEPT_FAILING: (FAILED, "not asked: the host failed max_host_failures times in a row"),
+    HOST_KEPT_FAILING: (
+        FAILED,
+        "not asked: the host failed, or said that it is busy, max_host_failures times in a row",
+    ),
     "too_large": (FAILED, "more bytes than max_bytes"),
     "bad_response": (FAILED, "not HTTP, or invalid headers, chunks, lengths or transfer codings"),
     "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),

@@ -72,16 +72,8 @@ class Judge:
 
     async def find(self, archive: Archive, url: str, voted: int, earlier: Visit) -> Visit:
         """Look up `url` in `archive` and follow its redirects. Never raises because of an archive's contents."""
-        visit = dataclasses.replace(
-            earlier,
-            n_tries=earlier.n_tries + 1,
-            reason=None,
-            cause=None,
-            final_url=None,
-            status=None,
-            redirects=[],
-            opt_outs=[],
-        )
+        visit = dataclasses.replace(earlier, n_tries=earlier.n_tries + 1, redirects=[], opt_outs=[])
+        visit.reason = visit.cause = visit.final_url = visit.status = None
         next_url: str | None = url
         with reasons(visit):
             while next_url is not None:

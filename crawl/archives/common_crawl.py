@@ -22,8 +22,7 @@ from webtext.crawl.archives.captures import Judge, Preference, not_archived, rea
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.fetch.page_source import Answer
-from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.fetch.page_source import Answer, Queue
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.visits.settings import COMMON_CRAWL, FetchSettings
 from webtext.crawl.visits.visit import Visit
@@ -53,12 +52,12 @@ class CommonCrawl:
         self._base = settings.cc_data.rstrip("/")
         self._folder = None if server else Folder(self._base)
 
-    async def run(self, queues: Iterable[Iterable[Link]], answer: Answer) -> None:
+    async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
         """Answer for every link: see `PageSource.run`. Each hop of a redirect takes another pass over the index."""
         with contextlib.ExitStack() as stack:
             join = stack.enter_context(LinkJoin())
             for queue in queues:
-                for link in queue:
+                for link in queue():
                     join.add(Lookup(link, Visit(url=link.url, source=COMMON_CRAWL, at=link.url)))
             while join.n_wanted:
                 later = stack.enter_context(LinkJoin())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Collection
 
 from webtext.crawl.archives.captures import Archive, Judge, Preference
 from webtext.crawl.archives.server import BUSY_STATUSES, MAX_RETRY_SECONDS, ArchiveServer
@@ -38,7 +39,7 @@ async def open_archives(
         server = None
         if settings.cc_data.startswith(("http://", "https://")):
             busy = BUSY_STATUSES | {403}  # Common Crawl's file server uses 403 for "slow down"
-            clients = [_client(settings, rule) for _ in range(settings.cc_connections)]
+            clients = [_client(settings, rule, busy) for _ in range(settings.cc_connections)]
             server = ArchiveServer(settings.cc_data, clients, limits, hosts, busy=busy)
             await stack.enter_async_context(server)
         found[COMMON_CRAWL] = CommonCrawl(server, judge, settings, preference)
@@ -54,7 +55,7 @@ async def open_archives(
     return found
 
 
-def _client(settings: FetchSettings, rule: AddressRule) -> Client:
+def _client(settings: FetchSettings, rule: AddressRule, busy: Collection[int] = BUSY_STATUSES) -> Client:
     """Make a client for one connection. It never gives a host up, because `ArchiveServer` decides that."""
     pace = Pace(
         delay=settings.archive_delay,
@@ -63,7 +64,7 @@ def _client(settings: FetchSettings, rule: AddressRule) -> Client:
         max_pause=MAX_RETRY_SECONDS,
         max_host_failures=sys.maxsize,
     )
-    return Client(user_agent(settings.contact), rule, Hosts(pace))
+    return Client(user_agent(settings.contact), rule, Hosts(pace), busy)
 
 
 def _one_by_one(judge: Judge, archive: Archive, settings: FetchSettings) -> HostQueues:

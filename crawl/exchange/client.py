@@ -10,7 +10,7 @@ import asyncio
 import functools
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import aiohttp
@@ -20,15 +20,15 @@ from webtext.base.web.urls import host_of, port_of
 from webtext.crawl.exchange.addresses import AddressRule
 from webtext.crawl.exchange.body import MinimumRate, SpoolMemory, read_body
 from webtext.crawl.exchange.connections import Connections
-from webtext.crawl.exchange.failures import Failure, NotConnected, dns_failure, failure_of
+from webtext.crawl.exchange.failures import Failure, KeptConnectionBroke, NotConnected, dns_failure, failure_of
 from webtext.crawl.exchange.hosts import Hosts
 from webtext.crawl.exchange.messages import Exchange, Headers, retry_after
 from webtext.crawl.exchange.resolver import PinnedResolver
 
 MAX_TRIED_ADDRESSES = 3
 KEEP_ALIVE_MARGIN = 2.0  # seconds beyond the delay: most hosts get two requests, and idle TLS connections are large
-BUSY_STATUSES = frozenset({429, 503})
-# Only these count against a host. Any other failure is an answer, which shows that the host is there.
+BUSY_STATUSES = frozenset({403, 429, 500, 502, 503, 504})  # 403 is how many sites block a crawler
+# Of failures, only these count against a host. Any other is an answer, which shows that the host is there.
 NO_ANSWER = frozenset({"timed_out", "connection_failed", "tls_failed", "dns_failed", "dns_unanswered"})
 
 
@@ -40,6 +40,7 @@ class Limits:
     total_seconds: float
     connect_seconds: float
     min_rate: float = 0.0  # bytes per second
+    truncate: bool = False  # a body at max_bytes
 
     @functools.cached_property
     def timeout(self) -> aiohttp.ClientTimeout:
@@ -49,12 +50,15 @@ class Limits:
 
 WantsBody = Callable[[int, Headers], bool]
 """Whether to read the body of an answer with this status and these headers."""
+Sent = Callable[[], None]
+"""Called when a request is sent."""
 
 
 class Client:
     """The HTTP client that all pages, robots.txt and archives are fetched with. Use as an async context manager."""
 
-    def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts) -> None:
+    def __init__(self, user_agent: str, rule: AddressRule, hosts: Hosts, busy: Collection[int] = BUSY_STATUSES) -> None:
+        self._busy = busy
         self.resolver = PinnedResolver(rule)
         self.hosts = hosts
         self._memory = SpoolMemory()
@@ -87,12 +91,13 @@ class Client:
             raise dns_failure(error) from None
 
     async def get(
-        self, url: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, *, truncate: bool = False
+        self, url: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, sent: Sent = lambda: None
     ) -> Exchange:
-        """GET `url` in its host's turn, and adapt the host's pace. With `truncate`, cut a body at max_bytes.
+        """GET `url` in its host's turn, and adapt the host's pace.
 
-        If an address doesn't connect, the host's next address is tried. Raises Failure if no answer comes or it
-        breaks a limit, and Refused if the address is forbidden or the host was given up.
+        If an address doesn't connect, the host's next address is tried, and if a kept connection broke, a new one: each
+        in another turn, after calling `sent`. Raises Failure if no answer comes or it breaks a limit, and
+        Refused if the address is forbidden or the host was given up.
         """
         host, _ = host_and_port(url)
         for attempt in range(1, MAX_TRIED_ADDRESSES + 1):
@@ -100,8 +105,12 @@ class Client:
             address = await self.address(url)
             async with self.hosts.turn(host, address):
                 start = time.monotonic()
+                sent()
                 try:
-                    reply = await self._exchange(url, address, headers, limits, wants_body, truncate)
+                    reply = await self._exchange(url, address, headers, limits, wants_body)
+                except KeptConnectionBroke:
+                    if attempt == MAX_TRIED_ADDRESSES:
+                        raise
                 except Failure as failure:
                     if failure.reason in NO_ANSWER:
                         self.hosts.failed(host)
@@ -116,14 +125,14 @@ class Client:
         raise AssertionError("unreachable")
 
     def _adapt_pace(self, host: str, reply: Exchange) -> None:
-        if reply.status in BUSY_STATUSES:
-            self.hosts.failed(host)
+        if reply.status in self._busy:
+            self.hosts.failed(host, is_busy=True)
             self.hosts.pause(host, retry_after(reply.header("retry-after"), reply.header("date")))
         else:
             self.hosts.answered(host, reply.seconds)
 
     async def _exchange(
-        self, url: str, address: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, truncate: bool
+        self, url: str, address: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody
     ) -> Exchange:
         start = time.monotonic()
         scheme, _, authority, target = url.split("/", 3)
@@ -145,7 +154,7 @@ class Client:
                         if limits.min_rate > 0 and not answer.content.is_eof():
                             rate = MinimumRate(deadline, limits.min_rate)
                         body = await read_body(
-                            message.headers, answer.content, limits.max_bytes, truncate, self._memory, rate
+                            message.headers, answer.content, limits.max_bytes, limits.truncate, self._memory, rate
                         )
         except Failure:
             raise

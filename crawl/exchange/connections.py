@@ -28,6 +28,7 @@ from aiohttp.streams import StreamReader
 from yarl import URL
 
 from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.exchange.failures import KeptConnectionBroke
 from webtext.crawl.exchange.resolver import PinnedResolver, guarded_socket
 
 if TYPE_CHECKING:
@@ -86,27 +87,22 @@ class Connections:
     ) -> tuple[bytes, Answer]:
         """GET `target` from `origin` (scheme, host and port of a canonical URL), with `headers` besides Host.
 
-        Returns the head of the request, as it was sent, and the answer. Raises what aiohttp and the system raise. If
-        the connection breaks before an answer, sends the request once more: a kept one may just have been closed.
+        Returns the head of the request, as it was sent, and the answer. Raises what aiohttp and the system raise, and
+        KeptConnectionBroke if a new connection may work at once.
         """
         request = self._request(origin, tls)
         if _BREAKS_A_HEAD.search(target):
             raise ValueError(f"a line end in the URL's path: {target!r}")
         head = f"GET {target} HTTP/1.1\r\nHost: {request.headers[hdrs.HOST]}\r\n{headers}\r\n".encode()
-        try:
-            return head, await self._exchange(request, head, timeout)
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-            raise
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            return head, await self._exchange(request, head, timeout)
+        return head, await self._exchange(request, head, timeout)
 
     async def _exchange(self, request: ClientRequest, head: bytes, timeout: aiohttp.ClientTimeout) -> Answer:
         try:
             connection = await self._connector.connect(request, [], timeout)
         except TimeoutError as error:
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {request.url}") from error
+        protocol = connection.protocol
         try:
-            protocol = connection.protocol
             if protocol is None or protocol.transport is None:
                 raise aiohttp.ServerDisconnectedError
             if protocol.should_close or (not request.is_ssl() and n_unread(protocol)):
@@ -124,8 +120,11 @@ class Connections:
                 message, content = await protocol.read()
                 if not 100 <= message.code < 200 or message.code == 101:
                     return Answer(connection, message, content)
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            is_broken = isinstance(error, (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError))
+            if is_broken and isinstance(protocol, _Protocol) and protocol.is_kept:
+                raise KeptConnectionBroke("connection_failed", repr(error)) from None
             raise
 
 
@@ -176,7 +175,8 @@ class _Connector(aiohttp.TCPConnector):
             if key.is_ssl:
                 await asyncio.sleep(0)  # bytes that wait in the TLS layer reach the protocol in this turn of the loop
             protocol = connection.protocol
-            if protocol is not None and not protocol.should_close and not n_unread(protocol):
+            if isinstance(protocol, _Protocol) and not protocol.should_close and not n_unread(protocol):
+                protocol.is_kept = True
                 return connection
             connection.close()
         return None
@@ -210,6 +210,7 @@ def _ends_cleanly(protocol: ResponseHandler) -> bool:
 class _Protocol(ResponseHandler):
     """aiohttp's protocol with a bound on interim answers (1xx), which aiohttp queues without end."""
 
+    is_kept = False  # it has had an answer
     _n_interim = 0
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:

@@ -29,6 +29,10 @@ class NotConnected(Failure):
     """A failure to connect, after which another address of the host may work."""
 
 
+class KeptConnectionBroke(Failure):
+    """A kept connection broke before an answer: the server may have closed it just before the request."""
+
+
 def dns_failure(error: OSError) -> Failure:
     """Return the failure of a look-up: the name has no address, or no name server answered in time, which may pass.
 

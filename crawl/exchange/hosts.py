@@ -2,7 +2,8 @@
 
 Many hosts share one server, so the pause applies to the address too. A host's own request (`Crawl-delay`,
 `Retry-After`) applies to the host only. A host's delay adapts: it doubles when the host fails or says that it is busy,
-is at least as long as the last answer took, and halves back with each quick answer. A host that only fails is given up.
+is at least as long as the last answer took, and halves back with each quick answer. A host that only fails is given up,
+and one that only says that it is busy first rests.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from webtext.crawl.exchange.clock_journal import FORGOTTEN_SECONDS, ClockJournal
 from webtext.crawl.exchange.failures import Refused
 from webtext.crawl.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 
-MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey, as in Nutch and StormCrawler
+MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey; like Nutch, skip pages of sites that ask for more
 FIRST_BACKOFF = 1.0  # the shortest delay, in seconds, after a host's first failure
 SHORT_WAIT = 0.5  # seconds: shorter waits are over before a new process has started, and are not recorded
 CLOCKS_KEPT = 100_000
@@ -40,6 +41,7 @@ class _Clock:
     delay: float  # current seconds between two requests
     free_at: float = 0.0
     failures: int = 0  # in a row
+    has_rested: bool = False  # since these failures began
     gave_up: str | None = None  # reason in the fetch log
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
@@ -90,17 +92,25 @@ class Hosts:
     def answered(self, host: str, seconds: float) -> None:
         """Register an answer that took `seconds`: the delay recovers, but a host is busy at most half of the time."""
         clock = self._clock(host)
-        clock.failures = 0
+        clock.failures, clock.has_rested = 0, False
         if clock.delay > clock.least or seconds > clock.delay:
             slow = min(seconds, self.pace.max_delay)
             clock.delay = max(clock.least, slow, clock.delay / 2)
 
-    def failed(self, host: str) -> None:
-        """Register a failure: no answer came, or the host said that it is busy."""
+    def failed(self, host: str, *, is_busy: bool = False) -> None:
+        """Register a failure: no answer came, or the host said that it is busy.
+
+        After max_host_failures in a row, the host is given up. One that is busy rests for max_pause before that.
+        """
         clock = self._clock(host)
         clock.failures += 1
         clock.delay = max(clock.delay, min(max(2 * clock.delay, FIRST_BACKOFF), self.pace.max_delay))
-        if clock.failures >= self.pace.max_host_failures and clock.gave_up is None:
+        if clock.failures < self.pace.max_host_failures or clock.gave_up is not None:
+            return
+        if is_busy and not clock.has_rested:
+            clock.has_rested = True
+            self.pause(host, self.pace.max_pause)
+        else:
             clock.gave_up = HOST_KEPT_FAILING
 
     def turn(self, host: str, address: str) -> Turn:

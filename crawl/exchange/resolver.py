@@ -8,14 +8,14 @@ the resolver. So nothing is sent to an address that the rule refuses.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import ipaddress
 import socket
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
@@ -36,7 +36,6 @@ RETRY_WAITS = (1.0, 2.0)  # seconds before retrying a look-up that no name serve
 # CPU, 64 KiB 0.95, and the system's own size 0.77, but 30 MiB more than 64 KiB for 64 requests at a time.
 RECEIVE_BYTES = 96 * 1024
 
-T = TypeVar("T")
 Lookup = Callable[[str], Awaitable[list[str]]]
 
 
@@ -55,23 +54,23 @@ class Names:
         """Return all addresses of `host`. Raises OSError if it has none, is unanswered or is not a host name."""
         import pycares  # here, since only look-ups need it
 
+        if host == "localhost":  # c-ares adds ::1 to what /etc/hosts says
+            known = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in known))
         if self._channel is None or not self._n_left:
             self._channel, self._n_left = pycares.Channel(), LOOKUPS_PER_CHANNEL  # the old one ends with its look-ups
         self._n_left -= 1
-        loop = asyncio.get_running_loop()
-        found: asyncio.Future[tuple[pycares.AddrInfoResult | None, int | None]] = loop.create_future()
-
-        def done(result: pycares.AddrInfoResult | None, error: int | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(_settle, found, (result, error))
-
+        found: Future[tuple[pycares.AddrInfoResult | None, int | None]] = Future()
+        found.set_running_or_notify_cancel()  # c-ares will set its result, even if nobody waits any more
         try:
             if "\0" in host:
                 raise UnicodeError("a NUL, where C strings end")
-            self._channel.getaddrinfo(host, None, type=socket.SOCK_STREAM, callback=done)
+            self._channel.getaddrinfo(
+                host, None, type=socket.SOCK_STREAM, callback=lambda *each: found.set_result(each)
+            )
         except (UnicodeError, pycares.AresError):
             raise socket.gaierror(socket.EAI_NONAME, "not a host name") from None
-        result, error = await found
+        result, error = await asyncio.wrap_future(found)
         if error is not None:
             has_none = error in (pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME)
             raise socket.gaierror(socket.EAI_NONAME if has_none else socket.EAI_AGAIN, pycares.errno.strerror(error))
@@ -202,11 +201,6 @@ def _retrieve_exception(answers: asyncio.Future[list[str]]) -> None:
     """Retrieve the exception of a look-up that nobody awaits any more, so that asyncio doesn't report it."""
     if not answers.cancelled():
         answers.exception()
-
-
-def _settle(found: asyncio.Future[T], result: T) -> None:
-    if not found.done():  # it is if nobody waits any more
-        found.set_result(result)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,12 +10,12 @@ Memory: about 36 bytes per link during sorting, then 16 bytes per host. The link
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import struct
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from webtext.base.storage import no_space_is_an_error
 from webtext.base.web.urls import host_of, registrable_domain
+from webtext.crawl.fetch.page_source import Queue
 from webtext.crawl.pages.pages_set import Link
 
 BUFFER_BYTES = 1 << 20
@@ -70,10 +71,10 @@ class Frontier:
         """Close the file, which frees its disk space."""
         self._file.close()
 
-    def queues(self) -> Iterator[Iterable[Link]]:
-        """Yield the links of each host, highest karma first, starting with the host that has the most links."""
+    def queues(self) -> Iterator[Queue]:
+        """Yield each host's queue, highest karma first, starting with the host that has the most links."""
         for host in np.argsort(-self._sizes, kind="stable"):
-            yield _Queue(self, int(self._starts[host]), int(self._sizes[host]))
+            yield functools.partial(self._queue, int(self._starts[host]), int(self._sizes[host]))
 
     def _write_places(self, lengths: npt.NDArray[np.uint32], order: npt.NDArray[np.int64]) -> None:
         """Append the position of each link to the file, in the order in which the links will be read."""
@@ -85,26 +86,13 @@ class Frontier:
             self._file.write(places.tobytes())
         self._file.flush()
 
-    def read(self, first: int, n_links: int) -> Iterator[Link]:
-        """Yield `n_links` links, from the `first` in sorted order."""
+    def _queue(self, first: int, n_links: int) -> Iterator[Link]:
         handle = self._file.fileno()
         for some in range(first, first + n_links, PLACES_AT_A_TIME):
             n_some = min(PLACES_AT_A_TIME, first + n_links - some)
             places = os.pread(handle, n_some * _PLACE.itemsize, self._places_at + some * _PLACE.itemsize)
             for offset, length in _PLACE_FIELDS.iter_unpack(places):
                 yield self._links.decode(os.pread(handle, length, offset))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Queue:
-    """The links of a host, read when they are iterated."""
-
-    frontier: Frontier
-    first: int
-    n_links: int
-
-    def __iter__(self) -> Iterator[Link]:
-        return self.frontier.read(self.first, self.n_links)
 
 
 _PLACE = np.dtype([("offset", "<u8"), ("length", "<u4")])

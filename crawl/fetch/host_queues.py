@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from webtext.base.errors import WebtextError
 from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.fetch.page_source import Answer
+from webtext.crawl.fetch.page_source import Answer, Queue
 from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, FetchSettings
 from webtext.crawl.visits.visit import Visit
@@ -59,7 +59,7 @@ class _Address:
     """The visits under way at one address, and the hosts parked until one ends: none below VISITS_PER_ADDRESS."""
 
     n_visits: int = 0
-    parked: deque[Iterable[Link]] = field(default_factory=deque)
+    parked: deque[Queue] = field(default_factory=deque)
 
 
 class HostQueues:
@@ -73,12 +73,12 @@ class HostQueues:
         self._retry_seconds = settings.retry_seconds
         self._max_pause = settings.max_pause
 
-    async def run(self, queues: Iterable[Iterable[Link]], answer: Answer) -> None:
+    async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
         """Process all queues, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
         self._answer = answer
         self._new = iter(queues)
         self._addresses: dict[str, _Address] = {}
-        self._released: deque[tuple[Iterable[Link], str]] = deque()  # were parked, each with a visit at its address
+        self._released: deque[tuple[Queue, str]] = deque()  # were parked, each with a visit at its address
         self._n_begun = 0
         try:
             async with asyncio.TaskGroup() as self._tasks:
@@ -95,9 +95,9 @@ class HostQueues:
             self._n_begun += 1
             self._tasks.create_task(self._process(links, address))
 
-    async def _process(self, links: Iterable[Link], address: str | None) -> None:
+    async def _process(self, links: Queue, address: str | None) -> None:
         """Visit the links of a host, one by one. `address` is given if a visit there is reserved for the first."""
-        queue, is_first = iter(links), True
+        queue, is_first = links(), True
         again: list[tuple[float, int, Link, Visit]] = []  # a heap, by the moment of the next try
         ticket = itertools.count()
 
@@ -134,7 +134,7 @@ class HostQueues:
         self._n_begun -= 1
         self._begin()
 
-    def _enter(self, address: str, new: Iterable[Link] | None) -> None:
+    def _enter(self, address: str, new: Queue | None) -> None:
         """Count a visit at the address. A new host, given with its links, is parked if there are enough."""
         known = self._addresses.setdefault(address, _Address())
         if new is not None and known.n_visits >= VISITS_PER_ADDRESS:

@@ -16,6 +16,8 @@ from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.reasons import FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
 from webtext.crawl.visits.visit import Visit
 
+Queue = Callable[[], Iterator[Link]]
+"""Reads the links of a host from the first."""
 Answer = Callable[[Link, Visit], None]
 
 
@@ -24,7 +26,7 @@ class PageSource(Protocol):
 
     name: str
 
-    async def run(self, queues: Iterable[Iterable[Link]], answer: Answer) -> None:
+    async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
         """Call `answer` exactly once for every link of all queues, which are one queue per host.
 
         The run ends if `answer` raises or if the source is unusable, but never because of a single page.

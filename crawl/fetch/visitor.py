@@ -71,8 +71,7 @@ class Visitor:
 
     async def _request(self, visit: Visit, url: str) -> Exchange:
         await self._opt_outs.ask(visit, url)
-        visit.requests += 1
-        return await self._client.get(url, HEADERS, self._limits, self._wants_body)
+        return await self._client.get(url, HEADERS, self._limits, self._wants_body, visit.count_request)
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         return objection(status, headers, self._settings) is None

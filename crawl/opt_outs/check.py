@@ -6,10 +6,11 @@ from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, OPT_OUTS, PRODUCT_TO
 from webtext.base.web.urls import target_of
 from webtext.crawl.exchange.client import Client, host_and_port
 from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.hosts import MAX_CRAWL_DELAY
 from webtext.crawl.opt_outs.robots import Robots
 from webtext.crawl.opt_outs.robots_cache import RobotsCache, origin_of
 from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.reasons import HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
+from webtext.crawl.reasons import CRAWL_DELAY_TOO_LONG, HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
 from webtext.crawl.visits.settings import FetchSettings
 from webtext.crawl.visits.visit import Visit, limits_of
 
@@ -35,8 +36,8 @@ class OptOutCheck:
     async def ask(self, visit: Visit, url: str) -> None:
         """Record in `visit` the opt-outs that the site's robots.txt states for `url`.
 
-        Raises Refused if an obeyed opt-out applies, if robots.txt can't be fetched, or if the host was given up. Raises
-        Failure if the host has no address.
+        Raises Refused if an obeyed opt-out applies, if robots.txt can't be fetched or asks for longer delays than
+        MAX_CRAWL_DELAY, or if the host was given up. Raises Failure if the host has no address.
         """
         await self._ask(visit, url, once=False)
 
@@ -82,6 +83,9 @@ class OptOutCheck:
             reason = obeyed(found, self._settings)
             if reason is not None:
                 raise Refused(reason)
+            delay = robots.group(PRODUCT_TOKEN).crawl_delay
+            if delay is not None and delay > MAX_CRAWL_DELAY and self._settings.obey_robots:
+                raise Refused(CRAWL_DELAY_TOO_LONG, f"Crawl-delay: {delay:g}")
         elif self._obeys_robots:
             raise Refused(ROBOTS_UNREACHABLE, robots)
 

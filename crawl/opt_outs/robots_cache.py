@@ -15,6 +15,7 @@ from dataclasses import replace
 from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.exchange.client import NO_ANSWER, Client, Limits, host_and_port
 from webtext.crawl.exchange.failures import Failure, Refused
+from webtext.crawl.exchange.hosts import MAX_CRAWL_DELAY
 from webtext.crawl.exchange.messages import Exchange, is_redirect, redirect_target
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.opt_outs.silent_sites import SilentSites
@@ -37,7 +38,7 @@ class RobotsCache:
         self._client = client
         self._silent = silent
         self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
-        self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES)
+        self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES, truncate=True)
         self._asks_for_tdm_file = asks_for_tdm_file
         self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()
         self._running: dict[str, asyncio.Task[Robots | str]] = {}
@@ -63,7 +64,8 @@ class RobotsCache:
             if not isinstance(robots, str):
                 delay = robots.group(PRODUCT_TOKEN).crawl_delay
                 self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
-                if self._asks_for_tdm_file and robots.allows(TDM_PATH, PRODUCT_TOKEN):
+                is_slow = delay is not None and delay > MAX_CRAWL_DELAY  # the site's pages are skipped
+                if self._asks_for_tdm_file and not is_slow and robots.allows(TDM_PATH, PRODUCT_TOKEN):
                     robots.tdm_file = await self._fetch_tdm_file(origin)
             self._known[origin] = (time.monotonic(), robots)
             while len(self._known) > ORIGINS_KEPT:
@@ -88,9 +90,7 @@ class RobotsCache:
         origin = origin_of(url)
         for hop in range(1 + MAX_ROBOTS_REDIRECTS):
             try:
-                reply = await self._client.get(
-                    url, HEADERS, self._limits, lambda status, _: 200 <= status < 300, truncate=True
-                )
+                reply = await self._client.get(url, HEADERS, self._limits, lambda status, _: 200 <= status < 300)
             except (Failure, Refused) as error:
                 if hop == 0 and error.reason in NO_ANSWER:
                     self._silent.did_not_answer(origin)

@@ -51,6 +51,10 @@ class Visit:
         text = "".join(character if character.isprintable() else " " for character in quoted)
         self.cause = " ".join(text.split())[:MAX_CAUSE] or None
 
+    def count_request(self) -> None:
+        """Count a request."""
+        self.requests += 1
+
     def arrive(self, address: str) -> None:
         """Called with the address of each hop, before anything is sent. A subclass may raise to postpone the visit."""
 

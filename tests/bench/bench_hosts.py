@@ -59,7 +59,7 @@ class _Talk(asyncio.Protocol):
         self._is_shared = transport.get_extra_info("sockname")[0] == SHARED_ADDRESS
 
     def data_received(self, data: bytes) -> None:
-        is_page = b" /robots.txt " not in data
+        is_page = b" /robots.txt " not in data and b" /.well-known/" not in data
         self._n_pages[self._is_shared].value += is_page
         asyncio.get_running_loop().call_later(self._seconds, self._transport.write, _ANSWERS[is_page])
 
@@ -95,7 +95,7 @@ def crawl(urls: Sequence[str], n_own: int, seconds: float = 0.0) -> tuple[float,
     """Crawl until `n_own` pages were requested from other addresses than the shared one.
 
     Returns the seconds from the first of them to the middle 80 % and to the last, the requests for pages of the shared
-    address in that time, and the crawler's peak memory.
+    address in that time, and the crawler's CPU time and peak memory.
     """
     with tempfile.TemporaryDirectory() as folder, serving(seconds) as n_pages:
         write_links(Path(folder, "links"), urls)
@@ -112,7 +112,10 @@ def crawl(urls: Sequence[str], n_own: int, seconds: float = 0.0) -> tuple[float,
                         moments.setdefault(mark, time.monotonic())
             first, early, late, last = moments.values()
             peak = next(line for line in Path(f"/proc/{child.pid}/status").read_text().splitlines() if "VmHWM" in line)
-            return late - early, last - first, n_pages[True].value, f"{int(peak.split()[1]) >> 10} MiB"
+            user, system = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            cpu = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+            used = f"{cpu:.1f} s of CPU, peak {int(peak.split()[1]) >> 10} MiB"
+            return late - early, last - first, n_pages[True].value, used
         finally:
             child.kill()
             child.wait()
@@ -123,14 +126,14 @@ def main(n_shared: int, n_slow: int, n_pages: int) -> None:
     shared = [f"http://blog{i}.example:{PORT}/{n}" for i in range(n_shared) for n in range(2)]
     print(f"{n_shared:,} hosts with their own addresses, two pages each:")
     for name, urls in {"alone": own, f"beside {n_shared:,} hosts of one address": [*shared, *own]}.items():
-        _, took, n_asked, peak = crawl(urls, len(own))
+        _, took, n_asked, used = crawl(urls, len(own))
         about = f"; {n_asked} pages of the shared address in that time" if n_asked else ""
-        print(f"  {name}: {took:.1f} s, {len(own) / took:,.0f} pages/s, peak {peak}{about}")
+        print(f"  {name}: {took:.1f} s, {len(own) / took:,.0f} pages/s, {used}{about}")
     slow = [f"http://{host}:{PORT}/{i}" for host in hosts(n_slow) for i in range(n_pages)]
-    middle, took, _, peak = crawl(slow, len(slow), seconds=1.0)
+    middle, took, _, used = crawl(slow, len(slow), seconds=1.0)
     rate = 0.8 * len(slow) / middle
     print(f"{n_slow:,} hosts that answer after a second, {n_pages} pages each, one core:")
-    print(f"  {rate:,.0f} pages/s in the middle 80 %, {len(slow) / took:,.0f} over all, peak {peak}")
+    print(f"  {rate:,.0f} pages/s in the middle 80 %, {len(slow) / took:,.0f} over all, {used}")
 
 
 if __name__ == "__main__":

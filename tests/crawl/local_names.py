@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import socket
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,15 +23,20 @@ class LocalNames(InBackground):
         super().__init__()
         self.known = known
         self.asked: list[tuple[str, int]] = []
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.place: tuple[str, int] = probe.getsockname()
-        self.await_there(self._listen())
+        self.place = self.await_there(self._listen())
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> tuple[str, int]:
+        """Listen on one port for both: another one if a program uses the first choice."""
         loop = asyncio.get_running_loop()
-        await loop.create_datagram_endpoint(lambda: _Datagrams(self), self.place)
-        await asyncio.start_server(self._serve, *self.place)
+        for _ in range(20):
+            server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+            place: tuple[str, int] = server.sockets[0].getsockname()
+            try:
+                await loop.create_datagram_endpoint(lambda: _Datagrams(self), place)
+                return place
+            except OSError:
+                server.close()
+        raise OSError("no port is free for UDP and TCP")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -13,6 +13,7 @@ from local_web import InBackground
 
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
 from webtext.crawl.exchange.connections import Connections
+from webtext.crawl.exchange.hosts import Hosts
 from webtext.crawl.exchange.resolver import PinnedResolver
 
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
@@ -111,17 +112,34 @@ def test_a_connection_whose_body_has_not_all_come_is_closed(server: NotingServer
     assert [len(heads) for heads in server.heads] == [1, 1]
 
 
-def test_a_request_on_a_closed_connection_is_sent_again_on_a_new_one(server: NotingServer) -> None:
-    server.answers = [PAGE, None, PAGE]
-    assert ask(server, "/1", "/2") == [b"<html>"] * 2
-    assert [[head.split()[1] for head in heads] for heads in server.heads] == [[b"/1", b"/2"], [b"/2"]]
+@pytest.fixture
+def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The hosts whose turn was taken for a request, in order."""
+    taken: list[str] = []
+    take = Hosts.turn
+    monkeypatch.setattr(Hosts, "turn", lambda self, host, address: taken.append(host) or take(self, host, address))
+    return taken
 
 
-def test_a_server_that_closes_twice_has_failed(server: NotingServer) -> None:
-    server.answers = [None, None, PAGE]
-    with pytest.raises(aiohttp.ServerDisconnectedError):
-        ask(server, "/1")
-    assert len(server.heads) == 2
+def test_a_request_on_a_closed_connection_is_repeated_in_another_turn(
+    server: NotingServer, crawl: Any, turns: list[str]
+) -> None:
+    """The server closes the kept connection when the page is requested on it."""
+    server.answers = [PAGE, PAGE, None, PAGE]
+    [row] = crawl([f"http://127.0.0.1:{server.port}/page"], allow_address=("127.0.0.1",)).values()
+    asked = [[head.split()[1] for head in heads] for heads in server.heads]
+    assert asked == [[b"/robots.txt", b"/.well-known/tdmrep.json", b"/page"], [b"/page"]]
+    assert (row["reason"], row["requests"], len(turns)) == (None, 2, 4)
+
+
+def test_a_request_on_a_new_connection_that_is_closed_is_not_repeated(
+    server: NotingServer, crawl: Any, turns: list[str]
+) -> None:
+    server.answers = [None, PAGE]
+    [row] = crawl([f"http://127.0.0.1:{server.port}/page"], allow_address=("127.0.0.1",)).values()
+    assert (row["reason"], row["requests"]) == ("robots_unreachable", 0)
+    assert [len(heads) for heads in server.heads] == [1]
+    assert len(turns) == 1
 
 
 def test_interim_answers_are_skipped(server: NotingServer) -> None:

@@ -21,7 +21,7 @@ def link(url: str, karma: int = 3) -> Link:
 
 def queues(links: list[Link], tmp_path: Path) -> list[list[Link]]:
     with Frontier(links, tmp_path / "frontier") as frontier:
-        return [list(queue) for queue in frontier.queues()]
+        return [list(queue()) for queue in frontier.queues()]
 
 
 def test_the_longest_queue_comes_first_and_in_it_the_links_with_most_karma(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_shares_split_links_by_domain_and_lose_none(n_parts: int, hosts: list[st
 def test_queues_can_be_read_side_by_side(tmp_path: Path) -> None:
     links = [link(f"http://{host}.example/{number}") for number in range(20) for host in "abc"]
     with Frontier(links, tmp_path / "frontier") as frontier:
-        rounds = list(zip(*frontier.queues(), strict=True))
+        rounds = list(zip(*(queue() for queue in frontier.queues()), strict=True))
     assert {len({host_of(each.url) for each in turn}) for turn in rounds} == {3}
     assert sorted(each.url for turn in rounds for each in turn) == sorted(each.url for each in links)
 

@@ -14,6 +14,7 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.web.urls import host_of
 from webtext.crawl.fetch import host_queues
 from webtext.crawl.fetch.host_queues import HostQueues
+from webtext.crawl.fetch.page_source import Queue
 from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.visits.settings import FetchSettings
 from webtext.crawl.visits.visit import Visit
@@ -24,9 +25,9 @@ def link(host: int, number: int) -> Link:
     return Link(link_id=link_id(url), url=url, karma=3, split="train", voted=0)
 
 
-def queues(sizes: list[int]) -> Iterator[list[Link]]:
+def queues(sizes: list[int]) -> Iterator[Queue]:
     for host, size in enumerate(sizes):
-        yield [link(host, number) for number in range(size)]
+        yield [link(host, number) for number in range(size)].__iter__
 
 
 class Recorder:
@@ -73,7 +74,7 @@ class Recorder:
 def test_every_link_is_done_once_and_a_host_is_asked_one_at_a_time() -> None:
     recorder = Recorder()
     recorder.run([5, 1, 3])
-    assert sorted(recorder.done) == sorted(link.url for queue in queues([5, 1, 3]) for link in queue)
+    assert sorted(recorder.done) == sorted(link.url for queue in queues([5, 1, 3]) for link in queue())
     assert recorder.most_of_one_host == 1
     assert recorder.most_under_way == 3
 
@@ -91,7 +92,7 @@ def test_a_host_whose_address_is_busy_is_parked_and_the_next_one_is_begun(monkey
     monkeypatch.setattr(host_queues, "HOSTS_AT_ONCE", 12)
     recorder = Recorder(address_of=lambda host: "shared" if int(host[5:-8]) < 50 else host)
     recorder.run([2] * 50 + [1] * 10)
-    assert sorted(recorder.done) == sorted(link.url for queue in queues([2] * 50 + [1] * 10) for link in queue)
+    assert sorted(recorder.done) == sorted(link.url for queue in queues([2] * 50 + [1] * 10) for link in queue())
     assert recorder.most_at_address["shared"] <= 2 * host_queues.VISITS_PER_ADDRESS  # begun hosts may exceed the limit
     own = [i for i, url in enumerate(recorder.done) if recorder._address_of(host_of(url)) != "shared"]
     assert own[-1] < 40, "hosts with addresses of their own waited for a shared one"
@@ -117,7 +118,7 @@ def test_every_link_is_done_once_whatever_the_addresses_are(seed: int, monkeypat
     failing = {link(host, 0).url: chance.randint(0, 4) for host in range(len(sizes))}
     recorder = Recorder(failing, address_of=lambda _: chance.choice(["", "a", "a", "a", "b"]))
     recorder.run(sizes, retry_seconds=0.0)
-    assert sorted(recorder.done) == sorted(link.url for queue in queues(sizes) for link in queue)
+    assert sorted(recorder.done) == sorted(link.url for queue in queues(sizes) for link in queue())
     assert max(recorder.most_of_one_host, 1) == 1
 
 

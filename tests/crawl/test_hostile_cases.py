@@ -68,7 +68,9 @@ CASES = [
     ("mixed answers", f"{DNS}test_one_private_answer_among_public_ones_refuses_the_name"),
     ("rebinding", f"{DNS}test_a_name_that_changes_its_address_is_connected_to_at_the_checked_one"),
     ("a CNAME chain", f"{DNS}test_an_alias_of_a_private_host_is_rejected_by_its_address"),
-    ("NXDOMAIN, SERVFAIL", f"{DNS}test_names_that_are_unknown_or_whose_servers_fail_or_hang_are_counted"),
+    ("NXDOMAIN, SERVFAIL", f"{DNS}test_names_that_are_unknown_or_whose_servers_fail_are_counted"),
+    ("a name server that never answers", f"{DNS}test_names_that_are_never_answered_don_t_delay_others"),
+    ("answers to other queries, and damaged ones", f"{DNS}test_a_false_or_damaged_answer_leads_to_no_address"),
     ("10,000 A records", f"{DNS}test_ten_thousand_answers_are_all_judged"),
     ("proxy variables", f"{DNS}test_a_proxy_variable_doesn_t_bypass_the_address_rule"),
     # redirects
@@ -156,7 +158,7 @@ CASES = [
 
 
 def test_the_list_is_complete() -> None:
-    assert len(CASES) == len({what for what, _ in CASES}) == 119
+    assert len(CASES) == len({what for what, _ in CASES}) == 121
 
 
 @pytest.mark.parametrize("place", dict.fromkeys(place for _, place in CASES))

@@ -239,11 +239,56 @@ def test_a_crawl_delay_is_obeyed_up_to_thirty_seconds(crawl: Any, web: Any) -> N
     assert hosts._clocks["slow.example"].delay == 30.0
 
 
-def test_a_busy_host_is_left_alone(crawl: Any, web: Any) -> None:
-    busy = web.page("/busy", "later", "Retry-After: 1", status="429 Too Many Requests")
+def test_the_pages_of_a_site_that_asks_for_a_longer_crawl_delay_are_skipped(crawl: Any, web: Any) -> None:
+    web.page("/robots.txt", "User-agent: *\nCrawl-delay: 31\nDisallow: /closed\n")
+    web.page("/robots.txt", "User-agent: *\nCrawl-delay: 31\n\nUser-agent: webtext\nDisallow: /x\n", host=2)
+    urls = [web.page("/a"), web.page("/closed"), web.page("/a", host=2)]
+    rows = crawl(urls)
+    assert [rows[url]["reason"] for url in urls] == ["crawl_delay_too_long", "robots_disallowed", None]
+    assert (rows[urls[0]]["outcome"], rows[urls[0]]["cause"]) == ("refused", "Crawl-delay: 31")
+    assert web.paths() == []
+
+
+@pytest.mark.parametrize("status", [403, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize(
+    "headers",
+    [("Retry-After: 1",), ("Retry-After: Fri, 31 Dec 1999 23:59:59 GMT", "Date: Fri, 31 Dec 1999 23:59:58 GMT")],
+    ids=["seconds", "date"],
+)
+def test_a_busy_host_is_left_alone(status: int, headers: tuple[str, ...], crawl: Any, web: Any) -> None:
+    busy = web.page("/busy", "later", *headers, status=f"{status} Later")
     rows = crawl([busy, web.page("/next")])
-    assert rows[busy]["reason"] == "http_429"
+    assert rows[busy]["reason"] == f"http_{status}"
     assert times_between_requests(web, 1)[2] >= 1.0 - TIMER  # after robots.txt, tdmrep.json and /busy
+
+
+@pytest.mark.parametrize("status", [403, 429, 500, 502, 503, 504])
+def test_a_host_that_stays_busy_rests_once_and_is_then_given_up(status: int, crawl: Any, web: Any) -> None:
+    urls = [web.page(f"/{i}", status=f"{status} Busy") for i in range(8)]
+    rows = crawl(urls, max_host_failures=3, max_pause=0.3)
+    reasons = [row["reason"] for row in rows.values()]
+    assert (reasons.count(f"http_{status}"), reasons.count("host_kept_failing")) == (4, 4)
+    assert times_between_requests(web, 1)[4] >= 0.3 - TIMER  # after robots.txt, tdmrep.json and three pages
+    assert len(web.paths()) == 4
+
+
+def test_a_host_that_recovers_while_it_rests_is_asked_on(crawl: Any, web: Any) -> None:
+    def answer(host: str, path: str) -> Any:
+        n_asked = len(web.paths())
+        return b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n" if 1 <= n_asked <= 3 else planted(host, path)
+
+    planted, web.answer = web.answer, answer
+    rows = crawl([web.page(f"/{i}") for i in range(8)], max_host_failures=3, max_pause=0.1)
+    assert sorted(str(row["reason"]) for row in rows.values()) == ["None"] * 5 + ["http_503"] * 3
+
+
+def test_a_busy_host_is_asked_less_and_less_often() -> None:
+    hosts = Hosts(Pace(delay=1.0, max_delay=10.0))
+    delays = []
+    for _ in range(5):
+        hosts.failed("a.example", is_busy=True)
+        delays.append(hosts._clocks["a.example"].delay)
+    assert delays == [2.0, 4.0, 8.0, 10.0, 10.0]
 
 
 def test_an_exception_in_the_fetcher_costs_one_page(crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
