@@ -111,7 +111,7 @@ def test_an_unknown_key_of_the_config_is_an_error_before_anything_runs(
 
 @pytest.mark.parametrize(
     ("package", "extra", "arguments"),
-    [("pyarrow", "build", ["inspect", "set", "x"]), ("ray", "ray", ["clean", "run", "x", "--engine", "ray"])],
+    [("pyarrow", "build", ["clean", "run", "x"]), ("ray", "ray", ["clean", "run", "x", "--engine", "ray"])],
 )
 def test_a_missing_package_names_the_extra_to_install(package: str, extra: str, arguments: list[str]) -> None:
     code = f"""
