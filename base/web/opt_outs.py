@@ -223,13 +223,19 @@ def _attributes(tag: bytes) -> dict[bytes, bytes]:
 
 def _ascii_compatible(body: bytes) -> bytes:
     """Return at most HEAD_BYTES of the body; UTF-16, with or without a byte order mark, is converted to ASCII."""
-    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
-        codec = "utf-16"
-    elif b"\0" in body[:2]:
-        codec = "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
-    else:
+    codec = utf_16_codec(body)
+    if codec is None:
         return body[:HEAD_BYTES]
     return body[: 2 * HEAD_BYTES].decode(codec, "replace").encode("ascii", "replace")
+
+
+def utf_16_codec(body: bytes) -> str | None:
+    """Return the codec of a text that begins as UTF-16 does, with or without a byte order mark; None otherwise."""
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    if b"\0" not in body[:2]:
+        return None
+    return "utf-16-be" if body[:1] == b"\0" else "utf-16-le"
 
 
 def _text(value: bytes) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from protego import Protego
 
-from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, content_signal, forbids_training
+from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, content_signal, forbids_training, utf_16_codec
 from webtext.crawl.opt_outs.tdm_file import TdmFile
 
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
@@ -103,14 +103,9 @@ class Robots:
 
 
 def _as_utf_8(content: bytes) -> bytes:
-    """Convert UTF-16, which some editors write, with or without a byte order mark."""
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        codec = "utf-16"
-    elif b"\0" in content[:2]:
-        codec = "utf-16-be" if content[:1] == b"\0" else "utf-16-le"
-    else:
-        return content
-    return content.decode(codec, "replace").encode()
+    """Convert UTF-16, which some editors write."""
+    codec = utf_16_codec(content)
+    return content if codec is None else content.decode(codec, "replace").encode()
 
 
 def _groups(content: bytes, outside: Group) -> dict[str, Group]:
