@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import functools
@@ -11,7 +12,6 @@ import math
 import os
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -463,7 +463,12 @@ def resumed(place: Place) -> Row:
 
 
 if __name__ == "__main__":  # a row's own process
-    name, folder, size, checkout = sys.argv[1:]
-    function, arguments = ROWS[name]
-    answer = globals()[function](Place(Path(folder), size == "toy", checkout), **arguments)
-    (Path(folder) / f"{name}.json").write_text(json.dumps(answer))
+    parser = argparse.ArgumentParser(description="Measure one row. bench_gpu.py starts this program for each.")
+    parser.add_argument("row", choices=ROWS)
+    parser.add_argument("folder", type=Path, help="where the row's tokens and result are written")
+    parser.add_argument("size", choices=("toy", "full"))
+    parser.add_argument("checkout", help="nanoGPT's folder, or nothing")
+    given = parser.parse_args()
+    function, arguments = ROWS[given.row]
+    answer = globals()[function](Place(given.folder, given.size == "toy", given.checkout), **arguments)
+    (given.folder / f"{given.row}.json").write_text(json.dumps(answer))

@@ -130,7 +130,7 @@ def test_a_rank_that_sees_the_newest_checkpoint_late_waits_for_it_and_leaves_the
         done = resume(stopped, folder, tokens, polls)
         assert done.returncode == 0, done.stderr
         names = sorted(path.name for path in (stopped / "checkpoints/step-000006").iterdir() if path.name != STATE)
-        assert len(names) == 3
+        assert len(names) == 2  # model and optimizer
         assert sorted(notes(folder, 0)) == [*(f"hashes {name}" for name in names), "resumes at 6"]
         assert notes(folder, 1) == ["resumes at 6"]
         tensors = (folder / "real/checkpoints/step-000008").glob("*.safetensors")
