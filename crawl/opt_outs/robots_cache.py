@@ -83,6 +83,7 @@ class RobotsCache:
     async def _fetch_tdm_file(self, origin: str) -> TdmFile:
         """Return the site's tdmrep.json; it states nothing if the site doesn't answer with one."""
         reply = await self._follow(origin + TDM_PATH)
+        self._silent.answered(origin)  # for robots.txt it has, just before
         return TdmFile.read(_decoded(reply)) if isinstance(reply, Exchange) and reply.has_body else TdmFile()
 
     async def _follow(self, url: str) -> Exchange | str | None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.opt_outs.tdm_file import MAX_RULES, PATH, TdmFile
 
 EXAMPLE = b"""[
@@ -105,3 +106,15 @@ def test_a_site_without_the_file_reserves_nothing(crawl: Any, web: Any, status: 
     web.page(PATH, EXAMPLE, status=status)
     url = web.page("/directory-a/x")
     assert crawl([url])[url]["reason"] is None
+
+
+def test_a_site_that_answers_for_robots_txt_alone_is_not_silent(
+    crawl: Any, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[str] = []
+    monkeypatch.setattr(SilentSites, "answered", lambda self, origin: noted.append("answered"))
+    monkeypatch.setattr(SilentSites, "did_not_answer", lambda self, origin: noted.append("silent"))
+    web.plant(PATH, b"")
+    url = web.page("/x")
+    assert crawl([url], total_seconds=1.0)[url]["reason"] is None
+    assert noted == ["answered", "silent", "answered"]
