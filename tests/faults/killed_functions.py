@@ -18,10 +18,14 @@ def wait_to_be_killed(context: PartContext, task: PartTask) -> None:
     folder, kills = Path(task.payload["folder"]), task.payload["kills"]
 
     def begin(number: int) -> int:
-        begun = len(list(folder.glob(f"{number}-*")))
-        marker = folder / f"{number}-{begun}"
-        marker.with_suffix(".tmp").write_text(str(os.getpid()))
-        marker.with_suffix(".tmp").rename(marker)
+        begun, own = 0, folder / f"{os.getpid()}.tmp"
+        own.write_text(str(os.getpid()))
+        while True:
+            try:  # a link, which two workers can't both make
+                os.link(own, folder / f"{number}-{begun}")
+                break
+            except FileExistsError:
+                begun += 1
         if begun < kills.get(number, 0):
             time.sleep(600)
         return number * 2
