@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -27,17 +28,17 @@ class Console:
 
     def say(self, text: str) -> None:
         if self.mode == "human":
-            print(text, file=sys.stderr, flush=True)
+            print(_visible(text), file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
         """Print a warning on stderr, in every mode."""
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        print(f"warning: {_visible(text)}", file=sys.stderr, flush=True)
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
         """Print the verb's result on stdout: `value` as JSON in json mode, `text` in human mode, nothing in quiet."""
         if self.mode == "json":
             line = json.dumps(value, ensure_ascii=False, sort_keys=True)
-            print(line if _printable(line) == line else json.dumps(value, sort_keys=True), flush=True)
+            print(line if _visible(_printable(line)) == line else json.dumps(value, sort_keys=True), flush=True)
         elif self.mode == "human" and text:
             print(_printable(text), flush=True)
 
@@ -54,7 +55,7 @@ class Console:
 
     def error(self, error: WebtextError) -> None:
         first, *rest = error.lines
-        print("\n".join([f"error: {first}", *(f"  {line}" for line in rest)]), file=sys.stderr, flush=True)
+        print(_visible("\n".join([f"error: {first}", *(f"  {line}" for line in rest)])), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def progress(self, total: int | None, label: str, unit: str) -> Iterator[Progress]:
@@ -72,9 +73,18 @@ class Console:
 
 
 def _printable(text: str) -> str:
-    """Escape what stdout's encoding can't represent, e.g. a file name that isn't UTF-8, or non-ASCII under ASCII."""
+    """Escape what stdout's encoding can't represent (a file name that isn't UTF-8), and on a terminal all controls."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
+    text = text.encode(encoding, "backslashreplace").decode(encoding)
+    return _visible(text) if sys.stdout.isatty() else text
+
+
+def _visible(text: str) -> str:
+    """Escape the control characters of untrusted text, with which it could command a terminal or hide other text."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # C0, C1, directions
 
 
 def counted(n: int, singular: str, plural: str | None = None) -> str:

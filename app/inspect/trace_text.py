@@ -69,6 +69,8 @@ def _stations(trace: Trace) -> Iterator[str]:
         yield _line("page", f"{status}{_day(page['captured'])}, {place}")
         if page["final_url"] and page["final_url"] != page["url"]:
             yield _line("", f"redirected to {page['final_url']}")
+        for each in page.get("opt_out_evidence") or ():  # earlier versions recorded none
+            yield _line("opt-out", f"{each['rule']}: {each['source']}, {_day(each['noticed'])}")
     if trace.document:
         yield from _document(trace.document)
     if trace.template:

@@ -337,7 +337,7 @@ class PartSet:
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
             file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
-            known = [each[self.kind] for each in (SCHEMAS, OLDER, WIDER) if self.kind in each]
+            known = [each[self.kind] for each in (SCHEMAS, WIDER) if self.kind in each] + [*OLDER.get(self.kind, ())]
             if known and not any(file.schema_arrow.equals(each) for each in known):
                 raise InputError(
                     f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",

@@ -13,6 +13,10 @@ def _column(name: str, type_: pa.DataType, meaning: str, *, nullable: bool = Fal
     return pa.field(name, type_, nullable=nullable, metadata={"meaning": meaning})
 
 
+def _without(schema: pa.Schema, *names: str) -> pa.Schema:
+    return pa.schema([column for column in schema if column.name not in names])
+
+
 POST = pa.struct(
     [
         pa.field("source", pa.string(), nullable=False),  # "reddit", ...
@@ -25,6 +29,14 @@ POST = pa.struct(
 )
 
 _POSTS = pa.list_(pa.field("item", POST, nullable=False))
+
+NOTICE = pa.struct(
+    [
+        pa.field("rule", pa.string(), nullable=False),  # one of opt_outs
+        pa.field("source", pa.string(), nullable=False),  # URL of a file, or "header of URL" or "meta tag of URL"
+        pa.field("noticed", pa.int64(), nullable=False),  # when the file was fetched or the page captured
+    ]
+)
 
 LINK = pa.schema(
     [
@@ -74,6 +86,9 @@ PAGE = pa.schema(
             "opt_outs",
             pa.list_(pa.field("item", pa.string(), nullable=False)),
             "the sites' opt-outs, obeyed or not; a fetched page has only those that settings overruled",
+        ),
+        _column(
+            "opt_out_evidence", pa.list_(pa.field("item", NOTICE, nullable=False)), "one for each of opt_outs, in order"
         ),
         _column("posts", _POSTS, "the link's posts; like voted and karma, in their state when the page was fetched"),
     ]
@@ -145,18 +160,19 @@ DOCUMENT = pa.schema(
     ]
 )
 
-RELEASE = pa.schema([column for column in DOCUMENT if column.name not in ("text", "title", "author")])
+RELEASE = _without(DOCUMENT, "text", "title", "author")
 """A document without its author's words, for publication where the texts may not be published.
 
 It keeps `posts`: ids, communities, scores and times of votes are facts about the page, also in `release/links`.
 """
 
+
 OLDER = {
-    "pages": pa.schema([column for column in PAGE if column.name != "posts"]),
-    "corpus": pa.schema([column for column in DOCUMENT if column.name != "page_kind"]),
-    "release": pa.schema([column for column in RELEASE if column.name != "page_kind"]),
+    "pages": (_without(PAGE, "posts", "opt_out_evidence"), _without(PAGE, "opt_out_evidence")),
+    "corpus": (_without(DOCUMENT, "page_kind"),),
+    "release": (_without(RELEASE, "page_kind"),),
 }
-"""Record kind -> schema of parts written by an earlier version, which can still be read; they lack a column."""
+"""Record kind -> schemas of parts by earlier versions, oldest first, which can still be read; they lack columns."""
 
 DECISION = pa.schema(
     [

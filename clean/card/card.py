@@ -188,7 +188,8 @@ def _opt_outs(facts: Facts) -> list[str]:
         n = facts.captures.opt_outs[reason]
         for value in sorted(values, key=str):
             if value is True:
-                lines.append(f"- Obeyed: {meaning}.")
+                n_refused = sum(opened.counts.dropped.get(reason, 0) for opened in facts.pages)
+                lines.append(f"- Obeyed: {meaning}{f'; {n_refused:,} such pages were skipped' if n_refused else ''}.")
             elif value is False:
                 lines.append(
                     f"- **Not obeyed** (`{setting} = false`): {meaning}; {n:,} such pages were fetched anyway."

@@ -12,13 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from webtext.base.web.opt_outs import header_opt_outs
 from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import Exchange, is_redirect, lower_headers
+from webtext.crawl.exchange.messages import Exchange, is_redirect
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.reasons import NOT_ARCHIVED
 from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.visits.visit import (
+    Known,
+    Visit,
+    next_hop,
+    note_header_opt_outs,
+    objection,
+    refuse_marked_page,
+    text_type,
+)
 
 
 class Archive(Protocol):
@@ -72,7 +79,7 @@ class Judge:
 
     async def find(self, archive: Archive, url: str, voted: int, earlier: Visit) -> Visit:
         """Look up `url` in `archive` and follow its redirects. Never raises because of an archive's contents."""
-        visit = dataclasses.replace(earlier, n_tries=earlier.n_tries + 1, redirects=[], opt_outs=[])
+        visit = dataclasses.replace(earlier, n_tries=earlier.n_tries + 1, redirects=[], evidence=[])
         visit.reason = visit.cause = visit.final_url = visit.status = None
         next_url: str | None = url
         with reasons(visit):
@@ -107,14 +114,13 @@ class Judge:
         return None
 
     def _accept(self, visit: Visit, capture: Exchange) -> None:
-        headers = lower_headers(capture.headers)
-        visit.note(header_opt_outs(headers))
+        note_header_opt_outs(visit, capture)
         reason = objection(capture.status, capture.headers, self._settings)
         if reason is not None:
             raise Failure(reason)
         if len(capture.body) > self._settings.max_bytes:
             raise Failure("too_large", f"{len(capture.body)} bytes")
-        refuse_marked_page(visit, capture.body, capture.headers, self._settings)
+        refuse_marked_page(visit, capture, self._settings)
         capture.identified_type = text_type(capture.body, capture.header("content-encoding") or "")
         visit.exchange = capture
 

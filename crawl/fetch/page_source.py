@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from webtext.crawl.pages.pages_set import Link
-from webtext.crawl.reasons import FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
+from webtext.crawl.reasons import CRAWL_DELAY_TOO_LONG, FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
 from webtext.crawl.visits.visit import Visit
 
 Queue = Callable[[], Iterator[Link]]
@@ -64,11 +64,11 @@ class Leftovers:
 def is_final(reason: str, *, take_gone_sites: bool = False) -> bool:
     """Whether no other source is asked after this reason.
 
-    A refusal is final, except `not_text`, which is not the site's decision, and, with `take_gone_sites`,
-    `robots_unreachable`, since the site may be gone.
+    A refusal is final, except `not_text`, which is not the site's decision, `crawl_delay_too_long`, which an archive's
+    copy meets, and, with `take_gone_sites`, `robots_unreachable`, since the site may be gone.
 
     >>> is_final("robots_disallowed"), is_final("http_404"), is_final("not_text")
     (True, False, False)
     """
     may_be_gone = take_gone_sites and reason == ROBOTS_UNREACHABLE
-    return outcome_of(reason) != FAILED and reason != NOT_TEXT and not may_be_gone
+    return outcome_of(reason) != FAILED and reason not in (NOT_TEXT, CRAWL_DELAY_TOO_LONG) and not may_be_gone

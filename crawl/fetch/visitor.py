@@ -7,14 +7,22 @@ failed.
 
 from __future__ import annotations
 
-from webtext.base.web.opt_outs import header_opt_outs
 from webtext.crawl.exchange.client import Client
 from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, lower_headers, retry_after
+from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, retry_after
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.reasons import REDIRECTS_TO_LINK
 from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Known, Visit, limits_of, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.visits.visit import (
+    Known,
+    Visit,
+    limits_of,
+    next_hop,
+    note_header_opt_outs,
+    objection,
+    refuse_marked_page,
+    text_type,
+)
 
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
@@ -59,12 +67,12 @@ class Visitor:
                 break
             visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
             self._known.check(visit, visit.at)
-        visit.note(header_opt_outs(lower_headers(reply.headers)))
+        note_header_opt_outs(visit, reply)
         reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None
         if reason is not None:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
         reply.identified_type = text_type(reply.body, reply.header("content-encoding") or "")
-        refuse_marked_page(visit, reply.body, reply.headers, self._settings)
+        refuse_marked_page(visit, reply, self._settings)
         if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
             raise Failure(REDIRECTS_TO_LINK)
         visit.exchange = reply

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, OPT_OUTS, PRODUCT_TOKEN, obeyed
 from webtext.base.web.urls import target_of
 from webtext.crawl.exchange.client import Client, host_and_port
@@ -10,8 +12,9 @@ from webtext.crawl.exchange.hosts import MAX_CRAWL_DELAY
 from webtext.crawl.opt_outs.robots import Robots
 from webtext.crawl.opt_outs.robots_cache import RobotsCache, origin_of
 from webtext.crawl.opt_outs.silent_sites import SilentSites
+from webtext.crawl.opt_outs.tdm_file import PATH as TDM_PATH
 from webtext.crawl.reasons import CRAWL_DELAY_TOO_LONG, HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
-from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.visits.settings import WEB, FetchSettings
 from webtext.crawl.visits.visit import Visit, limits_of
 
 _NOBODY_ANSWERED = frozenset({ROBOTS_UNREACHABLE, HOST_KEPT_FAILING, "dns_unanswered"})
@@ -30,6 +33,7 @@ class OptOutCheck:
             silent,
             settings.retry_seconds,
             asks_for_tdm_file=settings.obey_tdm_reservation,
+            asks_slow_sites=settings.sources != (WEB,),
         )
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
@@ -39,10 +43,14 @@ class OptOutCheck:
         Raises Refused if an obeyed opt-out applies, if robots.txt can't be fetched or asks for longer delays than
         MAX_CRAWL_DELAY, or if the host was given up. Raises Failure if the host has no address.
         """
-        await self._ask(visit, url, once=False)
+        robots = await self._ask(visit, url, once=False)
+        delay = robots.group(PRODUCT_TOKEN).crawl_delay if robots is not None else None
+        if delay is not None and delay > MAX_CRAWL_DELAY and self._settings.obey_robots:
+            raise Refused(CRAWL_DELAY_TOO_LONG, f"Crawl-delay: {delay:g}")
 
     async def ask_for_archive(self, visit: Visit, url: str) -> None:
-        """Like `ask`, for a page from an archive: each host is looked up once per run, for all its pages.
+        """Like `ask`, for a page from an archive: each host is looked up once per run, and a Crawl-delay of any length
+        is fine, because the site's pages are not requested.
 
         With `take_gone_sites`, don't raise for a site whose host name does not exist or that never answered in
         `gone_runs` runs over `gone_days` days.
@@ -53,7 +61,8 @@ class OptOutCheck:
             is_silent = error.reason in _NOBODY_ANSWERED and self._silent.is_gone(origin_of(url))
             if not (self._settings.take_gone_sites and (is_silent or error.reason == "dns_failed")):
                 raise
-            visit.note([ROBOTS_UNREACHABLE] if is_silent else [])
+            found = [ROBOTS_UNREACHABLE] if is_silent else []
+            visit.note(found, f"{origin_of(url)}/robots.txt", int(time.time()))
 
     def is_waiting(self, visit: Visit) -> bool:
         """Whether the visit failed at a site that never answered, so that a later run may take the archived page."""
@@ -63,7 +72,7 @@ class OptOutCheck:
             and self._silent.is_waiting(origin_of(visit.asked))
         )
 
-    async def _ask(self, visit: Visit, url: str, *, once: bool) -> None:
+    async def _ask(self, visit: Visit, url: str, *, once: bool) -> Robots | None:
         visit.asked = url
         refusal = self._client.hosts.refusal(host_and_port(url)[0])
         if refusal is not None and not once:
@@ -79,15 +88,16 @@ class OptOutCheck:
         robots = await self._robots.get(url)
         if not isinstance(robots, str):
             found = robots_opt_outs(robots, target_of(url))
-            visit.note(found)
+            for each in found:
+                place = TDM_PATH if each == "tdm_reserved" else "/robots.txt"
+                visit.note([each], origin_of(url) + place, robots.fetched)
             reason = obeyed(found, self._settings)
             if reason is not None:
                 raise Refused(reason)
-            delay = robots.group(PRODUCT_TOKEN).crawl_delay
-            if delay is not None and delay > MAX_CRAWL_DELAY and self._settings.obey_robots:
-                raise Refused(CRAWL_DELAY_TOO_LONG, f"Crawl-delay: {delay:g}")
-        elif self._obeys_robots:
+            return robots
+        if self._obeys_robots:
             raise Refused(ROBOTS_UNREACHABLE, robots)
+        return None
 
 
 def robots_opt_outs(robots: Robots, path: str) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
@@ -67,11 +68,11 @@ class Group:
 class Robots:
     """A parsed robots.txt. `outside` has the usage preferences that precede all groups, which apply to everybody.
 
-    `tdm_file` is the site's other file, if it has one.
+    `tdm_file` is the site's other file, if it has one; both were read at `fetched` (UTC seconds).
     """
 
     def __init__(self, content: bytes) -> None:
-        self.outside, self.tdm_file = Group(), TdmFile()
+        self.outside, self.tdm_file, self.fetched = Group(), TdmFile(), int(time.time())
         self._groups = _groups(_as_utf_8(content[:MAX_ROBOTS_BYTES]), self.outside)
 
     @property

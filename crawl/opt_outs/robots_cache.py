@@ -33,13 +33,21 @@ class RobotsCache:
     """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
     def __init__(
-        self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float, *, asks_for_tdm_file: bool
+        self,
+        client: Client,
+        limits: Limits,
+        silent: SilentSites,
+        retry_seconds: float,
+        *,
+        asks_for_tdm_file: bool,
+        asks_slow_sites: bool,
     ) -> None:
+        """With `asks_slow_sites`, sites whose Crawl-delay is too long are asked for their tdmrep.json too."""
         self._client = client
         self._silent = silent
         self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES, truncate=True)
-        self._asks_for_tdm_file = asks_for_tdm_file
+        self._asks_for_tdm_file, self._asks_slow_sites = asks_for_tdm_file, asks_slow_sites
         self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()
         self._running: dict[str, asyncio.Task[Robots | str]] = {}
 
@@ -64,8 +72,10 @@ class RobotsCache:
             if not isinstance(robots, str):
                 delay = robots.group(PRODUCT_TOKEN).crawl_delay
                 self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
-                is_slow = delay is not None and delay > MAX_CRAWL_DELAY  # the site's pages are skipped
-                if self._asks_for_tdm_file and not is_slow and robots.allows(TDM_PATH, PRODUCT_TOKEN):
+                is_asked = (
+                    self._asks_slow_sites or delay is None or delay <= MAX_CRAWL_DELAY
+                )  # else its pages are skipped
+                if self._asks_for_tdm_file and is_asked and robots.allows(TDM_PATH, PRODUCT_TOKEN):
                     robots.tdm_file = await self._fetch_tdm_file(origin)
             self._known[origin] = (time.monotonic(), robots)
             while len(self._known) > ORIGINS_KEPT:

@@ -116,7 +116,9 @@ class OpenPart:
             lines = []
             entries = _entries(self._journal_path)
             while some := list(itertools.islice(entries, _ROWS_AT_A_TIME)):
-                part.write([{"posts": []} | entry.row for entry, _ in some])  # rows by an earlier version have no posts
+                part.write(
+                    [{"posts": [], "opt_out_evidence": []} | entry.row for entry, _ in some]
+                )  # as in earlier versions
                 lines += [entry.index_line for entry, _ in some if entry.index_line]
                 for entry, _ in some:
                     _count(part, entry.row["reason"])

@@ -208,6 +208,7 @@ def _row(link: Link, visit: Visit) -> dict[str, Any]:
         "requests": link.requests + visit.requests,
         "cause": "; ".join(filter(None, [visit.cause, link.tried]))[:200] or None,
         "opt_outs": visit.opt_outs,
+        "opt_out_evidence": [each._asdict() for each in visit.evidence],
         "posts": link.posts,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
 from webtext.crawl.exchange.client import Limits
@@ -16,6 +17,14 @@ from webtext.crawl.visits.sniff import TEXT_TYPES, identified_type, media_type
 
 PAGE_STATUSES = frozenset({200, 203})
 MAX_CAUSE = 200  # characters
+
+
+class Evidence(NamedTuple):
+    """An opt-out, where it stood, and when it was read there or captured (UTC seconds)."""
+
+    rule: str
+    source: str
+    noticed: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +41,7 @@ class Visit:
     seconds: float | None = None  # for all exchanges, without waiting for turns
     requests: int = 0  # without those for robots.txt
     cause: str | None = None  # what happened, for people
-    opt_outs: list[str] = field(default_factory=list)  # opt-outs that apply, obeyed or not
+    evidence: list[Evidence] = field(default_factory=list)  # of the opt-outs that apply, obeyed or not; each once
 
     n_tries: int = 0
     retry_after: float = 0.0  # seconds that the last answer asked to wait
@@ -58,9 +67,14 @@ class Visit:
     def arrive(self, address: str) -> None:
         """Called with the address of each hop, before anything is sent. A subclass may raise to postpone the visit."""
 
-    def note(self, opt_outs: list[str]) -> None:
-        """Record opt-outs, each once."""
-        self.opt_outs += [each for each in opt_outs if each not in self.opt_outs]
+    def note(self, opt_outs: list[str], source: str, noticed: int) -> None:
+        """Record opt-outs that `source` stated at the time `noticed` (UTC seconds); what is recorded already is kept."""
+        self.evidence += [Evidence(each, source, noticed) for each in opt_outs if each not in self.opt_outs]
+
+    @property
+    def opt_outs(self) -> list[str]:
+        """The opt-outs that apply."""
+        return [each.rule for each in self.evidence]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +138,15 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
     return None if kind is None or kind in TEXT_TYPES else "not_text"
 
 
-def refuse_marked_page(visit: Visit, body: bytes, headers: Headers, settings: FetchSettings) -> None:
+def note_header_opt_outs(visit: Visit, reply: Exchange) -> None:
+    """Record the opt-outs in an answer's header fields."""
+    visit.note(header_opt_outs(lower_headers(reply.headers)), f"header of {reply.url}", reply.captured)
+
+
+def refuse_marked_page(visit: Visit, page: Exchange, settings: FetchSettings) -> None:
     """Record the opt-outs in the page's meta tags. Raises Refused if one is obeyed."""
-    found = body_opt_outs(body, lower_headers(headers))
-    visit.note(found)
+    found = body_opt_outs(page.body, lower_headers(page.headers))
+    visit.note(found, f"meta tag of {page.url}", page.captured)
     reason = obeyed(found, settings)
     if reason is not None:
         raise Refused(reason)

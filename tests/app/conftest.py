@@ -97,6 +97,9 @@ def link(name: str, karma: int) -> dict[str, Any]:
     }
 
 
+NOTICE = {"rule": "robots_disallowed", "source": "http://forbidden.example/robots.txt", "noticed": 1_600_000_000}
+
+
 def page(
     name: str, outcome: str = "fetched", reason: str | None = None, offset: int = 0, **more: Any
 ) -> dict[str, Any]:
@@ -167,7 +170,7 @@ def write_build(build: Path) -> None:
         page("kept", offset=10),
         page("copy", offset=20),
         page("short", offset=30),
-        page("forbidden", "refused", "robots_disallowed"),
+        page("forbidden", "refused", "robots_disallowed", opt_outs=["robots_disallowed"], opt_out_evidence=[NOTICE]),
         page("moved", "linked", "redirects_to_link", final_url=URLS["kept"], redirects=[URLS["moved"]]),
         page("deep", offset=40),
         page("empty", offset=50),

@@ -53,6 +53,14 @@ def test_json_holds_every_row_of_the_way(written_build: Path, kept_id: str, caps
     )
 
 
+def test_a_page_that_was_not_fetched_shows_where_its_opt_out_stood(
+    written_build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["inspect", "doc", str(written_build), "http://forbidden.example/"]) == 0
+    shown = "  opt-out   robots_disallowed: http://forbidden.example/robots.txt, 2020-09-13\n"
+    assert shown in capsys.readouterr().out
+
+
 def test_a_token_leads_back_to_its_posts(written_build: Path, kept_id: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["inspect", "token", str(written_build), "train-00000.tok:7"]) == 0
     out = capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -76,6 +77,29 @@ def test_elsewhere_than_on_a_terminal_progress_is_a_plain_line_every_30_seconds(
         "fetch: 31 of 100 pages after 0:30, 1:07 left · 3 a second\n"
         "fetch: 61 of 100 pages after 1:00, 0:38 left · 3 a second\n"
     )
+
+
+HOSTILE = "title\x1b]0;owned\x07 \x9b2J \u202eevil\r\n\tend"
+SHOWN = "title\\x1b]0;owned\\x07 \\x9b2J \\u202eevil\\r\n\tend"
+
+
+def test_control_characters_never_reach_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On stderr they are always escaped; data on stdout only if it is a terminal, so that files are exact."""
+    console = Console()
+    console.say(HOSTILE)
+    console.warn(HOSTILE)
+    console.error(InputError(HOSTILE))
+    assert capsys.readouterr().err == f"{SHOWN}\nwarning: {SHOWN}\nerror: {SHOWN}\n"
+    console.result({}, HOSTILE)
+    assert capsys.readouterr().out == f"{HOSTILE}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    console.result({}, HOSTILE)
+    console.stream([HOSTILE])
+    assert capsys.readouterr().out == f"{SHOWN}\n{SHOWN}\n"
+    Console("json").result({"a": "\x9b2J"}, "")
+    assert capsys.readouterr().out == '{"a": "\\u009b2J"}\n'
 
 
 def test_a_funnel_reads_as_a_table() -> None:

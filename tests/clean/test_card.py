@@ -178,6 +178,7 @@ def fetched_with(build: Build, folder: Path, settings: dict[str, Any], opt_outs:
     writer = SetWriter(str(folder / "pages"), "pages", Recipe(stage="crawl.fetch", code_version=1, settings=settings))
     part = writer.part(0, key="test")
     part.write(fetched)
+    part.counts.drop("robots_disallowed_ai_training", 7)
     facts = gather_facts([pages], result.documents, result.signals or pages, result.corpus, HERE)
     facts.pages = [writer.seal([part.publish()])]
     facts.captures = card_facts.count_captures(facts.pages, HERE)
@@ -194,7 +195,8 @@ def test_an_opt_out_that_a_setting_turned_off_is_listed_with_its_pages(build: Bu
     outs = {0: ["robots_disallowed"], 1: ["robots_disallowed"], 3: ["robots_disallowed"]}  # 3 was not fetched
     card = card_text(fetched_with(build, tmp_path, settings, outs), CardSettings())
     outs = section(card, "Opt-outs")
-    assert "- Obeyed: robots.txt forbids the path to an AI-training crawler by name." in outs
+    skipped = "robots.txt forbids the path to an AI-training crawler by name; 7 such pages were skipped."
+    assert f"- Obeyed: {skipped}" in outs
     meaning = "robots.txt forbids the path to 'webtext' or to everybody"
     assert f"**Not obeyed** (`obey_robots = false`): {meaning}; 2 such pages were fetched anyway." in outs
     assert "me@example.org" not in card

@@ -408,7 +408,7 @@ def test_many_links_to_one_page_are_collected_in_linear_time(tmp_path: Path, run
         columns[name] = pa.repeat(value, n_links)
     for name in ("voted", "karma", "requests"):
         columns[name] = pa.repeat(0, n_links).cast(PAGE.field(name).type)
-    for name in ("redirects", "opt_outs", "posts"):
+    for name in ("redirects", "opt_outs", "opt_out_evidence", "posts"):
         columns[name] = pa.nulls(n_links, PAGE.field(name).type).fill_null([])
     writer = SetWriter(str(tmp_path / "pages"), "pages", Recipe(stage="test", code_version=1, settings={}))
     with writer.part(0, key="k") as part:

@@ -88,10 +88,10 @@ def test_pages_that_an_earlier_version_fetched_are_read_without_posts_and_a_warn
         with pytest.MonkeyPatch.context() as patch, old.part(index, key="") as writer:
             writer.attach(name).write_bytes(Folder(new.folder.url).read_bytes(name))
             if index == 0:
-                patch.setattr(writer, "_schema", OLDER["pages"])
+                patch.setattr(writer, "_schema", OLDER["pages"][0])
                 writer._file.close()
-                writer._file = pq.ParquetWriter(writer._path, OLDER["pages"])
-            writer.write_table(new.table(part).drop_columns(["posts"] * (index == 0)))
+                writer._file = pq.ParquetWriter(writer._path, OLDER["pages"][0])
+            writer.write_table(new.table(part).drop_columns(["posts", "opt_out_evidence"] * (index == 0)))
             parts.append(writer.publish())
     old.seal(parts)
     talkative = Run(run.engine, Console("human"))

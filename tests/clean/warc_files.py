@@ -100,6 +100,7 @@ def write_pages(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> P
                         "requests": 1,
                         "cause": None,
                         "opt_outs": row.get("opt_outs", []),
+                        "opt_out_evidence": [],
                         "posts": row.get("posts", []),
                     }
                 ]

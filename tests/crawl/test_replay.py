@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from warc_exchanges import page, record, revisit_record
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
+from webtext.crawl.opt_outs.tdm_file import PATH
 
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
@@ -139,6 +141,48 @@ def test_the_current_robots_txt_applies(replay: Any, web: Any, tmp_path: Path) -
     write(tmp_path / "a.warc.gz", record(url, page()))
     [row] = replay([url], tmp_path / "*.warc.gz").values()
     assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
+
+
+def test_a_crawl_delay_does_not_apply_to_archived_pages_but_opt_outs_do(
+    replay: Any, web: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The site is asked for its two files only, at the longest delay that is obeyed."""
+    for module in ("exchange.hosts", "opt_outs.check", "opt_outs.robots_cache"):
+        monkeypatch.setattr(f"webtext.crawl.{module}.MAX_CRAWL_DELAY", 0.2)
+    web.page("/robots.txt", "User-agent: *\nCrawl-delay: 9\nDisallow: /closed\n")
+    web.page(PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
+    urls = [web.url("/a"), web.url("/closed"), web.url("/reserved")]
+    records = [record(url, page(b"<html>" + url.encode())) for url in urls]
+    rows = replay(urls, *records)
+    assert [rows[url]["reason"] for url in urls] == [None, "robots_disallowed", "tdm_reserved"]
+    web.page("/a", "busy", status="503 Busy")
+    rows = replay(urls[:1], *records, out="later", sources=("web", "warc"))
+    assert (rows[urls[0]]["source"], rows[urls[0]]["cause"]) == ("warc", "web: crawl_delay_too_long")
+
+
+def test_the_evidence_of_an_opt_out_says_where_it_stood_and_when(replay: Any, web: Any) -> None:
+    started = int(time.time())
+    web.page("/robots.txt", "User-agent: *\nDisallow: /closed\n")
+    web.page(PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
+    marked = page(b'<meta name="robots" content="noai">', b"X-Robots-Tag: noai")
+    urls = [web.url(path) for path in ("/closed", "/reserved", "/marked")]
+    records = [record(url, marked, "2010-01-01T00:00:00Z") for url in urls]
+    off = {"obey_robots": False, "obey_tdm_reservation": True, "obey_noai": False}
+    rows = replay(urls, *records, **off)
+    closed, reserved, page_itself = (rows[url]["opt_out_evidence"] for url in urls)
+    for found, rule, file in (
+        (closed, "robots_disallowed", "/robots.txt"),
+        (reserved, "tdm_reserved", "/.well-known/tdmrep.json"),
+    ):
+        assert (found[0]["rule"], found[0]["source"]) == (rule, web.url(file))
+        assert started <= found[0]["noticed"] <= time.time()
+    assert rows[urls[1]]["reason"] == "tdm_reserved"
+    assert page_itself == [
+        {"rule": "noai_header", "source": f"header of {urls[2]}", "noticed": 1_262_304_000},
+        {"rule": "noai_meta", "source": f"meta tag of {urls[2]}", "noticed": 1_262_304_000},
+    ]
+    for row in rows.values():
+        assert [each["rule"] for each in row["opt_out_evidence"]] == row["opt_outs"]
 
 
 def test_opt_outs_in_archived_pages_are_obeyed(replay: Any, web: Any) -> None:

@@ -144,8 +144,11 @@ def write_others() -> None:
     link = {"link_id": link_id(url("train-a")), "url": url("train-a")}
     write_set("removals", "removals", link | {"posts": [removed], "posts_left": 1})
     failed = {"outcome": "failed", "reason": "timed_out", "source": "web", "voted": CREATED, "karma": 3, "requests": 1}
-    with mock.patch.dict(partwriter.SCHEMAS, pages=OLDER["pages"]):
-        row = link | failed | {"redirects": [], "split": "train", "opt_outs": []}
+    row = link | failed | {"redirects": [], "split": "train", "opt_outs": []}
+    notice = {"rule": "robots_disallowed", "source": url("robots.txt"), "noticed": READ}
+    refused = {"outcome": "refused", "reason": "robots_disallowed", "opt_outs": ["robots_disallowed"]}
+    write_set("evidence/pages", "pages", row | refused | {"opt_out_evidence": [notice], "posts": []})
+    with mock.patch.dict(partwriter.SCHEMAS, pages=OLDER["pages"][0]):
         write_set("older/pages", "pages", row, Failure("an id", "raised", "ValueError: a cause"))
     write_harvest()
     write_killed_crawl()

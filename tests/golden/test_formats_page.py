@@ -24,7 +24,7 @@ from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Attachment, Failure, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.schemas import POST, RELEASE, REMOVAL, SCHEMAS, SCORED_SIGNALS, SIGNALS
+from webtext.base.parts.schemas import NOTICE, POST, RELEASE, REMOVAL, SCHEMAS, SCORED_SIGNALS, SIGNALS
 from webtext.base.run import Run
 from webtext.clean.decontaminate import kept_filter
 from webtext.clean.decontaminate.comparison import examples_of
@@ -43,7 +43,7 @@ from webtext.train.shape import GPT2Config
 
 PAGE = (Path(__file__).parents[2] / "docs/formats.md").read_text()
 GOLDEN = Path(__file__).parent / "files"
-STRUCTS = {"post": POST, "removed post": REMOVAL.field("posts").type.value_type}
+STRUCTS = {"post": POST, "notice": NOTICE, "removed post": REMOVAL.field("posts").type.value_type}
 SETS = sorted(path.parent.relative_to(GOLDEN).as_posix() for path in GOLDEN.rglob("manifest.json"))
 for older in ("refused/index", "documents"):  # their columns are those of an earlier version
     SETS.remove(older)

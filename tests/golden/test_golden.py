@@ -54,6 +54,7 @@ SETS = {  # folder: kind, digest of its rows, column, the column's values in the
     "links": ("links", "0cc93d61668214ba", "karma", [3, 9, 7]),
     "removals": ("removals", "faa0dd3a1e7ca0eb", "posts_left", [1]),
     "pages": ("pages", "a7ed5be71ce3f987", "status", [200, 200, 404]),
+    "evidence/pages": ("pages", "68adb136ab5d0b89", "reason", ["robots_disallowed"]),
     "older/pages": ("pages", "d89b5c3261a2e9cb", "reason", ["timed_out"]),
     "page_kind/documents": ("documents", "d16ba582a6bf9f00", "title", ["Page train-d", "Page short", "Page copy-of-a"]),
     "signals": ("signals", "b0ec251396a40099", "n_words", [196, 2, 196]),
