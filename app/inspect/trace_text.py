@@ -63,14 +63,7 @@ def _stations(trace: Trace) -> Iterator[str]:
     if trace.document and not links:  # imported, or of links that are no longer collected
         yield from _posts(trace.document["posts"])
     if trace.page:
-        page = trace.page
-        status = f"HTTP {page['status']}, " if page["status"] else ""
-        place = f"pages/{page['warc_file']} at {page['warc_offset']:,}" if page["warc_file"] else page["outcome"]
-        yield _line("page", f"{status}{_day(page['captured'])}, {place}")
-        if page["final_url"] and page["final_url"] != page["url"]:
-            yield _line("", f"redirected to {page['final_url']}")
-        for each in page.get("opt_out_evidence") or ():  # earlier versions recorded none
-            yield _line("opt-out", f"{each['rule']}: {each['source']}, {_day(each['noticed'])}")
+        yield from _page(trace.page)
     if trace.document:
         yield from _document(trace.document)
     if trace.template:
@@ -85,6 +78,16 @@ def _stations(trace: Trace) -> Iterator[str]:
         yield from _decision(trace.decision, trace.twin)
     for row in trace.tokens:
         yield _line("tokens", f"{row['shard']}, {row['start']:,} to {row['start'] + row['length'] - 1:,}")
+
+
+def _page(page: Mapping[str, Any]) -> Iterator[str]:
+    status = f"HTTP {page['status']}, " if page["status"] else ""
+    place = f"pages/{page['warc_file']} at {page['warc_offset']:,}" if page["warc_file"] else page["outcome"]
+    yield _line("page", f"{status}{_day(page['captured'])}, {place}")
+    if page["final_url"] and page["final_url"] != page["url"]:
+        yield _line("", f"redirected to {page['final_url']}")
+    for each in page.get("opt_out_evidence") or ():  # earlier versions recorded none
+        yield _line("opt-out", f"{each['rule']}: {each['source']}, {_day(each['noticed'])}")
 
 
 def _posts(posts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
