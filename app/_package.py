@@ -17,6 +17,7 @@ _PUBLIC_NAMES = {
     "GPT2": "webtext.train",
     "GPT2Config": "webtext.train",
     "load_model": "webtext.train",
+    "open": "webtext.app.opened_build",
 }
 __all__ = ["__version__", *sorted(_PUBLIC_NAMES)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from webtext.app.config import BuildConfig, BuildSettings
-from webtext.base.errors import DryRun
+from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.outcomes import check_kept, check_settled
 from webtext.base.parts.partset import MANIFEST, PartSet
 from webtext.base.run import Run
@@ -46,6 +46,14 @@ class Layout:
         if sample is None:
             return cls(settings.out)
         return cls(f"{settings.out.rstrip('/')}-sample-{sample.percent:.12g}-percent", settings.out)
+
+    @classmethod
+    def existing(cls, root: str) -> Layout:
+        """Return the layout of the build in `root`; InputError when it contains no part set of a build."""
+        layout = cls(root)
+        if not any(Folder(getattr(layout, name)).exists(MANIFEST) for name in ("links", "documents", "corpus")):
+            raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
+        return layout
 
     def __getattr__(self, name: str) -> str:
         if name == "links" and self.whole is not None:

@@ -203,13 +203,8 @@ def inspect_doc(run: Run, build_folder: str, url_or_id: str, with_text: bool) ->
     from webtext.app.inspect.trace import Tracer
     from webtext.app.inspect.trace_text import trace_text
 
-    tracer = Tracer(_build(build_folder))
-    found = tracer.find(url_or_id)
-    if found is None:
-        raise InputError(
-            f"no document '{url_or_id}' in '{build_folder}'",
-            "name a URL with http:// or https://, or an id from the documents set",
-        )
+    tracer = Tracer(build_folder)
+    found = tracer.why(url_or_id)
     value, text = found.to_json(), trace_text(found)
     if with_text and found.document is not None:
         value["text"] = tracer.text(found.document["id"])
@@ -230,26 +225,11 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
     Reads:  the folder of a build
     Writes: nothing
     """
-    from dataclasses import asdict
+    from webtext.app.inspect.trace import TokenTrace
+    from webtext.app.inspect.trace_text import token_text
 
-    from webtext.app.chain import Layout
-    from webtext.app.inspect.trace import Tracer
-    from webtext.app.inspect.trace_text import trace_text
-    from webtext.shards.reading.reader import TokenShards
-    from webtext.shards.trace import trace as origin_of
-
-    shard, colon, offset = place.rpartition(":")
-    if not colon or not offset.isascii() or not offset.isdigit():
-        raise ConfigError(f"'{place}' is not of the form SHARD:OFFSET", "e.g. train-00000.tok:4096")
-    split = "validation" if shard.startswith("validation-") else "train"
-    origin = origin_of(TokenShards(Layout(_build(build_folder)).tokens, split=split), shard, int(offset))
-    found = Tracer(build_folder).trace_document(origin.id)
-    text = f"{place} is token {origin.token_in_document:,} of document {origin.id}"
-    if found is None:  # packed from a corpus that came without documents
-        text += f", row {origin.row:,} of {origin.source_set}/{origin.source_part}"
-    else:
-        text += f"\n{trace_text(found)}"
-    run.console.result({"origin": asdict(origin), "trace": found.to_json() if found else None}, text)
+    found = TokenTrace.at(build_folder, place)
+    run.console.result(found.to_json(), token_text(found))
 
 
 @verb(inspect, "cluster")
@@ -271,7 +251,7 @@ def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
     from webtext.app.inspect.trace import Tracer, find_cluster
     from webtext.app.inspect.trace_text import cluster_text
 
-    trace = Tracer(_build(build_folder)).find(url_or_id)
+    trace = Tracer(build_folder).find(url_or_id)
     found = find_cluster(build_folder, trace.document["id"]) if trace and trace.document else None
     if found is None:
         raise InputError(
@@ -301,7 +281,7 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
     from webtext.app.inspect.trace_text import dropped_text
     from webtext.base.parts.partset import PartSet
 
-    opened = PartSet.open(Layout(_build(build_folder)).dropped, "dropped")
+    opened = PartSet.open(Layout.existing(build_folder).dropped, "dropped")
     known: set[str] = set()
     shown: list[dict[str, Any]] = []
     for index in range(len(opened.parts)):
@@ -402,7 +382,7 @@ def inspect_memorized(
 
     if (samples is None) == (model is None):
         raise ConfigError("name the texts to measure", "expected one of --samples FILE and --model DIR")
-    corpus = PartSet.open(Layout(_build(build_folder)).corpus, "corpus")
+    corpus = PartSet.open(Layout.existing(build_folder).corpus, "corpus")
     run.would_write(need_out(out) if model else out or kept or f"{build_folder}/{FILTER}")
     if model is not None:
         from webtext.train.evaluate.measured import load_measured
@@ -415,14 +395,3 @@ def inspect_memorized(
     if out is not None:
         Folder(out).write_object("memorized.json", found)
     run.console.result(found, memorized_text(found, build_folder))
-
-
-def _build(folder: str) -> str:
-    """Return `folder`; InputError when it contains no part set of a build."""
-    from webtext.app.chain import Layout
-    from webtext.base.storage import Folder
-
-    layout = Layout(folder)
-    if not any(Folder(getattr(layout, name)).exists("manifest.json") for name in ("links", "documents", "corpus")):
-        raise InputError(f"there is no build in '{folder}'", "name the folder that `webtext build` wrote")
-    return folder

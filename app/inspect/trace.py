@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import Any
 
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
 from webtext.base.config import from_table
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.web.urls import canonical_url
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.template.find import WHOLE
+from webtext.shards.reading.reader import TokenShards
+from webtext.shards.trace import Origin
+from webtext.shards.trace import trace as origin_of
 
 Row = dict[str, Any]
 TWIN = ["id", "url", "text"]
@@ -47,12 +52,43 @@ class Trace:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def _repr_html_(self) -> str:
+        from webtext.app.inspect.trace_text import trace_text
+
+        return f"<pre>{escape(trace_text(self))}</pre>"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTrace:
+    """Where a token of a shard comes from. `trace` is None if the tokens were packed from a corpus without documents."""
+
+    origin: Origin
+    trace: Trace | None
+
+    @classmethod
+    def at(cls, root: str, place: str) -> TokenTrace:
+        """Trace the token at `place`, SHARD:OFFSET, of the build in `root`. ConfigError, or InputError if there is none."""
+        shard, colon, offset = place.rpartition(":")
+        if not colon or not offset.isascii() or not offset.isdigit():
+            raise ConfigError(f"'{place}' is not of the form SHARD:OFFSET", "e.g. train-00000.tok:4096")
+        split = "validation" if shard.startswith("validation-") else "train"
+        origin = origin_of(TokenShards(Layout.existing(root).tokens, split=split), shard, int(offset))
+        return cls(origin, Tracer(root).trace_document(origin.id))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        from webtext.app.inspect.trace_text import token_text
+
+        return f"<pre>{escape(token_text(self))}</pre>"
+
 
 class Tracer:
     """Traces records of the build in `root`. Each call reads each set once and keeps only the rows it found."""
 
     def __init__(self, root: str) -> None:
-        layout = Layout(root)
+        self._root, layout = root, Layout.existing(root)
         self._sets = {
             name: open_if_there(getattr(layout, name), name)
             for name in ("links", "pages", "documents", "signals", "dropped", "corpus", "tokens")
@@ -82,6 +118,16 @@ class Tracer:
         own = found.document["id"] if found.document else None
         found.others = [identifier for identifier in at_url if identifier != own]
         return self._with_rules(found)
+
+    def why(self, url_or_id: str) -> Trace:
+        """Trace a URL or a document id, like `find`; InputError when nothing has it."""
+        found = self.find(url_or_id)
+        if found is None:
+            raise InputError(
+                f"no document '{url_or_id}' in '{self._root}'",
+                "name a URL with http:// or https://, or an id from the documents set",
+            )
+        return found
 
     def trace(self, url: str) -> Trace:
         return self.trace_all([url])[url]

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from webtext.app.inspect.trace import Cluster, Trace
+from webtext.app.inspect.trace import Cluster, TokenTrace, Trace
 
 LABEL_WIDTH = 10
 MAX_POSTS = 5
@@ -22,6 +22,15 @@ def trace_text(trace: Trace) -> str:
     more = f" and {len(trace.others) - MAX_OTHERS:,} more" if len(trace.others) > MAX_OTHERS else ""
     lines = [f"{trace.url} ended in {trace.stage}{reason}", *_stations(trace)]
     return "\n".join([*lines, others + more] if trace.others else lines)
+
+
+def token_text(found: TokenTrace) -> str:
+    """Return the document of a token, then its trace."""
+    origin = found.origin
+    text = f"{origin.shard}:{origin.offset} is token {origin.token_in_document:,} of document {origin.id}"
+    if found.trace is None:
+        return f"{text}, row {origin.row:,} of {origin.source_set}/{origin.source_part}"
+    return f"{text}\n{trace_text(found.trace)}"
 
 
 def cluster_text(cluster: Cluster) -> str:
