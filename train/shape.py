@@ -33,8 +33,8 @@ class GPT2Config:
 
     def __post_init__(self) -> None:
         for name in ("n_layer", "n_head", "n_embd", "context", "vocab_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}", "it must be at least 1")
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)!r}", "it must be a whole number of at least 1")
         if self.n_embd % self.n_head:
             raise ConfigError(
                 f"n_embd {self.n_embd} is not a multiple of n_head {self.n_head}", "each head takes an equal share"

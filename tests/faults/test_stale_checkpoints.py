@@ -62,7 +62,7 @@ def sleep(seconds):
 
 resume, sha256 = Trainer.resume, checkpoint.file_sha256
 Trainer.resume = lambda self, found: (note(f"resumes at {found.step}"), resume(self, found))
-checkpoint.file_sha256 = lambda path: (note(f"hashes {path.name}"), sha256(path))[1]
+checkpoint.file_sha256 = lambda file: (note(f"hashes {Path(file.name).name}"), sha256(file))[1]
 if rank == "1" and int(polls_until_visible) >= 0:
     loop.time = SimpleNamespace(sleep=sleep, monotonic=lambda: polls)  # the clock counts polls
     loop.VISIBLE_SECONDS = 10

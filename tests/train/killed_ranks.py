@@ -62,7 +62,7 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
         (distributed.World, "sum"),
         (parallelize, "update"),
         (trainer.Trainer, "_settle"),
-        (checkpoint_saver.Staging, "copy"),
+        (checkpoint_saver.CheckpointSaver, "_copied"),
         (os, "fsync"),
         (os, "rename"),
     ):

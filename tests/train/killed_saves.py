@@ -21,7 +21,7 @@ import torch._dynamo
 from small_runs import OF_THE_CLOCK, small, timeless, train
 
 from webtext.train.checkpoint import storage as checkpoint_storage
-from webtext.train.checkpoint.saver import Staging
+from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.run.meter import peak_flops
 from webtext.train.run.trainer import Trainer  # noqa: F401
 
@@ -42,7 +42,7 @@ class Points:
             (shutil, "rmtree"),
             (Path, "mkdir"),
             (Path, "write_text"),
-            (Staging, "copy"),
+            (CheckpointSaver, "_copied"),
         ):
             setattr(owner, name, self.watched(getattr(owner, name)))
         write = checkpoint_storage.write_tensors

@@ -206,15 +206,15 @@ def test_a_config_that_is_not_a_shape_is_rejected(
     change: Callable[[dict[str, Any]], object], tmp_path: Path, save: Save
 ) -> None:
     with pytest.raises(InputError, match="has no valid model shape as its config"):
-        change_state(save(tmp_path, 1, weight(1.0)), change).model()
+        load_model(change_state(save(tmp_path, 1, weight(1.0)), change).path)
 
 
 def test_a_config_of_more_layers_than_are_stored_is_rejected_before_they_are_made(tmp_path: Path, save: Save) -> None:
     tensors = {f"model.{name}": tensor for name, tensor in GPT2(CONFIG).state_dict().items()}
     saved = save(tmp_path, 1, tensors)
-    assert saved.model().config == CONFIG
+    assert load_model(saved.path).config == CONFIG
     with pytest.raises(InputError, match=r"contains 1 layers, but its state.json says 1,000,000,000"):
-        change_state(saved, lambda state: state["config"].update(n_layer=10**9)).model()
+        load_model(change_state(saved, lambda state: state["config"].update(n_layer=10**9)).path)
 
 
 @pytest.mark.parametrize("name", ["recipe", "sampler", "guard", "result", "environment"])

@@ -1,15 +1,13 @@
 """Checkpoints: `checkpoints/step-000100/` has the tensors as safetensors and the run's state as JSON.
 
-A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is complete. The latest
-is found by listing the folder. `state.json`, written last, records the SHA-256 of the other files, and a checkpoint
-whose files differ is skipped. Nothing is pickled, so reading a checkpoint runs no code. `storage.py` defines how
-tensors are stored; `saver.py` saves while the run continues.
+A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is complete.
+`state.json`, written last, records the SHA-256 of the other files, and a checkpoint whose files differ is skipped.
+`storage.py` defines how tensors are stored; `saver.py` saves while the run continues.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -23,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.recipe import with_check, without_check
-from webtext.base.storage import sync_folder
+from webtext.base.storage import Folder, file_sha256, sync_folder
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.shape import GPT2Config
 
@@ -52,14 +50,10 @@ class Checkpoint:
     def config(self) -> GPT2Config:
         """The shape of its model. Raises InputError if `state` has no valid one."""
         try:
-            config = GPT2Config(**self.state["config"])
-            if not all(type(value) is int for name, value in asdict(config).items() if name != "dropout"):
-                raise TypeError(f"{config} has sizes that are not whole numbers")
+            return GPT2Config(**self.state["config"])
         except (KeyError, TypeError, ConfigError) as error:
-            raise InputError(
-                f"'{self.path / STATE}' has no valid model shape as its config ({error!r:.200})", "remove the folder"
-            ) from None
-        return config
+            what = f"'{self.path / STATE}' has no valid model shape as its config ({error!r:.200})"
+            raise InputError(what, "remove the folder") from None
 
     def run_state(self) -> Mapping[str, Any]:
         """Return the state that a run needs to resume. Raises InputError if something is missing."""
@@ -70,50 +64,30 @@ class Checkpoint:
             raise InputError(f"'{self.path / STATE}' has a recipe without settings or version", "remove the folder")
         return self.state
 
-    def read(self, tensors: dict[str, Tensor], elsewhere: Mapping[str, Tensor] = MappingProxyType({})) -> None:
+    def read(self, tensors: Mapping[str, Tensor], elsewhere: Mapping[str, Tensor] = MappingProxyType({})) -> None:
         """Fill `tensors` in place. Raises InputError, before any is overwritten, if names, shapes or dtypes differ.
 
         The checkpoint must contain these tensors, those `elsewhere` (in other processes) and nothing else.
         """
-        from webtext.train.checkpoint.storage import PieceReader, read_tensors
+        from webtext.train.checkpoint.storage import PieceReader
 
-        reader = PieceReader(self.path, self.state["files"])
-        reader.check({**elsewhere, **tensors}, prefix="")
-        read_tensors(reader, tensors)
-
-    def model(self) -> GPT2:
-        """Return its model, on the CPU."""
-        import torch
-
-        from webtext.train.model.gpt2 import GPT2
-
-        values = self.values()
-        with torch.device("meta"):
-            model = GPT2(self.config)
-        model.load_state_dict({name: values(name, t.shape) for name, t in model.state_dict().items()}, assign=True)
-        return model.requires_grad_(True)
+        PieceReader(self.path, self.state["files"]).read(tensors, elsewhere)
 
     def values(self) -> Values:
         """Return its model's parameters, each read when it is asked for. Raises InputError if one isn't finite."""
         import torch
 
-        from webtext.train.checkpoint.storage import PieceReader, read_tensors
-        from webtext.train.model.gpt2 import GPT2
+        from webtext.train.checkpoint.storage import PieceReader
 
         reader = PieceReader(self.path, self.state["files"])
         n_blocks = len({name.split(".")[2] for name in reader.described(MODEL + "blocks.")})
         if n_blocks != self.config.n_layer:  # checked before a model of that many is made
-            raise InputError(
-                f"'{self.path}' contains {n_blocks} layers, but its {STATE} says {self.config.n_layer:,}",
-                "remove the folder",
-            )
-        with torch.device("meta"):
-            model = GPT2(self.config)
-        reader.check({MODEL + name: tensor for name, tensor in model.state_dict().items()}, prefix=MODEL)
+            what = f"'{self.path}' contains {n_blocks} layers, but its {STATE} says {self.config.n_layer:,}"
+            raise InputError(what, "remove the folder")
 
         def values(name: str, shape: Sequence[int]) -> Tensor:
             tensor = torch.zeros(*shape, dtype=torch.float32, device="cpu")
-            read_tensors(reader, {MODEL + name: tensor})
+            reader.read({MODEL + name: tensor}, prefix=MODEL + name)
             if not torch.isfinite(tensor).all():
                 raise InputError(f"'{MODEL}{name}' in '{self.path}' has values that are not finite", "name another")
             return tensor
@@ -139,15 +113,10 @@ def publish_checkpoint(
     target: Path, step: int, config: GPT2Config, files: Mapping[str, str], state: Mapping[str, Any]
 ) -> None:
     """Make a checkpoint of the synced `files` (name to SHA-256) in its temporary folder: write state.json, rename."""
-    temporary = temporary_path(target)
     whole = with_check({"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state})
-    with open(temporary / STATE, "x") as file:
-        file.write(json.dumps(whole, indent=1, allow_nan=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(temporary)
+    Folder(temporary_path(target)).write_object(STATE, whole)  # which also syncs the names of the other files
     shutil.rmtree(target, ignore_errors=True)  # a damaged one that was skipped
-    os.rename(temporary, target)
+    os.rename(temporary_path(target), target)
     sync_folder(target.parent)
 
 
@@ -164,14 +133,14 @@ def latest_checkpoint(
             found = open_checkpoint(path, verify=verify)
         except _Damaged as error:
             problems.append(error.lines[0])
-            continue
-        for problem in problems:
-            warn(f"skipping a checkpoint: {problem}; using '{path}'")
-        return found
-    if problems:
-        remedy = "remove the folder to start over, or choose another --out"
-        raise InputError(f"every checkpoint in '{model_dir}' is damaged", f"the newest: {problems[0]}", remedy)
-    return None
+        else:
+            for problem in problems:
+                warn(f"skipping a checkpoint: {problem}; using '{path}'")
+            return found
+    if not problems:
+        return None
+    remedy = "remove the folder to start over, or choose another --out"
+    raise InputError(f"every checkpoint in '{model_dir}' is damaged", f"the newest: {problems[0]}", remedy)
 
 
 def list_checkpoints(model_dir: Path) -> list[Path]:
@@ -209,20 +178,19 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
     try:
         state = without_check(json.loads((path / STATE).read_text()))
         step, files, version = int(state["step"]), dict(state["files"]), state["format"]
+        for name, digest in files.items() if version == FORMAT else ():
+            if not _FILE.fullmatch(name):
+                raise ValueError(f"{name!r} is not a checkpoint file")
+            with open(path / name, "rb") as file:
+                if verify and file_sha256(file) != digest:
+                    raise _Damaged(f"'{path / name}' has changed since it was written", remedy)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _Damaged(f"'{path / STATE}' cannot be read ({error!r})", remedy) from None
+        raise _Damaged(f"'{path}' is damaged ({type(error).__name__}: {error})", remedy) from None
     if version != FORMAT:
         raise InputError(
             f"'{path}' has checkpoint format {version}, but this webtext reads format {FORMAT}",
             "choose another --out, or use the version that wrote it (its `train export` writes a folder that all read)",
         )
-    for name, digest in files.items():
-        if not _FILE.fullmatch(name):
-            raise _Damaged(f"'{path / STATE}' lists {name!r}, which is not a checkpoint file", remedy)
-        if not (path / name).is_file():
-            raise _Damaged(f"'{path / name}' is missing", remedy)
-        if verify and file_sha256(path / name) != digest:
-            raise _Damaged(f"'{path / name}' has changed since it was written", remedy)
     return Checkpoint(path, step, state)
 
 
@@ -236,7 +204,8 @@ def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = war
     place = local_model(path)
     if (place / "config.json").is_file():
         return GPT2.from_huggingface(place).eval()
-    return find_checkpoint(place, warn).model().eval()
+    found = find_checkpoint(place, warn)
+    return GPT2.with_values(found.config, found.values()).eval()
 
 
 def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn, *, verify: bool = True) -> Checkpoint:
@@ -247,9 +216,3 @@ def find_checkpoint(place: Path, warn: Callable[[str], object] = warnings.warn, 
     if found is None:
         raise InputError(f"'{place}' contains no model", "name a training folder, a checkpoint or an exported folder")
     return found
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

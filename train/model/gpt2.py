@@ -24,7 +24,7 @@ from webtext.train.model.activation_checkpointing import checkpointed
 from webtext.train.model.attention import causal_attention, document_blocks, masked_attention, uses_flex
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import SHARD_BYTES, GPT2Folder, write_huggingface
-from webtext.train.model.initialization import drawn, initialize
+from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.language_model import Places
 from webtext.train.shape import GPT2Config
 
@@ -254,14 +254,19 @@ class GPT2(nn.Module):
         return -losses_n.view(tokens_bt.shape[0], -1)
 
     @classmethod
+    def with_values(cls, config: GPT2Config, values: Values) -> GPT2:
+        """Return a model with given parameters, on the CPU."""
+        with torch.device("meta"):
+            model = cls(config)
+        parameters = {name: values(name, tensor.shape) for name, tensor in model.state_dict().items()}
+        model.load_state_dict(parameters, assign=True)
+        return model.requires_grad_(True)
+
+    @classmethod
     def from_huggingface(cls, folder: str | os.PathLike[str]) -> GPT2:
         """Return the model of a Hugging Face GPT-2 folder (config.json and model.safetensors)."""
         weights = GPT2Folder(folder)
-        with torch.device("meta"):
-            model = cls(weights.config)
-        parameters = {name: weights.values(name, tensor.shape) for name, tensor in model.state_dict().items()}
-        model.load_state_dict(parameters, assign=True)
-        return model.requires_grad_(True)
+        return cls.with_values(weights.config, weights.values)
 
     def to_huggingface(
         self,

@@ -6,10 +6,10 @@ import contextlib
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, distributed
@@ -43,12 +43,25 @@ class World:
             distributed.all_reduce(value)
         return value
 
-    def gather(self, value: T) -> list[T]:
-        """Return the values of all processes, in rank order."""
+    def gather(self, value: T, group: distributed.ProcessGroup | None = None) -> list[T]:
+        """Return the values of all processes, in rank order. `group` is another group of all of them."""
         values = [value] * self.size
         if self.size > 1:
-            distributed.all_gather_object(values, value)
+            distributed.all_gather_object(values, value, group=group)
         return values
+
+    def together(self, work: Callable[[], T], group: distributed.ProcessGroup | None = None) -> list[T]:
+        """Return what `work` returns in each process, in rank order. If it raises in one, all raise that error."""
+        result: T | Exception
+        try:
+            result = work()
+        except Exception as error:
+            result = error
+        results = self.gather(result, group)
+        for each in results:
+            if isinstance(each, Exception):
+                raise each
+        return cast(list[T], results)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError
-from webtext.train.checkpoint.checkpoint import Checkpoint, file_sha256, find_checkpoint, list_checkpoints
+from webtext.base.storage import file_sha256
+from webtext.train.checkpoint.checkpoint import Checkpoint, find_checkpoint, list_checkpoints
 from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.data.sources import Source
 from webtext.train.settings import TrainSettings
@@ -66,7 +67,7 @@ def given_weights(
         raise MachineError(
             f"the processes see different files in '{folder}'", "name one checkpoint, on a file system that all share"
         )
-    digests = {path.name: known or file_sha256(path) for path, known in files.items()} if world.is_main else None
+    digests = {path.name: known or _sha256(path) for path, known in files.items()} if world.is_main else None
     facts = {"folder": folder} | facts | {"weights": world.gather(digests)[0]}
     world.progress.enter("prepares the model", counts=True)
     if recorded is not None and recorded["weights"] != facts["weights"]:
@@ -75,6 +76,11 @@ def given_weights(
             "name the checkpoint that it started with, restore the folder, or choose another --out",
         )
     return GivenWeights(facts, values)
+
+
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return file_sha256(file)
 
 
 def _exists(place: Path) -> bool:

@@ -187,32 +187,22 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
     Process 0's InputError is raised in all processes, and so is MachineError if one doesn't see the files.
     """
     world.progress.enter("agrees on a checkpoint", counts=False)  # hashing may take any time
-    checkpoint: Checkpoint | None = None
-    choice: Any = None
-    if world.is_main:
-        try:
-            checkpoint = latest_checkpoint(model_dir, console.warn)
-            choice = checkpoint and (checkpoint.step, dict(checkpoint.state))
-        except InputError as error:
-            choice = error
-    choice = world.gather(choice)[0]
-    if isinstance(choice, InputError):
-        raise choice
-    if choice is not None:
-        path, give_up = checkpoint_path(model_dir, choice[0]), time.monotonic() + VISIBLE_SECONDS
-        while not (visible := _is_visible(path, choice[1])) and time.monotonic() < give_up:
+    chosen = world.together(lambda: latest_checkpoint(model_dir, console.warn) if world.is_main else None)[0]
+    if chosen is not None:
+        path, give_up = checkpoint_path(model_dir, chosen.step), time.monotonic() + VISIBLE_SECONDS
+        while not (visible := _is_visible(path, chosen.state)) and time.monotonic() < give_up:
             time.sleep(_POLL_SECONDS)
         if not all(seen := world.gather(visible)):
             raise MachineError(
                 f"rank {seen.index(False)} does not see '{path}' as rank 0 does, after {VISIBLE_SECONDS:.0f} s",
                 "--out must be one folder on a file system that all hosts share; then rerun the same command",
             )
-        checkpoint = checkpoint or open_checkpoint(path, verify=False)
+        chosen = replace(chosen, path=path)
     world.progress.enter("prepares the model", counts=True)
-    return checkpoint
+    return chosen
 
 
-def _is_visible(path: Path, state: dict[str, Any]) -> bool:
+def _is_visible(path: Path, state: Mapping[str, Any]) -> bool:
     """Return whether this process sees the checkpoint of that state; hosts that share a file system may see it late."""
     with contextlib.suppress(InputError):
         return open_checkpoint(path, verify=False).state == state
