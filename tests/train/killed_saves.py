@@ -39,6 +39,7 @@ class Points:
         for owner, name in (
             (os, "fsync"),
             (os, "rename"),
+            (os, "replace"),
             (shutil, "rmtree"),
             (Path, "mkdir"),
             (Path, "write_text"),

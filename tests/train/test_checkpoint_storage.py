@@ -1,4 +1,4 @@
-"""A checkpoint's tensors: the keys of their pieces, resharding by DCP's planners, and no code that could run."""
+"""A checkpoint's tensors: the keys of their pieces, which process writes which, and no code that could run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 
 from webtext.base.errors import InputError
 from webtext.train.checkpoint.checkpoint import Checkpoint, load_model, open_checkpoint
-from webtext.train.checkpoint.storage import PieceReader
+from webtext.train.checkpoint.storage import PieceReader, share_of
 
 Save = Callable[..., Checkpoint]
 STORED = {
@@ -58,6 +58,13 @@ def with_pieces(checkpoint: Checkpoint, folder: Path, pieces: dict[str, torch.Te
     """Return the checkpoint with other pieces of the model, as an attacker would make it."""
     save_file({key: piece.clone().contiguous() for key, piece in pieces.items()}, folder / "other")
     return rewrite(checkpoint, "model-00000.safetensors", (folder / "other").read_bytes())
+
+
+def test_what_several_have_is_written_by_the_one_with_least_to_write() -> None:
+    """Two replicas, and a third process with a shard of its own: 90 + 10, 60 + 30, 80."""
+    shared = {"a": 30, "b": 90, "c": 10, "d": 60}
+    sizes = [shared, dict(reversed(shared.items())), {"e": 80}]
+    assert [sorted(share_of(rank, sizes)) for rank in range(3)] == [["b", "c"], ["a", "d"], ["e"]]
 
 
 MATRIX, HALF = STORED["model.matrix"], {"model.half@0": STORED["model.half"]}
@@ -129,7 +136,7 @@ def test_nothing_is_unpickled_while_a_checkpoint_is_read(tmp_path: Path, save: S
     """Python's audit hooks see every class that an unpickler looks up, and every call of exec and compile."""
     path = save(tmp_path, 1, STORED).path
     script = (
-        "import sys, torch, torch.distributed.checkpoint.state_dict_loader, torch.distributed.checkpoint.default_planner\n"
+        "import sys, torch\n"
         "from pathlib import Path; from webtext.train.checkpoint.checkpoint import open_checkpoint\n"
         "import webtext.train.checkpoint.storage\n"
         "heard = []\n"

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
+from counted_device import launches, tensors_of
 from simulated_device import SimulatedDevice
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train import GPT2, TrainSettings
 from webtext.train.model.initialization import drawn
@@ -24,6 +27,7 @@ from webtext.train.resilience.distributed import World
 META = torch.device("meta")
 SHAPE = {"n_head": 2, "n_embd": 32, "context": 16, "batch_size": 4, "microbatch_size": 2, "dtype": "bfloat16"}
 FINE = [1.0, 0.0]  # norm and fault
+MICROBATCHES = 2
 
 
 def counted(
@@ -34,7 +38,7 @@ def counted(
     config = settings.config(250)
     with META:
         model = GPT2(config)
-    tokens = [torch.empty(2, 17, dtype=torch.long, device=META) for _ in range(2)]
+    tokens = [torch.empty(2, 17, dtype=torch.long, device=META) for _ in range(MICROBATCHES)]
     with (
         SimulatedDevice() as device,
         patch.object(rows, "ThreadPoolExecutor", device.host_thread),
@@ -82,6 +86,36 @@ def test_a_question_to_the_device_is_found() -> None:
 
 
 def test_a_layer_takes_as_many_operations_however_many_layers_there_are() -> None:
-    """Two microbatches: forward, forward again and back; what a layer takes beside them is copies and a row of zeros."""
+    """At most 75 for each microbatch, forward, forward again and back; and the ends, with the loss, as many again."""
     counts = [counted(n_layer, 1).counts.n_launched for n_layer in (2, 3, 4)]
-    assert counts[2] - counts[1] == counts[1] - counts[0] <= 2 * 150
+    of_a_layer = counts[2] - counts[1]
+    assert counts[1] - counts[0] == of_a_layer <= MICROBATCHES * 75
+    assert counts[0] - 2 * of_a_layer <= MICROBATCHES * 75
+
+
+class HostOperations(TorchDispatchMode):
+    """Counts the operations that compute or copy; none may use the device."""
+
+    n = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert not any(tensor.is_meta for tensor in tensors_of((args, kwargs))), func
+        self.n += launches(func)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("changes", [{}, {"max_grad_norm": None}, {"optimizer": "muon"}], ids=str)
+def test_the_update_of_a_row_takes_at_most_60_operations_on_the_host_and_none_on_the_device(
+    changes: dict[str, object],
+) -> None:
+    step, found = OffloadedEngine._step, []
+
+    def observed(*arguments: Any) -> None:
+        with HostOperations() as host:
+            step(*arguments)
+        found.append(host.n)
+
+    with patch.object(OffloadedEngine, "_step", observed):
+        counted(2, 2, **changes)
+    assert len(found) >= 3, "the ends and two layers"
+    assert 0 < max(found) <= 60, found

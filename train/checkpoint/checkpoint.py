@@ -145,8 +145,7 @@ def latest_checkpoint(
 
 def list_checkpoints(model_dir: Path) -> list[Path]:
     """Return the published checkpoints, oldest first."""
-    folder = model_dir / "checkpoints"
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)] if folder.is_dir() else []
+    found = [path for path in (model_dir / "checkpoints").glob("step-*") if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
 

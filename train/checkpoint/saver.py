@@ -96,20 +96,18 @@ class CheckpointSaver:
 
     def _save(self, saved: Checkpoint, config: GPT2Config, tensors: dict[str, Tensor]) -> Checkpoint:
         temporary, rank = temporary_path(saved.path), self.world.rank
-        shards = shards_of(tensors)
+        shards: dict[str, Tensor] = {}
 
         def prepare() -> dict[str, int]:
             if rank == 0:
                 shutil.rmtree(temporary, ignore_errors=True)  # left by a killed run
                 make_folder(temporary)
+            shards.update(shards_of(tensors))
             return {key: shard.nbytes for key, shard in shards.items()}
 
         def write() -> dict[str, str]:
-            pieces = {key: shards[key] for key in share_of(rank, sizes)}
-            if self.copies:
-                pieces = self._copied(pieces)
-                self._staged.set()
-            return write_pieces(temporary, rank, pieces)
+            mine = {key: shards[key] for key in share_of(rank, sizes)}
+            return write_pieces(temporary, rank, self._copied(mine) if self.copies else mine)
 
         def publish() -> None:
             if rank == 0:
@@ -129,7 +127,7 @@ class CheckpointSaver:
         return saved
 
     def _copied(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return copies in host memory. On a GPU they are made in parallel with the run, after the work at `begin`."""
+        """Return copies in host memory, after which the tensors may change. On a GPU the run isn't held up by them."""
         for key, piece in pieces.items():
             if key not in self._buffers:
                 pinned = self._ready is not None
@@ -138,14 +136,14 @@ class CheckpointSaver:
         if self._ready is None:
             for key, piece in pieces.items():  # by numpy, because torch would start a second pool of threads
                 np.copyto(_bytes(copies[key]), _bytes(piece))
-            return copies
-        torch.cuda.set_device(self.world.device)  # the current device is per thread
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_event(self._ready)
-        with torch.cuda.stream(stream):
-            for key, piece in pieces.items():
-                copies[key].copy_(piece, non_blocking=True)
-        stream.synchronize()
+        else:
+            stream = torch.cuda.Stream(self.world.device)  # type: ignore[no-untyped-call]
+            stream.wait_event(self._ready)
+            with torch.cuda.stream(stream):
+                for key, piece in pieces.items():
+                    copies[key].copy_(piece, non_blocking=True)
+            stream.synchronize()
+        self._staged.set()
         return copies
 
 
