@@ -12,7 +12,9 @@ al. 2021, section 3:
 Sources: Narayanan et al. 2021, tables 1 and 2, with the layouts of Megatron-LM's examples/sc21/run_table_1.sh; Smith et
 al. 2022, section 2.4 (Megatron-Turing NLG); Dash et al. 2023, abstract (Frontier). The layouts for Frontier are from
 the first author's scripts (github.com/sajal-vt/Megatron-DeepSpeed-ORNL, branch FA2, launch_gpt*.slurm) and may differ
-from those of the paper.
+from those of the paper. The largest models on one V100 of 32 GB and a host of 90 GB are those of STRONGHOLD's artifact
+(Sun et al. 2022, README of github.com/strongh2/SC22-AE, figure 6a): width 2048, 16 heads, four sequences of 1,024 tokens.
+Nothing is fitted to these; both sizes count as GiB.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from arguments import parser
 
 from webtext.train.mesh import MeshShape
 from webtext.train.plan.cost import Link, Machine, step_time
+from webtext.train.plan.footprint import GIB, memory_of_layout
 from webtext.train.plan.layout import Layout
+from webtext.train.plan.plan import offloaded_bytes
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -123,6 +127,30 @@ OF_FRONTIER = [
     Row("175B", 96, 12288, 96, "pp=16,dp=2,tp=4", 640, 1, 0.3614 * MI250X_HALF_PEAK),
     Row("1T", 128, 25600, 128, "pp=128,dp=2,tp=4", 1024, 1, 0.3196 * MI250X_HALF_PEAK),
 ]
+LARGEST = {"Megatron-LM, on the device": (None, 32), "STRONGHOLD, offloaded": ("host", 100)}
+"""Offload, and layers of the largest model that was trained."""
+
+
+def most_layers(offload: str | None) -> int:
+    """Return the layers of the largest model that fits, by the plan of a run that isn't compiled and keeps blocks' inputs."""
+    layers = 0
+    while True:
+        settings = TrainSettings.of(
+            n_layer=layers + 1,
+            n_head=16,
+            n_embd=2048,
+            batch_size=4,
+            microbatch_size=4,
+            compile="off",
+            activation_checkpointing="full",
+            offload=offload,
+        )
+        config, layout = settings.config(VOCAB_SIZE), Layout.of(settings, MeshShape())
+        on_device = memory_of_layout(config, settings, layout).total
+        needed, given = (on_device, 32) if offload is None else (offloaded_bytes(config, settings, layout), 90)
+        if needed > given * GIB:
+            return layers
+        layers += 1
 
 
 def predicted(row: Row, machine: Machine) -> tuple[float, float]:
@@ -191,6 +219,11 @@ def main() -> None:
     frontier = fitted(OF_FRONTIER[0], FRONTIER)
     print_weak_scaling(OF_FRONTIER[1], 8, frontier)
     print_weak_scaling(OF_FRONTIER[2], 3, frontier)
+    print("\nLayers of the largest model of width 2048 on one V100 (Sun et al. 2022, artifact)\n")
+    print("| | published | predicted | off by |")
+    print("|---|---|---|---|")
+    for name, (offload, layers) in LARGEST.items():
+        print(f"| {name} | {layers} | {most_layers(offload)} | {most_layers(offload) / layers - 1:+.0%} |")
 
 
 if __name__ == "__main__":

@@ -38,9 +38,15 @@ def test_the_seconds_of_mt_nlgs_steps_are_predicted_within_4_percent() -> None:
         assert bench.predicted(row, machine)[0] == pytest.approx(row.seconds, rel=0.04)
 
 
+def test_the_largest_models_on_one_device_are_predicted_within_3_percent() -> None:
+    """Published are 32 layers, 1.717 billion parameters, on the device, and 100, 5.141 billion, with STRONGHOLD."""
+    assert [bench.most_layers(offload) for offload, _ in bench.LARGEST.values()] == [33, 102]
+
+
 def test_all_tables_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["bench_published.py"])
     bench.main()
     out = capsys.readouterr().out
-    assert out.count("off by") == 6
+    assert out.count("off by") == 7
+    assert "| STRONGHOLD, offloaded | 100 | 102 | +2% |" in out
     assert "175B, 128 to 1,024 devices, pp=16,dp=16,tp=4: weak scaling 99.7%, published 100 %" in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,13 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import checkpoint
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.base.config import changed
 from webtext.train import GPT2
 from webtext.train.mesh import MeshShape
 from webtext.train.model import cross_entropy
+from webtext.train.model.compilation import compile_model
 from webtext.train.model.loss import documents_of
 from webtext.train.model.precision import cast_parameters
 from webtext.train.optimizer.optimizer import make_optimizer
@@ -39,7 +42,7 @@ def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more:
     return Layout(shape=MeshShape.parse(mesh), microbatch=microbatch, n_microbatches=n_microbatches, **more)
 
 
-def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
+def kept_bytes(settings: TrainSettings, microbatch: int = 7, *, compiled: bool = False) -> int:
     """Return the bytes of all tensors that the model keeps for its backward pass, without weights and their casts.
 
     Seven sequences identify them, because all other sizes are powers of two.
@@ -47,6 +50,8 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7) -> int:
     config = settings.config(61)
     model = GPT2(config)
     model.activation_checkpointing = settings.machine.activation_checkpointing
+    if compiled:
+        compile_model(model)
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     n_tokens = microbatch * settings.context
     kept: dict[int, tuple[int, Tensor]] = {}
@@ -79,11 +84,68 @@ def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str
 @pytest.mark.parametrize("n_layer", [1, 3])
 def test_the_mask_of_documents_is_planned_and_kept_once_for_all_layers(dtype: str, n_layer: int) -> None:
     """16 x 16 numbers in the run's dtype for each of seven sequences; with a mask torch's own kernel runs."""
-    settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True)
+    settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, document_masks=True, device="cpu")
     config, size = settings.config(61), 2 if dtype == "bfloat16" else 4
     assert activations_of(config, settings, 7) == kept_bytes(settings)
     unmasked = activations_of(config, TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype), 7)
     assert activations_of(config, settings, 7) - unmasked == 7 * 16 * 16 * size
+
+
+@pytest.mark.parametrize(
+    ("how", "dropout", "has_matrix"), [("auto", 0.0, False), ("off", 0.0, True), ("auto", 0.1, True)]
+)
+def test_flex_attention_keeps_no_matrix_of_documents(how: str, dropout: float, has_matrix: bool) -> None:
+    """It runs in compiled steps on a GPU, which device 'auto' counts as, without dropout."""
+    plain = TrainSettings.of(**TINY, compile=how, dropout=dropout)
+    masked = changed(plain, document_masks=True)
+    config = plain.config(61)
+    assert activations_of(config, masked, 7) - activations_of(config, plain, 7) == has_matrix * 7 * 16 * 16 * 2
+
+
+class LargestTensors(TorchDispatchMode):
+    """Notes the bytes of the largest float32 tensor that is made."""
+
+    n_bytes = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if isinstance(made, Tensor) and made.dtype == torch.float32:
+            self.n_bytes = max(self.n_bytes, made.nbytes)
+        return made
+
+
+@pytest.mark.parametrize(("device", "planned_as"), [("meta", "cuda"), ("cpu", "cpu")])
+def test_logits_have_a_float32_copy_where_the_loss_is_not_compiled_except_on_a_cpu(
+    device: str, planned_as: str
+) -> None:
+    """A CPU takes 512 of 1,024 rows at once. The weight's gradient has 1,024 x 32 numbers."""
+    hidden = torch.randn(1024, 32, dtype=torch.bfloat16, requires_grad=True, device=device)
+    weight = torch.randn(1024, 32, dtype=torch.bfloat16, device=device)
+    with LargestTensors() as largest:
+        cross_entropy.linear_cross_entropy(hidden, weight, torch.zeros(1024, dtype=torch.long, device=device), 1000)
+    assert largest.n_bytes == 4 * 1024 * 1024 // (2 if device == "cpu" else 1)
+    settings = TrainSettings.of(**{**TINY, "context": 1024}, device=planned_as)
+
+    def output_layer(compile: str) -> int:
+        how = changed(settings, compile=compile)
+        return memory_on(how.config(1000), how, MeshShape(), 1).output_layer
+
+    assert output_layer("off") - output_layer("on") == (0 if device == "cpu" else largest.n_bytes)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("how", ["none", "selective", "full"])
+def test_compiled_blocks_keep_what_is_planned(how: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third block adds so much, cut out as torch's compiler does for a GPU; here nothing is compiled after that."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager_decomp_partition"))
+    kept, planned = [], []
+    for n_layer in (2, 3):
+        torch._dynamo.reset()
+        settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, activation_checkpointing=how)
+        kept.append(kept_bytes(settings, compiled=True))
+        planned.append(activations_of(settings.config(61), settings, 7))
+    of_flash = 7 * 16 * 2 * 4 if dtype == "bfloat16" and how != "full" else 0  # which `blocked_attention` doesn't keep
+    assert planned[1] - planned[0] == kept[1] - kept[0] + of_flash
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
@@ -110,7 +172,9 @@ def test_selective_checkpointing_keeps_what_is_planned_for_a_block(
         keep(self, value)
 
     monkeypatch.setattr(checkpoint._VersionWrapper, "__init__", noted)
-    settings = TrainSettings.of(**TINY, dtype=dtype, document_masks=masks, activation_checkpointing="selective")
+    settings = TrainSettings.of(
+        **TINY, dtype=dtype, document_masks=masks, activation_checkpointing="selective", device="cpu"
+    )
     config, n_tokens = settings.config(61), 7 * 16
     size = 2 if dtype == "bfloat16" else 4
     outside = kept_bytes(settings)

@@ -56,7 +56,7 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
     assert max_microbatch(config, settings, MeshShape(dp=8), sizes[1] - 1) is None
     plan = plan_training(settings, PlanSettings(processes=8, memory_gib=(sizes[1] - 1) / GIB))
     assert "does not fit in" in plan_text(plan)
-    assert "not even one sequence fits: try --activation-checkpointing selective" in plan_text(plan)
+    assert "choose a smaller model or context or activation_checkpointing = 'selective'" in plan_text(plan)
 
 
 def test_a_mesh_that_is_set_is_planned() -> None:
@@ -100,7 +100,7 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
     assert run(["train", "run", tokens, "--out", model, *how, "--quiet"]) == 0
     assert run(["train", "plan", tokens, *how, "--measured", model, "--processes", "2", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["model"]["vocab_size"] == 61
+    assert answer["config"]["vocab_size"] == 61
     assert answer["tokens"] == 5 * 4 * 16
     assert answer["sources"] == [
         {"name": tokens, "tokens": 9720, "held_out_tokens": 972, "share": 1, "passes": 5 * 4 * 16 / 9720}
@@ -117,32 +117,16 @@ def test_the_verb_plans_with_a_token_set_and_with_the_speed_of_an_earlier_run(
         plan_training(TrainSettings(), PlanSettings(measured=model))
 
 
-def test_an_offloaded_run_is_planned_by_its_host_memory_and_the_model_of_its_link() -> None:
-    """16 bytes per parameter in float32, and each layer's input; the step by hand, where computing hides all copies."""
+def test_an_offloaded_run_is_planned_by_its_host_memory_and_the_link_that_hides_its_copies() -> None:
+    """16 bytes per parameter in float32, and each layer's input; at 1,000 FLOP/s, by hand."""
     settings = TrainSettings.of(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")
-    answer = plan_training(settings, PlanSettings(vocab_size=128))
     n = 128 * 32 + 16 * 32 + 2 * (12 * 32**2 + 13 * 32) + 2 * 32
-    text = plan_text(answer).splitlines()[-1]
     expected = (16 * n + 2 * 2 * 2 * 16 * 32 * 4) / GIB
-    assert (
-        text
-        == f"offloaded: {expected:,.2f} GiB on the host; one step: unknown; give the speed and --host-gb-per-second"
+    on_host = f"offloaded: {expected:,.2f} GiB on the host"
+    assert plan_text(plan_training(settings, PlanSettings(vocab_size=128))).splitlines()[-1] == on_host
+    speed = PlanSettings(vocab_size=128, peak_tflops=1e-9, mfu_ratio=1.0)
+    forward = 4 * 16 * (24 * 32**2 + 4 * 32 * 16) / 1e3  # a layer's, in seconds
+    covering = 4 * (12 * 32**2 + 13 * 32) / forward / 1e9  # its parameters are copied while another computes
+    assert plan_text(plan_training(settings, speed)).splitlines()[-1] == (
+        f"{on_host}; computing hides its copies on links of {covering:,.3g} GB/s or more, each way"
     )
-    speed = {"peak_tflops": 1e-9, "mfu_ratio": 1.0, "host_gb_per_second": 1e3}
-    fast = plan_text(plan_training(settings, PlanSettings(vocab_size=128, **speed))).splitlines()[-1]
-    layers = 2 * 4 * 2 * 2 * 16 * (24 * 32**2 + 4 * 32 * 16) / 1e3
-    computing = layers + 6 * 32 * 128 * 4 * 16 / 1e3
-    covering = (
-        4 * (12 * 32**2 + 13 * 32) / (layers / 2 / 4) / 1e9
-    )  # one layer's parameters are copied while another is computed forward
-    assert fast.endswith(
-        f"one step: {computing:,.2f} s, of which {computing:,.2f} s computing, "
-        f"which hides the copies on links of {covering:,.3g} GB/s or more"
-    )
-    slow = plan_text(
-        plan_training(settings, PlanSettings(vocab_size=128, **speed | {"host_gb_per_second": covering / 10}))
-    )
-    layer, inputs = 4 * (12 * 32**2 + 13 * 32), 4 * 4 * 16 * 32  # bytes
-    copied = 2 * (layer + layer + inputs) + 8 * (128 + 16 + 2) * 32  # loads of two layers, both ways, and the ends
-    expected = 6 * 32 * 128 * 4 * 16 / 1e3 + copied / (covering * 1e8)
-    assert float(slow.split("one step: ")[1].split()[0].replace(",", "")) == pytest.approx(expected, rel=1e-5)

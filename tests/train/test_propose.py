@@ -12,10 +12,10 @@ import pytest
 from webtext.app.main import run
 from webtext.base.errors import ConfigError
 from webtext.train.mesh import MeshShape
-from webtext.train.plan.cost import step_time
+from webtext.train.plan.cost import StepTime, step_time
 from webtext.train.plan.footprint import GIB, memory_of_layout
 from webtext.train.plan.layout import layouts, meshes
-from webtext.train.plan.plan import USABLE_RATIO, Proposed, TrainPlan, plan_text, plan_training
+from webtext.train.plan.plan import USABLE_RATIO, TrainPlan, plan_text, plan_training
 from webtext.train.plan.settings import PlanSettings
 from webtext.train.settings import TrainSettings
 
@@ -27,10 +27,10 @@ def planned(devices: int, memory_gib: float, plan: dict[str, Any] | None = None,
     return plan_training(settings, PlanSettings(devices=devices, memory_gib=memory_gib, **(plan or {})))
 
 
-def proposed(*how: Any, **train: Any) -> Proposed:
-    found = planned(*how, **train).proposed
-    assert found is not None
-    return found
+def time_of(*how: Any, **train: Any) -> StepTime:
+    time = planned(*how, **train).time
+    assert time is not None
+    return time
 
 
 def test_one_device_takes_no_mesh_and_as_large_a_microbatch_as_fits() -> None:
@@ -48,9 +48,9 @@ def test_replicas_are_proposed_where_they_fit() -> None:
 
 def test_shards_are_proposed_where_replicas_do_not_fit() -> None:
     assert str(planned(64, 16, model="1542M").layout.shape) == "fsdp=64"
-    reasons = proposed(64, 16, model="1542M").simpler
-    assert list(reasons) == ["dp=64"]
-    assert "GiB at least" in reasons["dp=64"]
+    reasons = planned(64, 16, model="1542M").simpler
+    assert list(reasons) == ["dp"]
+    assert reasons["dp"].endswith("GiB at least: dp=64")
 
 
 def test_a_model_of_530_billion_takes_tensor_parallel_in_a_node_and_a_pipeline() -> None:
@@ -63,8 +63,8 @@ def test_a_model_of_530_billion_takes_tensor_parallel_in_a_node_and_a_pipeline()
 
 def test_the_proposal_fits_and_is_within_three_percent_of_the_fastest_of_all_that_fit() -> None:
     settings, found = TrainSettings(model="1542M"), planned(16, 24, model="1542M")
-    assert found.proposed is not None
-    usable, machine, config = USABLE_RATIO * 24 * GIB, found.proposed.machine, settings.config(50_257)
+    assert found.time is not None
+    usable, machine, config = USABLE_RATIO * 24 * GIB, found.machine, settings.config(50_257)
     assert memory_of_layout(config, settings, found.layout).total <= usable
     of_all = [one for shape in meshes(config, 512, 16, 8) for one in layouts(config, settings, shape)]
     seconds = {
@@ -73,7 +73,7 @@ def test_the_proposal_fits_and_is_within_three_percent_of_the_fastest_of_all_tha
         if memory_of_layout(config, settings, one).total <= usable
     }
     assert 10 < len(seconds) < len(of_all)
-    assert seconds[found.layout] == found.proposed.time.total <= 1.03 * min(seconds.values())
+    assert seconds[found.layout] == found.time.total <= 1.03 * min(seconds.values())
 
 
 def test_blocks_are_computed_twice_only_where_memory_binds() -> None:
@@ -86,12 +86,12 @@ def test_blocks_are_computed_twice_only_where_memory_binds() -> None:
 
 def test_slow_links_bind_and_are_named() -> None:
     slow = {"inside_gb_per_second": 0.01, "between_gb_per_second": 0.01}
-    assert proposed(8, 80, slow, batch_size=8).time.bottleneck.startswith("the links")
+    assert time_of(8, 80, slow, batch_size=8).bottleneck.startswith("the links")
 
 
 def test_if_nothing_fits_the_error_says_what_would() -> None:
     with pytest.raises(ConfigError, match="no mesh of 8 devices of 2 GiB fits 1,557,611,200 parameters") as caught:
-        proposed(8, 2, model="1542M")
+        planned(8, 2, model="1542M")
     advice = str(caught.value)
     enough = float(advice.split("--memory-gib ")[1].split()[0])
     assert planned(8, enough, model="1542M").memory.total <= enough * GIB
@@ -101,19 +101,19 @@ def test_if_nothing_fits_the_error_says_what_would() -> None:
 
 def test_memory_for_less_than_one_layer_is_an_error_with_a_remedy() -> None:
     with pytest.raises(ConfigError, match="--memory-gib"):
-        proposed(2, 0.001, batch_size=8)
+        planned(2, 0.001, batch_size=8)
 
 
 def test_devices_that_nothing_divides_over_are_an_error_with_the_nearest_that_do() -> None:
     with pytest.raises(ConfigError, match=r"no mesh of 97 devices divides 512 sequences") as caught:
-        proposed(97, 80, model="1542M")
+        planned(97, 80, model="1542M")
     assert "--devices 96 or --batch-size 582" in str(caught.value)
     assert planned(97, 80, model="1542M", batch_size=582).layout.shape.size == 97
 
 
 def test_a_faster_memory_shortens_what_is_between_the_products() -> None:
     """An H200 is an H100 with a memory of 4.8 instead of 3.35 TB/s."""
-    times = [proposed(1, 80, {"data_sheet": name}).time for name in ("h100", "h200")]
+    times = [time_of(1, 80, {"data_sheet": name}) for name in ("h100", "h200")]
     assert times[0].between / times[1].between == pytest.approx(4.8 / 3.35)
     assert times[0].compute == times[1].compute
     assert times[0].total > times[1].total
@@ -122,10 +122,10 @@ def test_a_faster_memory_shortens_what_is_between_the_products() -> None:
 def test_a_run_as_it_is_set_takes_as_long_as_the_data_sheet_allows() -> None:
     settings = TrainSettings(microbatch_size=16)
     plan = plan_training(settings, PlanSettings(data_sheet="h100"))
-    assert plan.proposed is not None
-    assert plan.seconds == pytest.approx(settings.steps * plan.proposed.time.total)
+    assert plan.time is not None
+    assert plan.seconds == pytest.approx(settings.steps * plan.time.total)
     assert plan.seconds > plan.flops / 989e12
-    with pytest.raises(ConfigError, match="data_sheet is 'b52'\nchoose a100, h100, h200"):
+    with pytest.raises(ConfigError, match="data_sheet is 'b52'\nit must be one of a100, h100, h200"):
         PlanSettings(data_sheet="b52")
 
 
@@ -150,15 +150,15 @@ def test_the_verb_prints_the_mesh_its_reasons_and_the_data_sheet(capsys: pytest.
     assert run(flags) == 0
     out = capsys.readouterr().out
     assert "  --mesh fsdp=64 --microbatch-size " in out
-    assert "simpler: dp=64: " in out
+    assert "simpler: dp: " in out
     assert "h100's data sheet: no step is faster" in out
     assert "cost: " in out
     assert run([*flags, "--peak-tflops", "312", "--mfu-ratio", "0.5", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["mesh"] == {"pp": 1, "dp": 1, "fsdp": 64, "tp": 1}
+    assert answer["layout"]["shape"] == {"pp": 1, "dp": 1, "fsdp": 64, "tp": 1}
     assert answer["machine"]["flops"] == 156e12
     assert answer["memory"]["total"] == sum(n for name, n in answer["memory"].items() if name != "total")
-    assert answer["seconds"] == pytest.approx(answer["steps"] * answer["step_seconds"]["total"])
+    assert answer["seconds"] == pytest.approx(answer["settings"]["steps"] * answer["time"]["total"])
     assert answer["cost"] == pytest.approx(answer["seconds"] / 3600 * 64 * 2)
 
 

@@ -56,11 +56,12 @@ def test_a_recipe_loads_and_plans(name: str, capsys: pytest.CaptureFixture[str])
     if name.startswith("gpt2"):
         _, size, devices = name.split("-")
         assert (settings.model, plan.processes) == (size, 1 if devices == "1gpu" else 8)
-        assert answer["tokens_per_step"] == 512 * 1024
-        assert answer["microbatch_size"] * answer["accumulation"] * plan.processes == 512
+        layout = answer["layout"]
+        assert answer["settings"]["batch_size"] * answer["settings"]["context"] == 512 * 1024
+        assert layout["microbatch"] * layout["n_microbatches"] * plan.processes == 512
         assert answer["memory"]["total"] < GPU_MEMORY
     else:
-        assert answer["model"]["parameters"] < 10**7 + 50_257 * 128
+        assert answer["config"]["parameters"] < 10**7 + 50_257 * 128
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from webtext.base.errors import Interrupted, MachineError, RunFailed, WebtextError
@@ -184,8 +185,9 @@ def slots_for(trials: Sequence[Trial], side_by_side: int | None) -> list[Slot]:
         n = min(side_by_side or len(gpus), len(settings))
         return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(n)]
     cores, vocab_size = available_cores(), open_sources(trials[0].tokens)[0].train.vocab_size
+    on_cpu = [replace(each, device="cpu") for each in settings]
     largest = max(
-        memory_on(each.config(vocab_size), each, MeshShape(), each.accumulation(1)[0]).total for each in settings
+        memory_on(each.config(vocab_size), each, MeshShape(), each.accumulation(1)[0]).total for each in on_cpu
     )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_RATIO
     fitting = min(cores // max(each.machine.threads or 1 for each in settings), int(memory / (largest + PROCESS_BYTES)))

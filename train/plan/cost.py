@@ -1,13 +1,9 @@
 """The time of a step of a layout on a machine of known speed: an analytic model that doesn't need torch.
 
-    step = m (forward + backward + recomputation + tensor parallel) + bubble + messages
-         + the part of data parallel that is not hidden + update + the host, if it launches slower than that
-
 A kernel takes its FLOPs over the device's rate or its bytes over the memory's, whichever is longer (Williams et al. 2009:
-the roofline). The kernels are those of a fused step (`forward_kernels`), which a test compares with the real one's.
-Collectives are rings: each of n
-ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and twice for all-reduce, in n - 1 or 2 (n -
-1) messages (Thakur et al. 2005; Patarasuk and Yuan 2009). Assumptions about overlap:
+the roofline). The kernels are those of a fused step, which tests compare with the real one's. Collectives are rings: each
+of n ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and twice for all-reduce, in n - 1 or
+2 (n - 1) messages (Thakur et al. 2005; Patarasuk and Yuan 2009). Assumptions about overlap:
 
 - Tensor parallel collectives and a pipeline's messages hide behind nothing (Narayanan et al. 2021, section 3).
 - Gathered parameters and sent gradients hide behind the same pass of the other blocks, except one block's (Rajbhandari
@@ -15,18 +11,17 @@ ranks sends (n - 1) / n of the bytes, once for all-gather or reduce-scatter and 
 - Shards and gradients are copied into the buffers that are sent, and parameters out of them (torch's FSDP2: copy-in and
   copy-out of `_fsdp_collectives.py`). Each copy is a read and a write.
 - A pipeline waits for its slowest rank, and its bubble is the bubble of equal microbatches.
-
-The time of an offloaded step: `offloaded.py`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import astuple, dataclass, replace
 
-from webtext.train.mesh import MeshShape
+from webtext.train.mesh import AXES, MeshShape
 from webtext.train.model.flops import recomputed_flops_per_token
-from webtext.train.plan.footprint import BFLOAT16, FLOAT32, block_parameters
+from webtext.train.plan.footprint import FLOAT32, number_bytes, rank_parameters
 from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
@@ -35,15 +30,16 @@ COLLECTIVES_PER_BLOCK = 4
 """All-gathers and reduce-scatters of one pass of a block, forward or backward, under tensor with sequence parallel."""
 RECOMPUTED_COLLECTIVES_PER_BLOCK = 3
 """Collectives that checkpointing repeats: the forward pass's but the last, whose result isn't needed to go back."""
-RECOMPUTED_WIDTHS = 15
-"""Widths of a block that selective checkpointing reads and writes again: two norms 2 each, a sum 3, GELU 4 + 4."""
 UPDATE_BYTES = 7 * FLOAT32
 """AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
 FORWARD_WIDTHS, BACKWARD_WIDTHS = 17, 29
 """Widths of a block that are read and written between products: forward two norms 2 each, two sums 3 and 2, GELU 4 + 4;
 back two norms 4 each, GELU 3 x 4, and 9 for the sums of the biases' gradients."""
-LAUNCHES_PER_BLOCK, OTHER_LAUNCHES = 31, 100
-"""Kernels of a block's two passes, compiled, and of the rest of a microbatch; counted (tests/train/test_counted_steps.py)."""
+RECOMPUTED_WIDTHS = {"none": 0, "selective": 15, "full": FORWARD_WIDTHS}
+"""Those that checkpointing reads and writes again; selective: two norms 2 each, a sum 3, GELU 4 + 4."""
+LAUNCHES_PER_BLOCK, OTHER_LAUNCHES = 32, 43
+"""Kernels of a block's two passes, compiled, with the sum of its gradients, and of the rest of a microbatch; counted by
+`tests/train/test_counted_steps.py`."""
 Kernel = tuple[float, float]
 """FLOPs and bytes."""
 
@@ -77,16 +73,31 @@ class Machine:
 
         A ring that leaves its node uses the network adapters of all its devices there, one each, as NCCL's rings do.
         """
-        axes = ["pp", "dp", "fsdp", "tp"]
-        stride = 1
-        for inner in axes[axes.index(axis) + 1 :]:
-            stride *= getattr(shape, inner)
+        stride = math.prod(getattr(shape, inner) for inner in list(AXES)[list(AXES).index(axis) + 1 :])
         if stride * getattr(shape, axis) <= self.devices_per_node:
             return self.inside
         adapters = 1 if axis == "pp" else max(1, self.devices_per_node // stride)
-        return Link(
-            bandwidth=min(self.inside.bandwidth, adapters * self.between.bandwidth), latency=self.between.latency
-        )
+        return replace(self.between, bandwidth=min(self.inside.bandwidth, adapters * self.between.bandwidth))
+
+
+DATA_SHEETS = {
+    name: Machine(
+        flops=tflops * 1e12,
+        memory_bandwidth=memory * 1e9,
+        inside=Link(bandwidth=inside * 1e9, latency=10e-6),
+        between=Link(bandwidth=between * 1e9, latency=20e-6),
+        devices_per_node=8,
+        launch=4e-6,
+    )
+    for name, tflops, memory, inside, between in (
+        ("a100", 312, 2039, 300, 25),
+        ("h100", 989, 3350, 450, 50),
+        ("h200", 989, 4800, 450, 50),
+    )
+}
+"""SXM modules: TFLOP/s in bfloat16 without sparsity, and 10^9 bytes per second of memory and of links one way: NVIDIA's
+data sheets of the A100 80GB, H100 and H200; networks of DGX A100 and H100, one adapter a device. Latencies and `launch`
+are assumptions, not measured. They hardly change which mesh is best, so they aren't settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +112,12 @@ class StepTime:
     messages: float
     data_parallel: float
     update: float
-    host: float
+    host: float = 0.0
 
     @property
     def total(self) -> float:
         """Seconds of the complete step."""
-        return float(sum(getattr(self, field.name) for field in fields(self)))
+        return float(sum(astuple(self)))
 
     @property
     def bottleneck(self) -> str:
@@ -124,17 +135,14 @@ class StepTime:
 
 
 def gather_seconds(n_bytes: float, n: int, link: Link) -> float:
-    """Return the time of a ring's all-gather to `n_bytes` on each of n ranks, or of a reduce-scatter from them."""
-    return (n - 1) * (n_bytes / n / link.bandwidth + link.latency)
+    """Return the time of a ring's all-gather to `n_bytes` on each of n ranks, or of a reduce-scatter from them.
 
+    An all-reduce is both.
 
-def all_reduce_seconds(n_bytes: float, n: int, link: Link) -> float:
-    """Return the time of a ring's all-reduce: a reduce-scatter and an all-gather.
-
-    >>> all_reduce_seconds(8e9, 4, Link(bandwidth=1e9, latency=0.0))
+    >>> 2 * gather_seconds(8e9, 4, Link(bandwidth=1e9, latency=0.0))
     12.0
     """
-    return 2 * gather_seconds(n_bytes, n, link)
+    return (n - 1) * (n_bytes / n / link.bandwidth + link.latency)
 
 
 def bubble_ratio(
@@ -149,10 +157,8 @@ def bubble_ratio(
 
     `backward` is the time of the complete backward pass, including `weights` for the weights' gradients.
     """
-    if schedule == "zbv":
-        idle = max(0.0, forward + (backward - weights) - 2 * weights)
-        return (pp - 1) / n_microbatches * idle / (forward + backward)
-    return (pp - 1) / n_microbatches / (2 if schedule == "interleaved" else 1)
+    idle = {"1f1b": 1.0, "interleaved": 0.5, "zbv": max(0.0, 1 - 3 * weights / (forward + backward))}
+    return (pp - 1) / n_microbatches * idle[schedule]
 
 
 def step_time(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine) -> StepTime:
@@ -162,57 +168,41 @@ def step_time(config: GPT2Config, settings: TrainSettings, layout: Layout, machi
 
 
 def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, machine: Machine, rank: int) -> StepTime:
-    shape, m = layout.shape, layout.n_microbatches
-    n_tokens, size = layout.microbatch * settings.context, FLOAT32 if settings.dtype == "float32" else BFLOAT16
-    n_blocks = layout.blocks(config, rank)
-    is_first, is_last = layout.ends(rank)
-    of_block, output = forward_kernels(config, n_tokens, size, shape.tp)
-    of_blocks, of_output = machine.seconds(of_block) * n_blocks, machine.seconds(output) * is_last
-    widths = size * n_tokens * config.n_embd / shape.tp * n_blocks / machine.memory_bandwidth
-    forward = of_blocks + of_output
-
+    shape, m, how = layout.shape, layout.n_microbatches, layout.activation_checkpointing
+    size, n_tokens = number_bytes(settings), layout.microbatch * settings.context
+    n_blocks, (is_first, is_last) = layout.blocks(config, rank), layout.ends(rank)
+    n_parameters = sum(rank_parameters(config, layout, rank))
     hidden_bytes = n_tokens * config.n_embd * size
-    recompute, n_collectives = 0.0, 2 * COLLECTIVES_PER_BLOCK
-    if layout.activation_checkpointing != "none":
-        n_collectives += RECOMPUTED_COLLECTIVES_PER_BLOCK
-        per_token = recomputed_flops_per_token(config, layout.activation_checkpointing)
-        recompute = per_token * n_blocks / config.n_layer * n_tokens / shape.tp / machine.flops
-        recompute += (RECOMPUTED_WIDTHS if layout.activation_checkpointing == "selective" else FORWARD_WIDTHS) * widths
-    gather = gather_seconds(hidden_bytes, shape.tp, machine.link(shape, "tp"))
-    n_gathers = n_collectives * n_blocks + 2 * is_first + 2 * is_last
-    sums = all_reduce_seconds(3 * FLOAT32 * n_tokens, shape.tp, machine.link(shape, "tp")) * is_last
-    tensor = gather * n_gathers + sums
-    of_forward = tensor * COLLECTIVES_PER_BLOCK / n_collectives
-
     table = config.padded_vocab_size * config.n_embd / shape.tp
+
+    of_block, output = forward_kernels(config, n_tokens, size, shape.tp)
+    attention = machine.seconds(of_block[-1:]) * n_blocks
+    forward = machine.seconds(of_block) * n_blocks + machine.seconds(output) * is_last
+    width = hidden_bytes / shape.tp * n_blocks / machine.memory_bandwidth
     slopes_bytes = 2 * size * n_tokens * config.padded_vocab_size / shape.tp * is_last
-    n_parameters = (
-        n_blocks * block_parameters(config, shape.tp)
-        + table * (is_first or is_last)
-        + config.context * config.n_embd * is_first
-    )
     summed_bytes = (size + 2 * FLOAT32) * n_parameters
-    between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * widths + (slopes_bytes + summed_bytes) / machine.memory_bandwidth
+    between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * width + (slopes_bytes + summed_bytes) / machine.memory_bandwidth
+    repeated = recomputed_flops_per_token(config, how) * n_blocks / config.n_layer * n_tokens / shape.tp
+    recompute = repeated / machine.flops + RECOMPUTED_WIDTHS[how] * width
+
+    link = machine.link(shape, "tp")
+    gather = gather_seconds(hidden_bytes, shape.tp, link)
+    n_gathers = (2 * COLLECTIVES_PER_BLOCK + RECOMPUTED_COLLECTIVES_PER_BLOCK * (how != "none")) * n_blocks
+    sums = 2 * gather_seconds(3 * FLOAT32 * n_tokens, shape.tp, link)
+    tensor = gather * (n_gathers + 2 * is_first + 2 * is_last) + sums * is_last
+
     busy = 3 * forward + between + recompute + tensor
-    idle = bubble_ratio(
-        layout.schedule,
-        shape.pp,
-        m,
-        forward=forward + of_forward,
-        backward=busy - forward - of_forward,
-        weights=forward - machine.seconds(of_block[-1:]) * n_blocks,  # attention has none
-    )
-    data = _data_parallel(layout, machine, n_parameters, size, max(1, n_blocks), forward, busy - forward)
+    going = forward + gather * COLLECTIVES_PER_BLOCK * n_blocks
+    passes = {"forward": going, "backward": busy - going, "weights": forward - attention}  # attention has no weights
     time = StepTime(
         compute=3 * forward * m,
         between=between * m,
         recompute=recompute * m,
         tensor_parallel=tensor * m,
-        bubble=idle * busy * m,
+        bubble=bubble_ratio(layout.schedule, shape.pp, m, **passes) * busy * m,
         messages=_messages(layout, machine, hidden_bytes / shape.tp, FLOAT32 * table / shape.fsdp),
-        data_parallel=data,
+        data_parallel=_data_parallel(layout, machine, n_parameters, size, max(1, n_blocks), forward, busy - forward),
         update=(UPDATE_BYTES + FLOAT32) * n_parameters / shape.fsdp / machine.memory_bandwidth,
-        host=0.0,
     )
     launching = m * (LAUNCHES_PER_BLOCK * n_blocks + OTHER_LAUNCHES) * machine.launch
     return replace(time, host=max(0.0, launching - time.total))
@@ -234,22 +224,6 @@ def forward_kernels(config: GPT2Config, n_tokens: float, size: int, tp: int = 1)
     return [*products, attention], [product(width, config.vocab_size / tp)]
 
 
-def step_bytes(config: GPT2Config, n_tokens: float, size: int, n_microbatches: int) -> float:
-    """Return the bytes that a fused step moves on one device, each microbatch of `n_tokens`.
-
-    With C channels, L blocks, V rows of the vocabulary, P parameters and n tokens, and s = `size`: products and attention
-    of a microbatch 3 L s (18 n C + 12 C^2 + 4 n C) + 3 s (n C + n V + C V); between them 46 L s n C; the softmax in place 2
-    s n V; gradients summed (s + 8) P. Once per step 32 P for the update and (4 + s) P for the copies in `size` bytes.
-    """
-    of_block, output = forward_kernels(config, n_tokens, size)
-    products = 3 * sum(n_bytes for _, n_bytes in [*config.n_layer * of_block, *output])
-    between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * config.n_layer * size * n_tokens * config.n_embd
-    softmax = 2 * size * n_tokens * config.padded_vocab_size
-    summed = (size + 2 * FLOAT32) * config.n_parameters
-    once = (UPDATE_BYTES + 2 * FLOAT32 + size) * config.n_parameters
-    return n_microbatches * (products + between + softmax + summed) + once
-
-
 def _messages(layout: Layout, machine: Machine, n_bytes: float, tied_bytes: float) -> float:
     """Return the seconds of a pipeline's messages: a hidden state forward and its gradient back for each microbatch and
     stage of a rank, including the pipeline's fill, and the sum of the two copies of the tied weight's gradient."""
@@ -257,7 +231,7 @@ def _messages(layout: Layout, machine: Machine, n_bytes: float, tied_bytes: floa
         return 0.0
     link = machine.link(layout.shape, "pp")
     hops = layout.n_microbatches * layout.chunks + layout.shape.pp - 1
-    tied = 0.0 if layout.schedule == "zbv" else all_reduce_seconds(tied_bytes, 2, link)
+    tied = 0.0 if layout.schedule == "zbv" else 2 * gather_seconds(tied_bytes, 2, link)
     return 2 * hops * (n_bytes / link.bandwidth + link.latency) + tied
 
 
@@ -266,16 +240,18 @@ def _data_parallel(
 ) -> float:
     """Return the seconds per step of gathering parameters and summing gradients that nothing hides."""
     shape = layout.shape
+    if shape.n_data == 1:
+        return 0.0
 
     def shown(seconds: float, behind: float) -> float:
         return max(seconds / n_blocks, seconds - machine.overlap_ratio * behind)
 
-    if shape.n_data == 1:
-        return 0.0
+    def moved(number: int) -> float:
+        return gather_seconds(number * n_parameters, shape.fsdp, machine.link(shape, "fsdp"))
+
     copies = 2 * (1 + 1 / shape.fsdp) * n_parameters / machine.memory_bandwidth  # in and out; a replica has only one
-    gather = gather_seconds(size * n_parameters, shape.fsdp, machine.link(shape, "fsdp"))
-    gather += size * copies / (2 if shape.fsdp == 1 else 1)
-    gradients = gather_seconds(FLOAT32 * n_parameters, shape.fsdp, machine.link(shape, "fsdp")) + FLOAT32 * copies
-    gradients += all_reduce_seconds(FLOAT32 * n_parameters / shape.fsdp, shape.dp, machine.link(shape, "dp"))
+    gather = moved(size) + size * copies / (2 if shape.fsdp == 1 else 1)
+    gradients = moved(FLOAT32) + FLOAT32 * copies
+    gradients += 2 * gather_seconds(FLOAT32 * n_parameters / shape.fsdp, shape.dp, machine.link(shape, "dp"))
     is_once = shape.pp > 1 or shape.fsdp == 1 or layout.n_microbatches > 1
     return shown(gather, forward) + shown(gradients if is_once else gather + gradients, backward)

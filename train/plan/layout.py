@@ -28,13 +28,14 @@ class Layout:
     activation_checkpointing: str = "none"
 
     @classmethod
-    def of(cls, settings: TrainSettings, shape: MeshShape, microbatch: int) -> Layout:
-        """Return the layout of a run with these settings on a mesh; `MeshShape()` is one device."""
+    def of(cls, settings: TrainSettings, shape: MeshShape, microbatch: int | None = None) -> Layout:
+        """Return the layout of a run with these settings, or another microbatch; `MeshShape()` is one device."""
+        microbatch = microbatch or settings.accumulation(shape.n_data)[0]
         return cls(
             shape=shape,
             microbatch=microbatch,
             n_microbatches=settings.batch_size // (shape.n_data * microbatch),
-            schedule=settings.machine.pipeline_schedule,
+            schedule=settings.machine.pipeline_schedule if shape.pp > 1 else SCHEDULES[0],
             activation_checkpointing=settings.machine.activation_checkpointing,
         )
 
@@ -58,14 +59,14 @@ class Layout:
         return sum(len(blocks_of_stage(config.n_layer, n, i)) for i in stages_of_rank(self.schedule, rank, pp))
 
     @property
-    def fullest_ranks(self) -> list[int]:
+    def fullest_ranks(self) -> set[int]:
         """The ranks of the pipeline among which the fullest and the slowest are."""
-        return sorted({0, 1, self.shape.pp // 2, self.shape.pp - 1} & set(range(self.shape.pp)))
+        return {0, 1, self.shape.pp // 2, self.shape.pp - 1} & set(range(self.shape.pp))
 
     def ends(self, rank: int) -> tuple[bool, bool]:
         """Return whether a rank of the pipeline has the first stage, and whether it has the last."""
-        held = stages_of_rank(self.schedule, rank, self.shape.pp)
-        return 0 in held, n_stages(self.schedule, self.shape.pp) - 1 in held
+        stages = stages_of_rank(self.schedule, rank, self.shape.pp)
+        return 0 in stages, n_stages(self.schedule, self.shape.pp) - 1 in stages
 
     def in_flight(self, rank: int) -> float:
         """Return the largest number of microbatches whose activations a rank stores, in units of all of its stages.
@@ -75,13 +76,11 @@ class Layout:
         et al. 2024, section 6).
         """
         pp, chunks = self.shape.pp, self.chunks
-        if pp == 1:
-            return 1
         if self.schedule == "interleaved":
-            held = 2 * (pp - rank - 1) + (chunks - 1) * pp + 1
+            stored = 2 * (pp - rank - 1) + (chunks - 1) * pp + 1
         else:
-            held = chunks * pp if self.schedule == "zbv" else pp - rank
-        return min(held / chunks, self.n_microbatches)
+            stored = chunks * pp if self.schedule == "zbv" else pp - rank
+        return min(stored / chunks, self.n_microbatches)
 
 
 def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node: int) -> Iterator[MeshShape]:
@@ -90,15 +89,11 @@ def meshes(config: GPT2Config, n_sequences: int, devices: int, devices_per_node:
     tp never exceeds a node: every layer waits for its collectives, and links between nodes are slower (Narayanan et al.
     2021, takeaway 1).
     """
-    for tp in divisors(devices):
-        if devices_per_node % tp:
-            continue
-        for pp in divisors(devices // tp):
-            n_data = devices // tp // pp
-            for fsdp in divisors(n_data):
-                shape = MeshShape(pp=pp, dp=n_data // fsdp, fsdp=fsdp, tp=tp)
-                if n_sequences % n_data == 0 and pp <= config.n_layer:
-                    yield shape
+    for tp, pp, fsdp in itertools.product(divisors(devices), repeat=3):
+        dp, rest = divmod(devices, tp * pp * fsdp)
+        is_mesh = rest == 0 and min(devices, devices_per_node) % tp == 0 and pp <= config.n_layer
+        if is_mesh and n_sequences % (dp * fsdp) == 0:
+            yield MeshShape(pp=pp, dp=dp, fsdp=fsdp, tp=tp)
 
 
 def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> Iterator[Layout]:
@@ -117,7 +112,7 @@ def layouts(config: GPT2Config, settings: TrainSettings, shape: MeshShape) -> It
             check_trainable(config, chosen, shape.size)
         except ConfigError:
             continue
-        yield Layout.of(chosen, shape, microbatch)
+        yield Layout.of(chosen, shape)
 
 
 def divisors(n: int) -> list[int]:

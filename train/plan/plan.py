@@ -8,9 +8,11 @@ one with the fewest axes. A tenth of the memory is left to what isn't counted, t
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
@@ -22,43 +24,30 @@ from webtext.train.metrics import METRICS, read_metrics
 from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.parallel.refusal import check_trainable
-from webtext.train.plan.cost import Link, Machine, StepTime, step_time
-from webtext.train.plan.footprint import GIB, Memory, memory_of_layout, memory_on
-from webtext.train.plan.layout import Layout, divisors, layouts, meshes
-from webtext.train.plan.offloaded import offload_text
-from webtext.train.plan.settings import DATA_SHEETS, PlanSettings
+from webtext.train.plan.cost import DATA_SHEETS, Machine, StepTime, step_time
+from webtext.train.plan.footprint import GIB, Memory, block_parameters, memory_of_layout, number_bytes
+from webtext.train.plan.layout import Layout, layouts, meshes
+from webtext.train.plan.settings import PlanSettings
 from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
     from webtext.train.data.sources import SourceUse
 
-USABLE_RATIO = 0.9
-EQUAL_RATIO = 1.03
+USABLE_RATIO, EQUAL_RATIO = 0.9, 1.03
 SIMPLEST_FIRST = ("dp", "fsdp", "tp", "pp")
 MOST_DEVICES = 2**16
 COMPARED = "h100"
 """The device on which meshes are compared if none is named."""
-INSIDE_LATENCY, BETWEEN_LATENCY, LAUNCH = 10e-6, 20e-6, 4e-6
-"""Seconds of a message within a node and between nodes, and of the host for a kernel: assumptions, not measured. They
-hardly change which mesh is best, so they aren't settings."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposed:
-    """A step's time on the machine, and, if the layout was chosen, why simpler kinds of mesh weren't taken."""
-
-    machine: Machine
-    time: StepTime
-    simpler: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainPlan:
-    """A run in numbers; unknown ones are None. `speed` is model FLOP/s of all devices together.
+    """A run in numbers; unknown ones are None.
 
     `seconds` leaves out held-out measurements and checkpoints; `cost` is in the currency of the given price.
-    `max_microbatch` is the largest that fits on the mesh that is set.
+    `max_microbatch` is the largest that fits on the mesh that is set. `time` is a step's on `machine`. If the layout
+    was chosen, `simpler` says why simpler kinds of mesh weren't taken.
     """
 
     config: GPT2Config
@@ -70,42 +59,21 @@ class TrainPlan:
     sources: Sequence[SourceUse]
     tokens: int
     flops: int
-    speed: float | None
+    tokens_per_second: float | None
     seconds: float | None
     cost: float | None
-    proposed: Proposed | None
+    machine: Machine | None
+    time: StepTime | None
+    simpler: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan with bytes, FLOPs, tokens and seconds as plain numbers."""
-        per_token, layout, proposed = flops_per_token(self.config), self.layout, self.proposed
-        answer = {
-            "model": {**asdict(self.config), "parameters": self.config.n_parameters},
-            "processes": layout.shape.size,
-            "mesh": asdict(layout.shape),
-            "microbatch_size": layout.microbatch,
-            "accumulation": layout.n_microbatches,
-            "pipeline_schedule": layout.schedule,
-            "activation_checkpointing": layout.activation_checkpointing,
-            "tokens_per_step": self.settings.batch_size * self.settings.context,
-            "steps": self.settings.steps,
-            "tokens": self.tokens,
-            "sources": [asdict(source) for source in self.sources],
-            "memory": {**asdict(self.memory), "total": self.memory.total},
-            "memory_of_device": None if self.given.memory_gib is None else int(self.given.memory_gib * GIB),
-            "max_microbatch_size": self.max_microbatch,
-            "flops_per_token": per_token,
-            "recomputed_flops_per_token": recomputed_flops_per_token(self.config, layout.activation_checkpointing),
-            "flops": self.flops,
-            "flops_per_second": self.speed,
-            "tokens_per_second": None if self.speed is None else self.speed / per_token,
-            "seconds": self.seconds,
-            "cost": self.cost,
-        }
-        if proposed is None:
-            return answer
-        time = {**asdict(proposed.time), "total": proposed.time.total}
-        reasons = {"bottleneck": proposed.time.bottleneck, "simpler": proposed.simpler}
-        return {**answer, "machine": asdict(proposed.machine), "step_seconds": time, **reasons}
+        """Return all of the plan, with bytes, FLOPs, tokens and seconds as plain numbers."""
+        answer = asdict(self)
+        answer["config"]["parameters"] = self.config.n_parameters
+        answer["memory"]["total"] = self.memory.total
+        if self.time is not None:
+            answer["time"] |= {"total": self.time.total, "bottleneck": self.time.bottleneck}
+        return answer
 
 
 def plan_training(settings: TrainSettings, given: PlanSettings, tokens: Sequence[str] = ()) -> TrainPlan:
@@ -122,71 +90,72 @@ def plan_training(settings: TrainSettings, given: PlanSettings, tokens: Sequence
         vocab_size = opened[0].train.vocab_size
         sources = source_uses(opened, settings, n_tokens)
     config = settings.config(vocab_size)
-    per_token, proposed = flops_per_token(config), None
+    per_token, flops, speed = flops_per_token(config), _speed(given), given.tokens_per_second
+    machine, time, most = _machine(given, flops), None, None
+    simpler: dict[str, str] = {}
     if given.devices is not None:
-        layout, proposed = _propose(config, settings, given, given.devices)
-        speed: float | None = per_token * settings.batch_size * settings.context / proposed.time.total
+        layout, time, simpler = _propose(config, settings, machine, given.devices, (given.memory_gib or 0) * GIB)
     else:
         processes = given.processes if settings.machine.mesh is None else settings.machine.mesh_shape(1).size
-        shape = check_trainable(config, settings, processes)
-        layout = Layout.of(settings, shape, settings.accumulation(shape.n_data)[0])
-        by_tokens = given.tokens_per_second
-        speed = _speed(given, processes) if by_tokens is None else by_tokens * per_token
-        if speed is None and given.data_sheet is not None and settings.machine.offload is None:
-            machine = _machine(given, shape.size)
-            proposed = Proposed(machine=machine, time=step_time(config, settings, layout, machine), simpler={})
-            speed = per_token * settings.batch_size * settings.context / proposed.time.total
-    n_bytes = None if given.memory_gib is None else int(given.memory_gib * GIB)
-    seconds = None if speed is None else n_tokens * per_token / speed
+        layout = Layout.of(settings, check_trainable(config, settings, processes))
+        if flops is not None:
+            speed = processes * flops / per_token
+        elif speed is None and given.data_sheet is not None and settings.machine.offload is None:
+            time = step_time(config, settings, layout, machine)
+        if given.memory_gib is not None:
+            most = max_microbatch(config, settings, layout.shape, given.memory_gib * GIB)
+    if time is not None:
+        speed = settings.batch_size * settings.context / time.total
+    seconds = None if speed is None else n_tokens / speed
     return TrainPlan(
         config=config,
         settings=settings,
         given=given,
         layout=layout,
         memory=memory_of_layout(config, settings, layout),
-        max_microbatch=None
-        if n_bytes is None or given.devices
-        else max_microbatch(config, settings, layout.shape, n_bytes),
+        max_microbatch=most,
         sources=sources,
         tokens=n_tokens,
         flops=n_tokens * per_token,
-        speed=speed,
+        tokens_per_second=speed,
         seconds=seconds,
         cost=None if seconds is None or given.price is None else seconds / 3600 * layout.shape.size * given.price,
-        proposed=proposed,
+        machine=None if time is None else machine,
+        time=time,
+        simpler=simpler,
     )
 
 
-def _propose(config: GPT2Config, settings: TrainSettings, given: PlanSettings, devices: int) -> tuple[Layout, Proposed]:
-    """Return the best layout on so many devices."""
-    machine = _machine(given, devices)
-    bytes_of, usable = _bytes_of_all(config, settings, machine, devices), (given.memory_gib or 0) * GIB * USABLE_RATIO
-    times = {layout: step_time(config, settings, layout, machine) for layout, n in bytes_of.items() if n <= usable}
+def _propose(
+    config: GPT2Config, settings: TrainSettings, machine: Machine, devices: int, memory: float
+) -> tuple[Layout, StepTime, dict[str, str]]:
+    """Return the best layout on so many devices, its time, and why simpler kinds of mesh aren't better."""
+    bytes_of, usable = _bytes_of_all(config, settings, machine, devices), memory * USABLE_RATIO
+    times = {one: step_time(config, settings, one, machine) for one, n in bytes_of.items() if n <= usable}
     if not times:
         raise _impossible(config, settings, machine, devices, usable)
-    limit = EQUAL_RATIO * min(time.total for time in times.values())
-    equal = [one for one, time in times.items() if time.total <= limit]
-    best = min(equal, key=lambda one: (*_simplicity(one), times[one].total))
+    seconds = {one: time.total for one, time in times.items()}
+    equal = [one for one in times if seconds[one] <= EQUAL_RATIO * min(seconds.values())]
+    best = min(equal, key=lambda one: (*_simplicity(one), seconds[one]))
     simpler = [one for one in bytes_of if _simplicity(one)[:2] < _simplicity(best)[:2]]
     reasons: dict[str, str] = {}
-    for one in sorted(simpler, key=lambda one: (one not in times, times[one].total if one in times else bytes_of[one])):
+    for one in sorted(simpler, key=lambda one: (one not in times, seconds.get(one, bytes_of[one]))):
         why = f"{bytes_of[one] / GIB:,.1f} GiB at least"
         if one in times:
-            why = f"{times[one].total / times[best].total:.2f} times as long"
-        name = ",".join(axes) if len(axes := _axes(one.shape)) > 1 else str(one.shape)
-        reasons.setdefault(name, f"{why}: {one.shape}")
-    return best, Proposed(machine=machine, time=times[best], simpler=reasons)
+            why = f"{seconds[one] / seconds[best]:.2f} times as long"
+        reasons.setdefault(",".join(_axes(one.shape)) or "one process", f"{why}: {one.shape}")
+    return best, times[best], reasons
 
 
-def _machine(given: PlanSettings, devices: int) -> Machine:
+def _machine(given: PlanSettings, flops: float | None) -> Machine:
     sheet = DATA_SHEETS[given.data_sheet or COMPARED]
-    return Machine(
-        flops=_speed(given, 1) or sheet.tflops * 1e12,
-        inside=Link(bandwidth=(given.inside_gb_per_second or sheet.inside) * 1e9, latency=INSIDE_LATENCY),
-        between=Link(bandwidth=(given.between_gb_per_second or sheet.between) * 1e9, latency=BETWEEN_LATENCY),
-        devices_per_node=min(given.devices_per_node, devices),
-        memory_bandwidth=sheet.memory * 1e9,
-        launch=LAUNCH,
+    inside, between = given.inside_gb_per_second, given.between_gb_per_second
+    return replace(
+        sheet,
+        flops=flops or sheet.flops,
+        inside=replace(sheet.inside, bandwidth=inside * 1e9) if inside else sheet.inside,
+        between=replace(sheet.between, bandwidth=between * 1e9) if between else sheet.between,
+        devices_per_node=given.devices_per_node,
     )
 
 
@@ -201,7 +170,7 @@ def _impossible(
     config: GPT2Config, settings: TrainSettings, machine: Machine, devices: int, usable: float
 ) -> ConfigError:
     """Return the error that no mesh divides or fits; it names the nearest devices, batch or memory that would."""
-    bytes_of = _bytes_of_all(config, settings, machine, devices)
+    bytes_of = found = _bytes_of_all(config, settings, machine, devices)
     if not bytes_of:
         fewer = next(n for n in range(devices - 1, 0, -1) if _bytes_of_all(config, settings, machine, n))
         return ConfigError(
@@ -209,12 +178,13 @@ def _impossible(
             f"and {config.n_head} heads as these settings need it",
             f"choose --devices {fewer} or --batch-size {-(-settings.batch_size // devices) * devices}",
         )
-    least, more, found = min(bytes_of, key=lambda layout: bytes_of[layout]), devices, bytes_of
+    more = devices
     while found and min(found.values()) > usable and more < MOST_DEVICES:
         more *= 2
         found = _bytes_of_all(config, settings, machine, more)
-    needed = bytes_of[least] / GIB / USABLE_RATIO
     fits = f"--devices {more} or " if found and min(found.values()) <= usable else ""
+    least = min(bytes_of, key=bytes_of.__getitem__)
+    needed = bytes_of[least] / GIB / USABLE_RATIO
     return ConfigError(
         f"no mesh of {devices:,} device{'s' * (devices > 1)} of {usable / USABLE_RATIO / GIB:g} GiB fits "
         f"{config.n_parameters:,} parameters: the least is {needed:,.1f} GiB per device, with {least.shape}",
@@ -232,36 +202,40 @@ def _simplicity(layout: Layout) -> tuple[Any, ...]:
     return len(kinds), kinds, ACTIVATION_CHECKPOINTING.index(layout.activation_checkpointing), -layout.microbatch
 
 
-def max_microbatch(config: GPT2Config, settings: TrainSettings, shape: MeshShape, memory_bytes: int) -> int | None:
+def by_fit(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float) -> list[tuple[int, Layout]]:
+    """Return the layouts on a mesh in the run's schedule, and their bytes: those that fit, beginning with the fullest,
+    and then the others, beginning with the smallest."""
+    schedule = Layout.of(settings, shape).schedule
+    found = [one for one in layouts(config, settings, shape) if one.schedule == schedule]
+    sizes = [(memory_of_layout(config, settings, one).total, one) for one in found]
+    return sorted(sizes, key=lambda pair: (pair[0] > n_bytes, pair[0] if pair[0] > n_bytes else -pair[0]))
+
+
+def max_microbatch(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float) -> int | None:
     """Return the largest microbatch that divides a device's share of the first batch and fits, or None."""
-    sizes = divisors(settings.first_batch_size // shape.n_data)
-    fitting = (size for size in reversed(sizes) if memory_on(config, settings, shape, size).total <= memory_bytes)
-    return next(fitting, None)
+    how, found = settings.machine.activation_checkpointing, by_fit(config, settings, shape, n_bytes)
+    return next((one.microbatch for n, one in found if n <= n_bytes and one.activation_checkpointing == how), None)
 
 
-def checkpointing_that_fits(
-    config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int, memory_bytes: int
-) -> str | None:
-    """Return the activation checkpointing to try next: the one that recomputes least and fits.
-
-    If none fits it is the one that keeps least. Returns None if there is nothing more to try.
-    """
-    machine = settings.machine
-    other = [
-        layout
-        for layout in layouts(config, settings, shape)
-        if (layout.microbatch, layout.schedule) == (microbatch, machine.pipeline_schedule if shape.pp > 1 else "1f1b")
-        and layout.activation_checkpointing != machine.activation_checkpointing
-    ]
-    fitting = [layout for layout in other if memory_of_layout(config, settings, layout).total <= memory_bytes]
-    return (fitting or other[-1:])[0].activation_checkpointing if other else None
+def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float, most: int) -> str:
+    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
+    how, microbatch = settings.machine.activation_checkpointing, settings.accumulation(shape.n_data)[0]
+    offloads = settings.machine.offload is not None  # then the device never has the entire model
+    found = [one for _, one in by_fit(config, settings, shape, math.inf if offloads else n_bytes)]
+    smaller = [one.microbatch for one in found if one.activation_checkpointing == how and one.microbatch <= most]
+    others = [one.activation_checkpointing for one in found if one.microbatch == microbatch]
+    other = [f"activation_checkpointing = '{one}'" for one in others if one != how]
+    if offloads:
+        other = ["a larger device_memory_gib"]
+    fewer = f"microbatch_size = {smaller[0]}" if smaller else "a smaller model or context"
+    return " or ".join([fewer, *other[:1]])
 
 
-def _speed(given: PlanSettings, processes: int) -> float | None:
-    """Return the model FLOP/s of all processes together."""
+def _speed(given: PlanSettings) -> float | None:
+    """Return the model FLOP/s of a process."""
     if given.peak_tflops is not None and given.mfu_ratio is not None:
-        return given.peak_tflops * 1e12 * given.mfu_ratio * processes
-    return None if given.measured is None else measured_speed(given.measured) * processes
+        return given.peak_tflops * 1e12 * given.mfu_ratio
+    return None if given.measured is None else measured_speed(given.measured)
 
 
 def measured_speed(model: str) -> float:
@@ -270,9 +244,8 @@ def measured_speed(model: str) -> float:
     checkpoint = find_checkpoint(model_dir)
     try:
         rows = read_metrics(Folder(model_dir), "")
-        speeds = [float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row]
-        processes = int(checkpoint.state["environment"]["processes"])
-        return statistics.median(speeds) * flops_per_token(checkpoint.config) / processes
+        speed = statistics.median(float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row)
+        return speed * flops_per_token(checkpoint.config) / int(checkpoint.state["environment"]["processes"])
     except (InputError, OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"'{model_dir / METRICS}' contains no speed ({error!r})", "name the folder of a run that made steps"
@@ -283,8 +256,7 @@ def plan_text(plan: TrainPlan) -> str:
     """Return a plan as aligned lines."""
     config, settings, given, memory, layout = plan.config, plan.settings, plan.given, plan.memory, plan.layout
     ramp = f"{settings.first_batch_size:,} to " if settings.schedule.batch_ramp_steps else ""
-    names = {"cast_parameters": "bfloat16 parameters", "output_layer": "output layer"}
-    rows = [*((names.get(name, name), n) for name, n in asdict(memory).items()), ("total", memory.total)]
+    rows = asdict(memory) | {"total": memory.total}
     lines = [
         f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
         f"vocabulary {config.vocab_size:,}, context {config.context:,}",
@@ -293,36 +265,21 @@ def plan_text(plan: TrainPlan) -> str:
         *([f"  {layout.flags}"] if given.devices else []),
         *(f"  {source}" for source in plan.sources),
         "memory of one device, GiB",
-        *(f"  {name:<20}{n / GIB:>9.2f}" for name, n in rows),
+        *(f"  {name.replace('_', ' '):<20}{n / GIB:>9.2f}" for name, n in rows.items()),
         *([] if given.memory_gib is None else [_fit_text(plan, given.memory_gib)]),
         f"{flops_per_token(config) / 1e9:,.3f} GFLOP per token, {plan.flops:.3g} FLOP in total",
     ]
     if recomputed := recomputed_flops_per_token(config, layout.activation_checkpointing):
         lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP per token recomputed")
-    if plan.seconds is None or plan.speed is None:
-        lines.append(
-            "time: unknown; give --measured DIR, --tokens-per-second, --peak-tflops with --mfu-ratio, or a --data-sheet"
-        )
+    if plan.seconds is None or plan.tokens_per_second is None:
+        ways = "--measured DIR, --tokens-per-second, --peak-tflops with --mfu-ratio, or a --data-sheet"
+        lines.append(f"time: unknown; give {ways}")
     else:
-        lines.append(f"{plan.speed / flops_per_token(config):,.0f} tokens/s: {time_text(plan.seconds)}")
-    if plan.proposed is not None:
-        time, machine = plan.proposed.time, plan.proposed.machine
-        parts = [f"{name.replace('_', ' ')} {n:.3g}" for name, n in asdict(time).items() if n >= 0.001 * time.total]
-        is_bound = given.peak_tflops is None and given.measured is None
-        source = f" ({given.data_sheet or COMPARED}'s data sheet: no step is faster)" if is_bound else ""
-        lines += [
-            f"  one step: {time.total:.3g} s ({', '.join(parts)})",
-            f"  bottleneck: {time.bottleneck}",
-            *(f"  simpler: {name}: {why}" for name, why in plan.proposed.simpler.items()),
-            f"  at {machine.flops / 1e12:,.1f} TFLOP/s and {machine.memory_bandwidth / 1e9:,.0f} GB/s of memory per "
-            f"device{source}, links of {machine.inside.bandwidth / 1e9:g} GB/s in a node and "
-            f"{machine.between.bandwidth / 1e9:g} between nodes",
-        ]
+        lines.append(f"{plan.tokens_per_second:,.0f} tokens/s: {timedelta(seconds=round(plan.seconds))} hours")
+    if plan.time is not None and plan.machine is not None:
+        lines += _step_text(plan, plan.time, plan.machine)
     if settings.machine.offload is not None:
-        on_host = memory.parameters + memory.gradients + memory.optimizer + memory.cast_parameters
-        n, speed = layout.shape.size, None if plan.speed is None else plan.speed / layout.shape.size
-        bandwidth = None if given.host_gb_per_second is None else given.host_gb_per_second * 1e9
-        lines.append(offload_text(config, settings, n, on_host, speed, bandwidth))
+        lines.append(_offload_text(plan))
     return "\n".join(lines if plan.cost is None else [*lines, f"cost: {plan.cost:,.2f}"])
 
 
@@ -332,13 +289,44 @@ def _fit_text(plan: TrainPlan, memory_gib: float) -> str:
         return f"{fits}, of which {USABLE_RATIO:.0%} are planned with"
     if plan.max_microbatch is not None:
         return f"{fits}; the largest microbatch_size that fits is {plan.max_microbatch}"
-    more = checkpointing_that_fits(plan.config, plan.settings, plan.layout.shape, 1, int(memory_gib * GIB))
-    return f"{fits}; not even one sequence fits" + (f": try --activation-checkpointing {more}" if more else "")
+    least = replace(plan.settings, microbatch_size=1)
+    return f"{fits}; not even one sequence fits: choose {advice(plan.config, least, plan.layout.shape, memory_gib * GIB, 0)}"
 
 
-def time_text(seconds: float) -> str:
-    """Format seconds in the largest unit of which there are at least two."""
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:,.0f} seconds"
+def _step_text(plan: TrainPlan, time: StepTime, machine: Machine) -> list[str]:
+    given = plan.given
+    parts = [f"{name.replace('_', ' ')} {n:.3g}" for name, n in asdict(time).items() if n >= 0.001 * time.total]
+    is_bound = given.peak_tflops is None and given.measured is None
+    source = f" ({given.data_sheet or COMPARED}'s data sheet: no step is faster)" if is_bound else ""
+    return [
+        f"  one step: {time.total:.3g} s ({', '.join(parts)})",
+        f"  bottleneck: {time.bottleneck}",
+        *(f"  simpler: {name}: {why}" for name, why in plan.simpler.items()),
+        f"  at {machine.flops / 1e12:,.1f} TFLOP/s and {machine.memory_bandwidth / 1e9:,.0f} GB/s of memory per "
+        f"device{source}, links of {machine.inside.bandwidth / 1e9:g} GB/s in a node and "
+        f"{machine.between.bandwidth / 1e9:g} between nodes",
+    ]
+
+
+def offloaded_bytes(config: GPT2Config, settings: TrainSettings, layout: Layout) -> int:
+    """Return what an offloaded run keeps on the host of a replica: parameters, gradients, moments, and layers' inputs."""
+    memory = memory_of_layout(config, settings, layout)
+    inputs = layout.n_microbatches * layout.microbatch * config.context * config.n_embd * number_bytes(settings)
+    return memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
+
+
+def _offload_text(plan: TrainPlan) -> str:
+    """Return the bytes on an offloaded replica's host, and on which links a layer's copies take no longer than computing.
+
+    All microbatches are in one group. The optimizer isn't counted.
+    """
+    config, layout, size = plan.config, plan.layout, number_bytes(plan.settings)
+    text = f"offloaded: {offloaded_bytes(config, plan.settings, layout) / GIB:,.2f} GiB on the host"
+    if plan.tokens_per_second is None:
+        return text
+    n_tokens = layout.n_microbatches * layout.microbatch * config.context
+    forward = n_tokens * (24 * config.n_embd**2 + 4 * config.n_embd * config.context)
+    seconds = forward * layout.shape.size / (plan.tokens_per_second * flops_per_token(config))
+    layer, inputs = size * block_parameters(config, 1), size * n_tokens * config.n_embd
+    covering = max(layer, inputs, (layer + inputs) / 3) / seconds  # going back takes three times as long
+    return f"{text}; computing hides its copies on links of {covering / 1e9:,.3g} GB/s or more, each way"

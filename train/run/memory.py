@@ -10,14 +10,15 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from webtext.base.console import Console
 from webtext.base.errors import MachineError
-from webtext.train.plan.footprint import GIB, memory_on
-from webtext.train.plan.layout import divisors
-from webtext.train.plan.plan import checkpointing_that_fits
+from webtext.train.plan.footprint import GIB, memory_of_layout
+from webtext.train.plan.layout import Layout
+from webtext.train.plan.plan import advice
 from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
@@ -31,11 +32,12 @@ def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        microbatch, _ = settings.accumulation(settings.machine.mesh_shape(world.size).n_data)
-        advice = _advice(config, settings, world, microbatch - 1)
+        layout = Layout.of(settings, settings.machine.mesh_shape(world.size))
+        on_device = replace(settings, device=world.device.type)
+        what = advice(config, on_device, layout.shape, memory_bytes(world), layout.microbatch - 1)
         raise MachineError(
-            f"microbatches of {microbatch} sequences do not fit the device's memory",
-            f"choose {advice}; 'webtext train plan' estimates what a run takes",
+            f"microbatches of {layout.microbatch} sequences do not fit the device's memory",
+            f"choose {what}; 'webtext train plan' estimates what a run takes",
         ) from None
 
 
@@ -60,13 +62,13 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
     """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
     if settings.machine.offload is not None:
         return  # it adapts to the device, or fails before the first step
-    shape = settings.machine.mesh_shape(world.size)
-    microbatch, _ = settings.accumulation(shape.n_data)
-    needed, n_bytes = memory_on(config, settings, shape, microbatch).total, memory_bytes(world)
+    layout = Layout.of(settings, settings.machine.mesh_shape(world.size))
+    on_device, n_bytes = replace(settings, device=world.device.type), memory_bytes(world)
+    needed = memory_of_layout(config, on_device, layout).total
     if needed > n_bytes:
         console.warn(
             f"a process is estimated to take {needed / GIB:,.1f} GiB but has {n_bytes / GIB:,.1f}: "
-            f"choose {_advice(config, settings, world, microbatch)}"
+            f"choose {advice(config, on_device, layout.shape, n_bytes, layout.microbatch)}"
         )
 
 
@@ -76,20 +78,6 @@ def memory_bytes(world: World) -> int:
         return int(torch.cuda.get_device_properties(world.device).total_memory)
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(1, local)
-
-
-def _advice(config: GPT2Config, settings: TrainSettings, world: World, most: int) -> str:
-    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
-    shape, n_bytes = settings.machine.mesh_shape(world.size), memory_bytes(world)
-    sizes = [size for size in divisors(settings.first_batch_size // shape.n_data) if size <= most]
-    fitting, other = sizes, "a larger device_memory_gib"
-    if settings.machine.offload is None:  # otherwise the device never has the entire model
-        fitting = [size for size in sizes if memory_on(config, settings, shape, size).total <= n_bytes] or sizes[:1]
-        microbatch, _ = settings.accumulation(shape.n_data)
-        how = checkpointing_that_fits(config, settings, shape, microbatch, n_bytes)
-        other = f"activation_checkpointing = '{how}'" if how else ""
-    fewer = f"microbatch_size = {fitting[-1]}" if fitting else "a smaller model or context"
-    return f"{fewer} or {other}" if other else fewer
 
 
 # <malloc.h>
