@@ -36,7 +36,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     HOST_ASKED_TO_WAIT: (REFUSED, "not asked: the host's Retry-After is longer than max_pause"),
     CRAWL_DELAY_TOO_LONG: (REFUSED, "not asked: robots.txt asks for more than 30 seconds between requests"),
     OVER_HOST_CAP: (REFUSED, "not asked: not among the host's best max_pages_per_host links, by karma, then by date"),
-    BAD_URL: (REFUSED, "not asked: the link's URL is not http(s), or has no host or no path"),
+    BAD_URL: (REFUSED, "not asked: the link's URL is not a canonical http(s) URL, or longer than 8 KiB"),
     "address_not_public": (REFUSED, "the host has an address that is not public, or one of this machine"),
     "port_not_web": (REFUSED, "the URL has the port of another service"),
     "contact_missing": (REFUSED, "leads off this machine, and the User-Agent has no contact"),

@@ -6,7 +6,8 @@ import re
 
 from webtext.base.errors import ConfigError
 
-_CONTACT = re.compile(r"[!-'*-:<-~]+(?: [!-'*-:<-~]+)*")  # printable ASCII allowed in a header's comment
+_PRINTED = re.compile(r"[!-'*-:<-~]+")  # printable ASCII allowed in a header's comment
+_EMAIL = re.compile(r"[^@/]+@[^@/.]+(?:\.[^@/.]+)+")
 
 
 def user_agent(contact: str | None) -> str:
@@ -17,9 +18,13 @@ def user_agent(contact: str | None) -> str:
 
 
 def check_contact(contact: str | None, name: str) -> None:
-    """Raise ConfigError if a contact is not allowed in a User-Agent."""
-    if contact is not None and not _CONTACT.fullmatch(contact):
+    """Raise ConfigError if a contact is not an e-mail address or an http(s) URL, or is not allowed in a User-Agent."""
+    if contact is None:
+        return
+    from webtext.base.web.urls import canonical_url  # only if it is needed: `--help` loads this module
+
+    if not (_PRINTED.fullmatch(contact) and (_EMAIL.fullmatch(contact) or canonical_url(contact))):
         raise ConfigError(
-            f"{name} = {contact!r}: not allowed in a User-Agent",
-            "use an e-mail address or a URL in ASCII, without parentheses, e.g. crawler@example.org",
+            f"{name} = {contact!r}: not a contact for the User-Agent",
+            "use an e-mail address or an http(s) URL in ASCII, without parentheses, e.g. crawler@example.org",
         )

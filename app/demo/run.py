@@ -31,7 +31,7 @@ links = [{dump}]
 out = {out}
 
 [crawl.fetch]
-contact = "the demo on this machine"
+contact = "http://127.0.0.1/"
 allow_address = ["127.0.0.0/28:{port}"]
 delay = 0.1
 max_bytes = 8_388_608

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import ada_url
 
+MAX_URL_BYTES = 8192  # canonical URLs are ASCII; RFC 9110 section 4.1 recommends to support at least 8,000
 SCHEMES = ("http://", "https://")
 VERSIONS_FROM = ("ada-url", "tldextract")
 
@@ -58,15 +59,12 @@ def join_url(base: str, reference: str) -> str | None:
 
 
 def is_fetchable(url: str) -> bool:
-    """Whether a URL has everything that a request needs: http(s), a host and a path. Every canonical URL does.
+    """Whether a URL may be requested: it is canonical, and no longer than MAX_URL_BYTES.
 
-    >>> is_fetchable("http://example.com/"), is_fetchable(""), is_fetchable("example.com/")
+    >>> is_fetchable("http://example.com/"), is_fetchable("example.com/"), is_fetchable("http://example.com/\\n")
     (True, False, False)
     """
-    return _FETCHABLE(url) is not None
-
-
-_FETCHABLE = re.compile(r"https?://[^/]+/").match
+    return len(url) <= MAX_URL_BYTES and canonical_url(url) == url
 
 
 def host_of(url: str) -> str:

@@ -107,8 +107,9 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
         _verify("WARC-Payload-Digest", headers, payloads)
         digests = frozenset(base64.b32encode(hashlib.sha1(payload).digest()).decode() for payload in payloads)
     head = block[: len(block) - len(body)]
+    record_id = headers.get("WARC-Record-ID").strip().removeprefix("<").removesuffix(">")
     capture = Exchange(url=url, captured=captured, status=status, headers=fields, body=body, head=head)
-    return ArchivedRecord(headers.get("WARC-Record-ID").strip().strip("<>"), capture, digests, original)
+    return ArchivedRecord(record_id, capture, digests, original)
 
 
 def _original(headers: Headers) -> Original:

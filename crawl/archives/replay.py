@@ -6,6 +6,7 @@ must have the digest that the revisit states.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,10 +20,12 @@ from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Preference, not_archived
 from webtext.crawl.exchange.failures import Failure
 from webtext.crawl.exchange.messages import Exchange, is_redirect
+from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.surt import surt
 from webtext.crawl.visits.settings import WARC
 from webtext.crawl.visits.visit import PAGE_STATUSES, Visit
 
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-;=?-~]+")  # in ASCII without spaces, to be a header's value
 SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
 _TABLE = """
 CREATE TABLE captures (key TEXT, url TEXT, captured INT, status INT, folder TEXT, name TEXT, offset INT, length INT,
@@ -90,6 +93,8 @@ class WarcReplay:
                     failure = error
             else:
                 raise failure
+        if not _URI.fullmatch(record.record_id):
+            raise Failure(ARCHIVE_DAMAGED, "the record has no valid WARC-Record-ID")
         return replace(capture, origin=[("WARC-Source-URI", f"<{record.record_id}>")])
 
     def _read(self, folder: str, name: str, offset: int, length: int) -> ArchivedRecord:

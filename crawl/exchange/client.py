@@ -139,6 +139,7 @@ class Client:
         tls = self._tls if scheme == "https:" else True
         lines = self._user_agent + "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
         rate: MinimumRate | None = None
+        was_cut = False
         try:
             async with asyncio.timeout(limits.total_seconds) as deadline:
                 request, answer = await self._connections.get(
@@ -156,6 +157,7 @@ class Client:
                         body = await read_body(
                             message.headers, answer.content, limits.max_bytes, limits.truncate, self._memory, rate
                         )
+                        was_cut = answer.was_cut
         except Failure:
             raise
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
@@ -178,6 +180,7 @@ class Client:
             headers=message.raw_headers,
             body=body,
             has_body=has_body,
+            was_cut=was_cut,
         )
 
 

@@ -54,12 +54,24 @@ class Answer:
     closed.
     """
 
-    __slots__ = ("_connection", "content", "message")
+    __slots__ = ("_connection", "_protocol", "content", "message")
 
-    def __init__(self, connection: Connection, message: RawResponseMessage, content: StreamReader) -> None:
+    def __init__(
+        self, connection: Connection, protocol: _Protocol, message: RawResponseMessage, content: StreamReader
+    ) -> None:
         self._connection = connection
+        self._protocol = protocol
         self.message = message
         self.content = content
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether the body ended with the connection, and the server did not say that it was complete.
+
+        Over TLS that is an end without close_notify (RFC 9112 section 9.8), which anyone on the way can cause.
+        """
+        has_end = self.message.chunked or "Content-Length" in self.message.headers
+        return not has_end and not self._protocol.has_ended
 
     def __enter__(self) -> Answer:
         return self
@@ -103,7 +115,7 @@ class Connections:
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {request.url}") from error
         protocol = connection.protocol
         try:
-            if protocol is None or protocol.transport is None:
+            if not isinstance(protocol, _Protocol) or protocol.transport is None:
                 raise aiohttp.ServerDisconnectedError
             if protocol.should_close or (not request.is_ssl() and n_unread(protocol)):
                 raise HttpProcessingError(message="bytes came before the request")
@@ -119,7 +131,7 @@ class Connections:
             while True:
                 message, content = await protocol.read()
                 if not 100 <= message.code < 200 or message.code == 101:
-                    return Answer(connection, message, content)
+                    return Answer(connection, protocol, message, content)
         except BaseException as error:
             connection.close()
             is_broken = isinstance(error, (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError))
@@ -211,7 +223,12 @@ class _Protocol(ResponseHandler):
     """aiohttp's protocol with a bound on interim answers (1xx), which aiohttp queues without end."""
 
     is_kept = False  # it has had an answer
+    has_ended = False  # the server has ended the connection in order
     _n_interim = 0
+
+    def eof_received(self) -> None:
+        self.has_ended = True
+        super().eof_received()
 
     def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
         if self.exception() is not None:

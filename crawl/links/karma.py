@@ -15,6 +15,7 @@ Drop reasons in the order of the checks; only the first that applies is counted:
     too_little_karma                        score below `min_karma`; for `sum_karma` see crawl/links/collect.py
     score_too_fresh                         the score was read less than `min_score_age` after the post was created
     not_http                                not an http(s) URL by the WHATWG standard
+    url_too_long                            its canonical form is longer than 8 KiB
     links_back                              links to Reddit itself or its media hosts
     wikipedia                               links to Wikipedia in any language or to a mirror
     blocked_domain                          the domain is on a blocklist
@@ -27,7 +28,7 @@ import dataclasses
 import re
 from typing import Any
 
-from webtext.base.web.urls import canonical_url, host_of, path_of, registrable_domain
+from webtext.base.web.urls import MAX_URL_BYTES, canonical_url, host_of, path_of, registrable_domain
 from webtext.crawl.blocklists import (
     REDDIT_DOMAINS,
     WIKIMEDIA_DOMAIN,
@@ -87,6 +88,8 @@ class Judge:
         url = link_url(post.url or "")
         if url is None:
             return None, "not_http"
+        if len(url) > MAX_URL_BYTES:
+            return None, "url_too_long"
         reason = self._judge_url(url)
         return (url, None) if reason is None else (None, reason)
 

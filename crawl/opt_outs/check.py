@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, OPT_OUTS, PRODUCT_TOKEN, obeyed
@@ -87,7 +88,11 @@ class OptOutCheck:
             raise Refused(refusal)
         robots = await self._robots.get(url)
         if not isinstance(robots, str):
-            found = robots_opt_outs(robots, target_of(url))
+            path = target_of(url)
+            if robots.is_large:
+                found = await asyncio.to_thread(robots_opt_outs, robots, path)
+            else:
+                found = robots_opt_outs(robots, path)
             for each in found:
                 place = TDM_PATH if each == "tdm_reserved" else "/robots.txt"
                 visit.note([each], origin_of(url) + place, robots.fetched)

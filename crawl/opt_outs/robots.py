@@ -20,6 +20,7 @@ from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, content_signal, forb
 from webtext.crawl.opt_outs.tdm_file import TdmFile
 
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
+LARGE_BYTES = 32 * 1024  # to be judged in a thread: 24,000 rules with stars and a long path take more than 0.1 s
 MAX_LINE_BYTES = 2083 * 8 - 1  # google/robotstxt: longer lines are cut
 
 # Spellings that google/robotstxt accepts. A key matches if it starts with one of them.
@@ -68,16 +69,21 @@ class Group:
 class Robots:
     """A parsed robots.txt. `outside` has the usage preferences that precede all groups, which apply to everybody.
 
+    Groups of other crawlers than `tokens` (in lower case; None for all) are skipped: a file may name thousands.
     `tdm_file` is the site's other file, if it has one; both were read at `fetched` (UTC seconds).
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, tokens: Container[str] | None = None) -> None:
+        self.is_large = len(content) > LARGE_BYTES
         self.outside, self.tdm_file, self.fetched = Group(), TdmFile(), int(time.time())
-        self._groups = _groups(_as_utf_8(content[:MAX_ROBOTS_BYTES]), self.outside)
+        self._groups = _groups(_as_utf_8(content[:MAX_ROBOTS_BYTES]), self.outside, tokens)
+        equal: dict[str, Group] = {}
+        for token, group in self._groups.items():  # tokens with the same rules share a group, and so its matchers
+            self._groups[token] = equal.setdefault(repr(group), group)
 
     @property
     def is_silent(self) -> bool:
-        """Whether it states nothing (after `keep_only`: nothing for a known token)."""
+        """Whether it states nothing."""
         return not (self._groups or self.outside.content_signal or self.outside.usages or self.tdm_file.rules)
 
     def group(self, token: str) -> Group:
@@ -85,8 +91,8 @@ class Robots:
         return self._groups.get(token.lower()) or self._groups.get(ANY_AGENT) or Group()
 
     def own_groups(self, tokens: Container[str]) -> list[Group]:
-        """Return the groups that name one of `tokens` (in lower case), one merged group per token."""
-        return [group for token, group in self._groups.items() if token in tokens]
+        """Return the different groups that name one of `tokens` (in lower case), merged by token."""
+        return list({id(group): group for token, group in self._groups.items() if token in tokens}.values())
 
     def allows(self, path: str, token: str) -> bool:
         """Whether `token` may fetch `path`.
@@ -97,11 +103,6 @@ class Robots:
         """
         return self.group(token).allows(path)
 
-    def keep_only(self, tokens: frozenset[str]) -> Robots:
-        """Drop the groups of all other tokens, which keeps a cache of robots files small, and return self."""
-        self._groups = {token: group for token, group in self._groups.items() if token in tokens or token == ANY_AGENT}
-        return self
-
 
 def _as_utf_8(content: bytes) -> bytes:
     """Convert UTF-16, which some editors write."""
@@ -109,31 +110,32 @@ def _as_utf_8(content: bytes) -> bytes:
     return content if codec is None else content.decode(codec, "replace").encode()
 
 
-def _groups(content: bytes, outside: Group) -> dict[str, Group]:
+def _groups(content: bytes, outside: Group, tokens: Container[str] | None) -> dict[str, Group]:
     groups: dict[str, Group] = {}
-    current: list[Group] = []
-    rules_seen = False
+    current, rules_seen = [outside], True
     for key, value in _lines(content):
         if key.startswith(_USER_AGENT):
             if rules_seen:
                 current, rules_seen = [], False
-            group = groups.setdefault(_token(value), Group())
-            if group not in current:
-                current.append(group)
+            token = _token(value)
+            if tokens is None or token in tokens or token == ANY_AGENT:
+                group = groups.setdefault(token, Group())
+                if group not in current:
+                    current.append(group)
+        elif key.startswith((*_ALLOW, *_DISALLOW)):
+            rules_seen = True
+            rule = f"{'Allow' if key.startswith(_ALLOW) else 'Disallow'}: {_escaped(value)}"
+            for group in current:
+                group.rules.append(rule)
         else:
-            rules_seen |= bool(current) and key.startswith((*_ALLOW, *_DISALLOW))
-            for group in current or [outside]:
+            for group in current:
                 _add(group, key, value)
     return groups
 
 
 def _add(group: Group, key: bytes, value: bytes) -> None:
-    """Add one line to a group. Lines of other kinds are ignored and don't close the group."""
-    if key.startswith(_ALLOW):
-        group.rules.append(f"Allow: {_escaped(value)}")
-    elif key.startswith(_DISALLOW):
-        group.rules.append(f"Disallow: {_escaped(value)}")
-    elif key.startswith(_CRAWL_DELAY) and group.crawl_delay is None:
+    """Add a line that isn't a rule to a group. Lines of other kinds are ignored and don't close the group."""
+    if key.startswith(_CRAWL_DELAY) and group.crawl_delay is None:
         group.crawl_delay = _seconds(value)
     elif key.startswith(_CONTENT_SIGNAL):
         for name, answer in content_signal(value.decode("latin-1")).items():

@@ -26,6 +26,7 @@ from webtext.crawl.visits.settings import MIN_JITTER
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0
 ORIGINS_KEPT = 50_000
+SMALL_BYTES = 4096  # of robots.txt as sent, which are parsed at once; others in a thread
 HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
 
 
@@ -72,10 +73,8 @@ class RobotsCache:
             if not isinstance(robots, str):
                 delay = robots.group(PRODUCT_TOKEN).crawl_delay
                 self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
-                is_asked = (
-                    self._asks_slow_sites or delay is None or delay <= MAX_CRAWL_DELAY
-                )  # else its pages are skipped
-                if self._asks_for_tdm_file and is_asked and robots.allows(TDM_PATH, PRODUCT_TOKEN):
+                is_asked = self._asks_slow_sites or delay is None or delay <= MAX_CRAWL_DELAY  # else pages are skipped
+                if self._asks_for_tdm_file and is_asked and await self._allows_tdm_file(robots):
                     robots.tdm_file = await self._fetch_tdm_file(origin)
             self._known[origin] = (time.monotonic(), robots)
             while len(self._known) > ORIGINS_KEPT:
@@ -88,7 +87,13 @@ class RobotsCache:
         reply = await self._follow(f"{origin}/robots.txt")
         if reply is None:
             return Robots(b"")  # RFC 9309: after too many redirects, the file counts as unavailable, so all is allowed
-        return reply if isinstance(reply, str) else _read(reply)
+        if isinstance(reply, str):
+            return reply
+        return await asyncio.to_thread(_read, reply) if len(reply.body) > SMALL_BYTES else _read(reply)
+
+    async def _allows_tdm_file(self, robots: Robots) -> bool:
+        judge = robots.group(PRODUCT_TOKEN).allows
+        return await asyncio.to_thread(judge, TDM_PATH) if robots.is_large else judge(TDM_PATH)
 
     async def _fetch_tdm_file(self, origin: str) -> TdmFile:
         """Return the site's tdmrep.json; it states nothing if the site doesn't answer with one."""
@@ -129,7 +134,7 @@ def origin_of(url: str) -> str:
 def _read(reply: Exchange) -> Robots | str:
     """Parse a 2xx answer. A 4xx allows everything, except 429 ("slow down"), which counts as unreachable like 5xx."""
     if reply.has_body:
-        return Robots(_decoded(reply)).keep_only(KNOWN_TOKENS)
+        return Robots(_decoded(reply), KNOWN_TOKENS)
     return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
 
 

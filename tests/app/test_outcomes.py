@@ -71,7 +71,7 @@ def build(folder: Path, port: int, *paths: str, allowed: bool = True, **sections
     rest = "\n".join(f"[{name.replace('_', '.')}]\n{lines}" for name, lines in sections.items())
     (folder / "build.toml").write_text(
         f'[build]\nlinks = ["{folder}/RS_2017-01"]\nout = "{folder}/build"\n'
-        f'[crawl.fetch]\ncontact = "a test"\ndelay = 0.0\nretries = 0\n{allow}'
+        f'[crawl.fetch]\ncontact = "test@example.org"\ndelay = 0.0\nretries = 0\n{allow}'
         f"[tokenizer]\nvocab_size = 300\n{rest}\n"
     )
     return run(["build", str(folder / "build.toml"), "--workers", "1", "--json"])
@@ -161,7 +161,7 @@ def test_a_verb_that_keeps_nothing_warns_with_the_likely_cause(
         "--out",
         f"{tmp_path}/pages",
         "--contact",
-        "a test",
+        "test@example.org",
         "--quiet",
     ]
     assert run(fetch) == 0

@@ -170,8 +170,23 @@ def test_the_contact_is_sent(crawl: Any, web: Any) -> None:
     assert web.requests[0].headers["user-agent"] == "webtext/0.1.0 (+https://example.org/bot)"
 
 
-@pytest.mark.parametrize("contact", ["", "a\r\nX: y", "me (home)", "é@example.org", " "])
-def test_a_contact_that_is_not_allowed_in_a_header_is_rejected(contact: str) -> None:
+@pytest.mark.parametrize(
+    "contact",
+    [
+        "",
+        "a\r\nX: y",
+        "me (home)",
+        "é@example.org",
+        " ",
+        "me",
+        "me@home",
+        "@a.b",
+        "the demo",
+        "http://",
+        "ftp://a.example/",
+    ],
+)
+def test_a_contact_that_reaches_nobody_or_is_not_allowed_in_a_header_is_rejected(contact: str) -> None:
     with pytest.raises(ConfigError, match="contact"):
         FetchSettings(contact=contact)
 

@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from fastwarc.warc import ArchiveIterator, WarcRecordType
 from hostile_answers import IN_A_SECOND, NO_ROBOTS, answer, redirect
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -82,7 +83,9 @@ def serve(wire: Any) -> Iterator[Serve]:
     """Start a TLS server on 127.0.0.1 with one answer. Returns its port and the list of requests that it could read."""
     listeners: list[socket.socket] = []
 
-    def start(context: ssl.SSLContext | None, reply: bytes = answer()) -> tuple[int, list[bytes]]:
+    def start(
+        context: ssl.SSLContext | None, reply: bytes = answer(), *, ends_in_order: bool = False
+    ) -> tuple[int, list[bytes]]:
         received: list[bytes] = []
         listener = socket.create_server(("127.0.0.1", 0))
         listeners.append(listener)
@@ -104,6 +107,8 @@ def serve(wire: Any) -> Iterator[Serve]:
                     with context.wrap_socket(connection, server_side=True) as secured:
                         received.append(secured.recv(2000))
                         secured.sendall(reply.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+                        if ends_in_order:
+                            secured.unwrap()  # sends close_notify
                 except OSError:
                     connection.close()
 
@@ -133,6 +138,26 @@ def test_a_valid_certificate_is_accepted(outcomes: Any, serve: Serve, authority:
     rows = crawl_over_tls(outcomes, {"good": port})
     assert rows["good"]["reason"] is None
     assert any(request.startswith(b"GET /0 HTTP/1.1\r\n") for request in received)
+
+
+def test_a_body_that_ends_with_the_connection_is_marked_as_truncated_unless_the_server_ended_it(
+    outcomes: Any, serve: Serve, authority: Authority, tmp_path: Path
+) -> None:
+    """A body without Content-Length and chunks ends where TLS ends. Without close_notify anybody can have cut it."""
+    endless = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html>"
+    servers = {
+        "cut": serve(authority.context("cut"), endless + b"cut"),
+        "in order": serve(authority.context("in order"), endless + b"in order", ends_in_order=True),
+        "announced": serve(authority.context("announced"), answer(b"<html>announced")),
+    }
+    rows = crawl_over_tls(outcomes, {name: port for name, (port, _) in servers.items()})
+    assert {name: row["reason"] for name, row in rows.items()} == dict.fromkeys(servers)
+    marks = {}
+    for file in sorted(tmp_path.glob("pages*/*.warc.gz")):
+        with file.open("rb") as opened:
+            for record in ArchiveIterator(opened, record_types=WarcRecordType.response):
+                marks[record.reader.read()] = record.headers.get("WARC-Truncated")
+    assert marks == {b"<html>cut": "disconnect", b"<html>in order": None, b"<html>announced": None}
 
 
 def test_nothing_is_sent_over_a_connection_that_can_t_be_verified(

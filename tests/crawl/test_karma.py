@@ -88,6 +88,7 @@ def test_a_blocklist_lowers_the_share_that_is_kept(shared_data: Path, tmp_path: 
         ({"url": "ftp://example.com/"}, "not_http"),
         ({"url": "http://"}, "not_http"),
         ({"url": "[deleted]"}, "not_http"),
+        ({"url": "http://example.com/" + "a" * 8174}, "url_too_long"),
         *(({"url": url}, "links_back") for url in ("https://www.reddit.com/r/books/", "http://redd.it/88")),
         *(
             ({"url": url}, "links_back")

@@ -14,6 +14,7 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.web.urls import MAX_URL_BYTES
 from webtext.crawl.fetch.frontier import in_share
 from webtext.crawl.pages import link_table
 from webtext.crawl.pages.link_table import count_hosts, over_host_cap
@@ -112,6 +113,13 @@ def test_a_cap_is_at_least_one() -> None:
 
 
 BAD_URLS = ["", "http:", "http://", "http:///x", "no-url", "//a.example/", "http://a.example", "ftp://a.example/"]
+BAD_URLS += [
+    "http://bad.example/\r\nX: y",
+    "http://bad.example/a b",
+    "http://bad.example/\x1b[2J",
+    "HTTP://bad.example/",
+]
+BAD_URLS += ["http://bad.example/x/../", "http://me@bad.example/", "http://bad.example/" + "a" * (MAX_URL_BYTES - 18)]
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}, {"share": "1/1"}])

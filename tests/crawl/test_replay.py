@@ -143,6 +143,13 @@ def test_the_current_robots_txt_applies(replay: Any, web: Any, tmp_path: Path) -
     assert (row["outcome"], row["reason"]) == ("refused", "robots_disallowed")
 
 
+@pytest.mark.parametrize("given", ["", "<>", "<no uri>", "<urn:x:\x1b[2J>", "<urn:x:a> b", "<urn:x:a>\u00e9"])
+def test_a_record_whose_id_is_not_a_uri_is_damaged(given: str, replay: Any, web: Any) -> None:
+    url = web.url("/a")
+    [row] = replay([url], record(url, page(), **{"WARC-Record-ID": given})).values()
+    assert (row["outcome"], row["cause"]) == ("failed", "the record has no valid WARC-Record-ID")
+
+
 def test_a_crawl_delay_does_not_apply_to_archived_pages_but_opt_outs_do(
     replay: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ links = ["{dump}"]
 out = "{out}"
 
 [crawl.fetch]
-contact = "the proof on this machine"
+contact = "http://127.0.0.1/"
 allow_address = ["127.9.0.0/16:{port}"]
 delay = {delay}
 
