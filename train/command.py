@@ -220,18 +220,18 @@ def sweep(
 @click.argument("token_set", metavar="TOKENS")
 @click.option("--out", metavar="DIR", help="Folder for the runs, scale.json and scale.html.")
 def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None) -> None:
-    """Train several sizes with several budgets of tokens, fit a scaling law, and check its prediction for a larger size.
+    """Train several sizes with several budgets of tokens, and fit a scaling law.
 
     The law is L = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022), fitted to all sizes, budgets and seeds together.
     Rerun the same command to resume. --dry-run prints the runs and tokens.
 
     \b
       webtext train scale build/tokens --tokens 5e5,1e6,2e6 --context 128 --batch-size 16 --out scale
-      webtext train scale build/tokens --tokens 1e6,2e6,4e6 --learning-rates 1e-3,4e-3 --seeds 3 --out scale
+      webtext train scale build/tokens --tokens 1e6,2e6,4e6 --learning-rate 4e-3 --seeds 3 --out scale
 
     \b
     Reads:  a part set of tokens with a validation split
-    Writes: DIR: scale.json, scale.html, runs/*/*/seed-*/ (model folders)
+    Writes: DIR: scale.json, scale.html, runs/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.scale import run_scale
 

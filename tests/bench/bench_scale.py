@@ -1,10 +1,9 @@
-"""`train scale` on real text: several sizes and budgets at their best rates, the law, and its prediction for a larger size.
+"""`train scale` on real text: several sizes and budgets, and the law that fits them.
 
     python tests/bench/bench_scale.py [DATA] [--tokens 65536,131072,262144] [--seeds 1] [--out FOLDER]
 
-DATA (default: WEBTEXT_TEST_DATA) contains corpora/en.txt.xz, English documentation. The larger size is trained too.
-With --out, finished runs are not repeated, and scale.html is kept. CPU seconds are those of this process and its
-children.
+DATA (default: WEBTEXT_TEST_DATA) contains corpora/en.txt.xz, English documentation. With
+--out, finished runs are not repeated, and scale.html is kept. CPU seconds are those of this process and its children.
 """
 
 from __future__ import annotations
@@ -33,9 +32,7 @@ from webtext.train.experiments.settings import ScaleSettings
 VOCAB_SIZE = 1024
 CHARACTERS = 12_000_000
 """More than four million tokens, so that no run reads a text twice."""
-SIZES, CHECK = ("2x64", "3x96", "4x128", "5x160"), "6x192"
-RATES = (2e-3, 4e-3, 8e-3, 16e-3)
-"""Learning rates of AdamW; Muon's are twice as large, as in SETTINGS."""
+SIZES = ("2x64", "3x96", "4x128", "5x160", "6x192")
 
 
 def main() -> None:
@@ -56,9 +53,8 @@ def main() -> None:
             checkpoint_interval=100, keep_checkpoints=1, keep_best=False,
         )  # fmt: skip
         scale = ScaleSettings(
-            sizes=SIZES, check=CHECK, learning_rates=RATES, tokens=tuple(map(float, options.tokens.split(","))),
-            warmup_ratio=0.05, seeds=options.seeds,
-        )  # fmt: skip
+            sizes=SIZES, tokens=tuple(map(float, options.tokens.split(","))), warmup_ratio=0.05, seeds=options.seeds
+        )
         run = Run.quiet()
         run.console = Console("human")
         place = str(out / "scale")

@@ -129,8 +129,8 @@ def experiment_that_waits() -> Callable[..., list[str]]:
     """Return such a command for an experiment; the trials of that seed and later ones wait in their processes."""
 
     def command(step: int, arguments: list[str], seed: int = 0) -> list[str]:
-        place = f"{FORKING}from webtext.train.experiments import processes"
-        start = f"{place}\nprocesses.START = {WAITS.format(step=step, seed=seed)!r} + processes.START"
+        place = f"{FORKING}from webtext.train.experiments import engine"
+        start = f"{place}\nengine.START = {WAITS.format(step=step, seed=seed)!r} + engine.START"
         return [sys.executable, "-c", start + RUN, *arguments]
 
     return command

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,19 +25,23 @@ from webtext.base.line_chart import Line
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.page import Section, chart, dots
-from webtext.train.experiments.corpora import Corpus, open_corpora, shared_settings
-from webtext.train.experiments.experiment import experiment, publish
+from webtext.train.experiments.corpora import open_corpora, shared_settings
+from webtext.train.experiments.engine import experiment, publish, run_trials
 from webtext.train.experiments.karma import karma_views
-from webtext.train.experiments.measure import measure_trial, read_measures
-from webtext.train.experiments.processes import run_trials
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.experiments.significance import ALPHA, POWER, Difference, Floats, differences, holm, influence
+from webtext.train.experiments.significance import ALPHA, POWER, Difference, differences, holm, influence
 from webtext.train.experiments.trials import Trial, seeded
-from webtext.train.experiments.validation import FILE, frozen_validation
+from webtext.train.experiments.validation import FILE, frozen_validation, measure_trial, read_measures
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
 BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
+NOTES = (
+    "Spread: standard deviation over seeds. Difference: of means, ± its 95 % interval by other seeds and documents.",
+    f"Smallest visible: {POWER:.0%} of such experiments would find a true difference of this size. Within noise "
+    "doesn't prove equality: a smaller one may be there.",
+    f"Verdict: t test, two-sided, p below {ALPHA} after Holm's correction over the corpora.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class Row:
     documents: int
     passes: float
     seeds: Sequence[int]
-    bits_per_byte: Sequence[float]
+    bits_per_byte: Sequence[float] = ()
     difference: Difference | None = None
     p: float | None = None
     verdict: str = ""
@@ -73,23 +77,21 @@ class Comparison:
         cells = [("corpus", "documents", "epochs", "mean", "spread", "difference", "smallest visible", "p", "verdict")]
         for row in self.rows:
             spread = f"{statistics.stdev(row.bits_per_byte):.4f}" if len(row.seeds) > 1 else "one seed"
-            size = f"{row.documents:,}", f"{row.passes:.2f}"
-            found = (*_difference(row.difference), "" if row.p is None else f"{row.p:.2g}", row.verdict)
-            cells.append((row.corpus, *size, f"{statistics.fmean(row.bits_per_byte):.4f}", spread, *found))
-        drawing = "" if self.rows[0].karma is None else self._over_karma()
-        return [Section(title="Bits per byte, lower is better", notes=self._notes(), rows=cells, chart=drawing)]
-
-    def _notes(self) -> list[str]:
+            size = f"{row.documents:,}", f"{row.passes:.2f}", f"{statistics.fmean(row.bits_per_byte):.4f}", spread
+            found = row.difference
+            difference = "" if found is None else f"{found.mean:+.4f}"
+            smallest = ""
+            if found is not None and found.margin is not None:
+                difference, smallest = f"{difference} ± {found.margin:.4f}", f"{found.smallest:.4f}"
+            p = "" if row.p is None else f"{row.p:.2g}"
+            cells.append((row.corpus, *size, difference, smallest, p, row.verdict))
         notes = [f"Each run: {self.tokens:,} tokens. Validation set: {self.validation}."]
         if all(row.p is None for row in self.rows):
-            return [*notes, "One seed or document shows nothing about chance. Give --seeds 3 or more."]
-        return [
-            *notes,
-            "Spread: standard deviation over seeds. Difference: of means, ± its 95 % interval by other seeds and documents.",
-            f"Smallest visible: {POWER:.0%} of such experiments would find a true difference of this size. Within noise "
-            "doesn't prove equality: a smaller one may be there.",
-            f"Verdict: t test, two-sided, p below {ALPHA} after Holm's correction over the corpora.",
-        ]
+            notes.append("One seed or document shows nothing about chance. Give --seeds 3 or more.")
+        else:
+            notes += NOTES
+        drawing = "" if self.rows[0].karma is None else self._over_karma()
+        return [Section(title="Bits per byte, lower is better", notes=notes, rows=cells, chart=drawing)]
 
     def _over_karma(self) -> str:
         """Draw bits per byte over the threshold, with the interval of each difference from the first around its mean."""
@@ -118,61 +120,40 @@ def compare_corpora(
     is the file of a frozen set. Whatever can be rejected is rejected before the first step. Writes runs/, views/, the
     validation set, the result and its page into `out`.
     """
-    corpora = (
-        open_corpora(arguments, tokenizer) if karma is None else karma_views(arguments, karma, out, tokenizer, run)
-    )
+    views = None if karma is None else karma_views(arguments, karma, out, tokenizer, run)
+    corpora = views or open_corpora(arguments, tokenizer)
     shared = shared_settings(corpora, settings, compare.tokens)
     frozen = frozen_validation(corpora, validation)
-    folder = Folder(out)
-    trials: list[list[Trial]] = []
+    rows: list[Row] = []
+    trials: list[Trial] = []
     for i, corpus in enumerate(corpora):
-        n_before = sum(each.train.hash == corpus.train.hash for each in corpora[:i])
+        name, train, passes = corpus.name, corpus.source.train, corpus.passes(shared)
+        n_before = sum(each.source.train.hash == train.hash for each in corpora[:i])
         kept = changed(shared, keep_checkpoints=1, keep_best=False, seed=settings.seed + n_before * compare.seeds)
-        place = Path(out) / "runs" / corpus.slug
-        trials.append(seeded(corpus.name, [corpus.tokens], kept, compare.seeds, place))
+        mine = seeded(name, [corpus.source.name], kept, compare.seeds, Path(out) / "runs" / corpus.slug)
+        trials += mine
+        rows.append(Row(name, corpus.karma, train.n_documents, passes, [trial.settings.seed for trial in mine]))
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
-        passes = corpus.passes(shared)
-        run.console.say(f"compare: '{corpus.name}': {passes:.2f} passes over {corpus.train.n_tokens:,} tokens{again}")
+        run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
         if passes > 1:
-            run.console.warn(
-                f"'{corpus.name}' is repeated, and repeated text teaches less: its size makes a difference"
-            )
+            run.console.warn(f"'{name}' is repeated, and repeated text teaches less: its size makes a difference")
     run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {frozen}")
-    everything = [trial for of_corpus in trials for trial in of_corpus]
-    with experiment("compare", out, everything, {"validation": str(frozen)}, run, side_by_side=compare.side_by_side):
-        folder.write_bytes(FILE, frozen.to_bytes())
-        measure = partial(measure_trial, validation=folder.location(FILE), tokenizer=corpora[0].tokenizer_path)
-        run_trials(everything, run, label="compare", side_by_side=compare.side_by_side, then=measure)
-        bits = np.array([[read_measures(trial) for trial in of_corpus] for of_corpus in trials])
-        found = Comparison(
-            judge(corpora, shared, trials, bits, np.array(frozen.sizes, np.float64)),
-            total_tokens(shared),
-            recipe_settings(shared),
-            str(frozen),
-        )
+    with experiment("compare", out, trials, {"validation": str(frozen)}, run, side_by_side=compare.side_by_side):
+        Folder(out).write_bytes(FILE, frozen.to_bytes())
+        place = Folder(out).location(FILE)
+        measure = partial(measure_trial, validation=place, tokenizer=corpora[0].tokenizer)
+        run_trials(trials, run, label="compare", side_by_side=compare.side_by_side, then=measure)
+        bits = np.array([read_measures(trial) for trial in trials]).reshape(len(corpora), compare.seeds, -1)
+        n_bytes = np.array(frozen.sizes, np.float64)
+        values = bits.sum(-1) / n_bytes.sum()
+        judged = [(None, None, ""), *verdicts(differences(values, influence(bits, n_bytes)))]
+        rows = [
+            replace(row, bits_per_byte=of_seeds.tolist(), difference=difference, p=p, verdict=verdict)
+            for row, of_seeds, (difference, p, verdict) in zip(rows, values, judged, strict=True)
+        ]
+        found = Comparison(rows, total_tokens(shared), recipe_settings(shared), str(frozen))
         publish(out, "compare", found.to_json(), "Corpora compared", found.sections())
     return found
-
-
-def judge(
-    corpora: Sequence[Corpus], shared: TrainSettings, trials: Sequence[Sequence[Trial]], bits: Floats, n_bytes: Floats
-) -> list[Row]:
-    """Compare all corpora with the first, given bits [corpora, seeds, documents] and bytes [documents]."""
-    values = bits.sum(-1) / n_bytes.sum()
-    found = differences(values, influence(bits, n_bytes))
-    judged = [(None, None, ""), *verdicts(found)]
-    return [
-        Row(
-            corpus.name,
-            corpus.karma,
-            corpus.train.n_documents,
-            corpus.passes(shared),
-            [trial.settings.seed for trial in of_corpus],
-            of_values.tolist(),
-            *judgement,
-        )
-        for corpus, of_corpus, of_values, judgement in zip(corpora, trials, values, judged, strict=True)
-    ]
 
 
 def verdicts(found: Sequence[Difference]) -> list[tuple[Difference, float | None, str]]:
@@ -182,10 +163,3 @@ def verdicts(found: Sequence[Difference]) -> list[tuple[Difference, float | None
         verdict = NONE if p is None else NOISE if p >= ALPHA else BETTER if difference.mean < 0 else WORSE
         judged.append((difference, p, verdict))
     return judged
-
-
-def _difference(found: Difference | None) -> tuple[str, str]:
-    """Return the cells difference and smallest visible."""
-    if found is None or found.margin is None:
-        return "" if found is None else f"{found.mean:+.4f}", ""
-    return f"{found.mean:+.4f} ± {found.margin:.4f}", f"{found.smallest:.4f}"

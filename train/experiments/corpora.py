@@ -5,54 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from webtext.base.config import options
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
-from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
-from webtext.train.data.sources import open_sources, source_uses
-from webtext.train.experiments.trials import whole_steps, with_tokens
+from webtext.train.data.sources import Source, open_sources, source_uses
+from webtext.train.experiments.trials import with_tokens
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Corpus:
-    """One corpus, under its name in messages and folders."""
+    """One corpus, under its name in messages and folders; `karma` is the threshold of a view (`karma.py`)."""
 
     name: str
-    tokens: str
-    tokenizer_path: str
+    source: Source
+    tokenizer: str
     karma: int | None = None
-    """Threshold of a view (`karma.py`)."""
 
     @property
     def slug(self) -> str:
         """The name as a folder name."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.") or "corpus"
 
-    @cached_property
-    def train(self) -> TokenShards:
-        """The training documents."""
-        return TokenShards(self.tokens, "train")
-
-    @cached_property
-    def held_out(self) -> TokenShards:
-        """The held-out documents."""
-        return TokenShards(self.tokens, "validation")
-
-    @cached_property
-    def tokenizer(self) -> Any:
-        """The tokenizer at `tokenizer_path`."""
-        return Tokenizer.load(self.tokenizer_path)
-
     def passes(self, settings: TrainSettings) -> float:
         """Return how often a run with these settings reads the training documents."""
-        return source_uses(open_sources(self.tokens), settings, total_tokens(settings))[0].passes
+        return source_uses([self.source], settings, total_tokens(settings))[0].passes
 
 
 def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:
@@ -67,7 +48,7 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
             "name two or more: webtext train compare build-a build-b …",
         )
     corpora = [open_corpus(arguments[0], tokenizer)]
-    corpora += [open_corpus(argument, corpora[0].tokenizer_path) for argument in arguments[1:]]
+    corpora += [open_corpus(argument, corpora[0].tokenizer) for argument in arguments[1:]]
     for i, corpus in enumerate(corpora):
         if any(corpus.slug == other.slug for other in corpora[:i]):
             raise ConfigError(f"two corpora have the name '{corpus.name}'", "name them: one=PATH other=PATH")
@@ -87,11 +68,11 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
     build = Folder(path.rstrip("/").rpartition("/")[0] or "." if is_set else path)
     if tokenizer is None and not build.exists("tokenizer/tokenizer.json"):
         raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
-    tokens = path if is_set else Folder(path).location("tokens")
-    corpus = Corpus(name.rstrip("/"), tokens, tokenizer or build.location("tokenizer/tokenizer.json"))
-    corpus.train.check_tokenizer(corpus.tokenizer)
-    if not corpus.train.n_tokens:
-        raise InputError(f"'{corpus.tokens}' has no training tokens", "build the corpus, and pack it")
+    (source,) = open_sources(path if is_set else Folder(path).location("tokens"))
+    corpus = Corpus(name.rstrip("/"), source, tokenizer or build.location("tokenizer/tokenizer.json"))
+    source.train.check_tokenizer(Tokenizer.load(corpus.tokenizer))
+    if not source.train.n_tokens:
+        raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
     return corpus
 
 
@@ -104,6 +85,6 @@ def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings, n_tokens
     for name in ("weights", "stop_at_step", "sample_interval"):
         if value := options(TrainSettings)[name].value(settings):
             raise ConfigError(f"{name} is {value}", "leave it out: a comparison does not support it")
-    asked = total_tokens(settings)
-    fits = min(whole_steps(settings, asked / corpus.passes(settings)) for corpus in corpora)
+    asked, per_step = total_tokens(settings), settings.batch_size * settings.context
+    fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
     return with_tokens(settings, n_tokens or min(asked, fits))

@@ -34,31 +34,22 @@ _STARTS = [(share, alpha, beta) for share in (0.2, 0.5, 0.9) for alpha in (0.1, 
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The fitted law. Rows of `draws` are e, a, alpha, b, beta of the bootstrap, `parameters` those of the runs."""
+    """The fitted law. Rows of `fits` are e, a, alpha, b, beta: first those of the runs, then those of the bootstrap."""
 
-    parameters: Floats
-    draws: Floats
+    fits: Floats
     residuals: Floats
     """Errors of log L, in the order of the runs."""
 
     def at(self, n: float, d: float) -> float:
         """Return the loss of a model of `n` parameters after `d` tokens."""
-        return float(np.exp(_log_loss(self.parameters, np.log([[n, d]]))[0]))
-
-    def interval(self, n: float, d: float, runs: int = 1) -> tuple[float, float]:
-        """Return the 95 % interval for the mean of so many more runs, with their noise; it assumes that the law holds."""
-        generator = np.random.default_rng(1)
-        noise = generator.choice(_stretched(self.residuals), (len(self.draws), runs)).mean(-1)
-        low, high = np.quantile(np.exp(_log_loss(self.draws, np.log([[n, d]]))[:, 0] + noise), INTERVAL)
-        return float(low), float(high)
+        return float(np.exp(_log_loss(self.fits[0], np.log([[n, d]]))[0]))
 
     def constants(self) -> dict[str, tuple[float, float, float]]:
         """Return E, A, alpha, B, beta and the exponent of the compute-optimal size, each with its 95 % interval.
 
         For 6 N D operations the best N grows as their power beta / (alpha + beta) (Hoffmann et al. 2022, equation 4).
         """
-        rows = np.vstack([self.parameters, self.draws]).T
-        e, a, alpha, b, beta = rows
+        e, a, alpha, b, beta = self.fits.T
         big_e, big_a, big_b = np.exp(np.clip([e, a, b], -LARGEST_LOG, LARGEST_LOG))
         named = {"E": big_e, "A": big_a, "alpha": alpha, "B": big_b, "beta": beta}
         found = named | {"compute_exponent": beta / (alpha + beta)}
@@ -85,10 +76,15 @@ def fit_law(parameters: Sequence[float], tokens: Sequence[float], losses: Sequen
     errors = ((_log_loss(every, logs - centre) - found) ** 2).sum(-1)
     best = every[int(errors.argmin())]
     residuals = found - _log_loss(best, logs - centre)
-    generator = np.random.default_rng(0)
-    drawn = _log_loss(best, logs - centre) + generator.choice(_stretched(residuals), (DRAWS, len(found)))
-    draws = _minimised(np.repeat(best[None], DRAWS, 0), logs - centre, drawn)
-    return Law(_uncentred(best, centre), _uncentred(draws, centre), residuals)
+    # Stretched, so that draws have the normal's 95 % interval of Student's t with the degrees of freedom left.
+    freedom = len(found) - 5
+    stretch = quantile(INTERVAL[1], freedom) / statistics.NormalDist().inv_cdf(INTERVAL[1])
+    stretched = (residuals - residuals.mean()) * math.sqrt(len(residuals) / freedom) * stretch
+    drawn = _log_loss(best, logs - centre) + np.random.default_rng(0).choice(stretched, (DRAWS, len(found)))
+    fits = np.vstack([best, _minimised(np.repeat(best[None], DRAWS, 0), logs - centre, drawn)])
+    fits[:, 1] += fits[:, 2] * centre[0]
+    fits[:, 3] += fits[:, 4] * centre[1]
+    return Law(fits, residuals)
 
 
 def _log_loss(parameters: Floats, logs: Floats) -> Floats:
@@ -116,18 +112,3 @@ def _minimised(parameters: Floats, logs: Floats, found: Floats) -> Floats:
         parameters = np.where(better[:, None], tried, parameters)
         damping = np.clip(np.where(better[:, None, None], damping / 4, damping * 4), 1e-12, 1e6)
     return parameters
-
-
-def _uncentred(parameters: Floats, centre: Floats) -> Floats:
-    """Return parameters of log N and log D for those of their differences from the centre."""
-    moved = parameters.copy()
-    moved[..., 1] += moved[..., 2] * centre[0]
-    moved[..., 3] += moved[..., 4] * centre[1]
-    return moved
-
-
-def _stretched(residuals: Floats) -> Floats:
-    """Return residuals whose draws have the normal's 95 % interval of Student's t with the degrees of freedom left."""
-    freedom = len(residuals) - 5
-    wider = quantile(INTERVAL[1], freedom) / statistics.NormalDist().inv_cdf(INTERVAL[1])
-    return np.asarray((residuals - residuals.mean()) * math.sqrt(len(residuals) / freedom) * wider)

@@ -10,17 +10,16 @@ clusters without the rest.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.lineage import parents_of, stale
-from webtext.base.parts.partset import Part, PartSet, SetName
+from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
@@ -28,6 +27,7 @@ from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.shards.format import shard_place
 from webtext.shards.writing.token_part import TokenPartWriter, Vocabulary
+from webtext.train.data.sources import open_sources
 from webtext.train.experiments.corpora import Corpus, open_corpus
 
 CODE_VERSION = 1
@@ -48,14 +48,18 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
     ConfigError for thresholds that don't rise from 1 or more, and for several builds. InputError for a build without
     karma or whose crawl asked for more, and for a threshold that no document reaches or that changes nothing.
     """
-    wanted = _thresholds(thresholds)
+    wanted = [int(each) if each.strip().isdecimal() else 0 for each in thresholds.split(",")]
+    if len(wanted) < 2 or wanted != sorted(set(wanted)) or wanted[0] < 1:
+        raise ConfigError(f"--karma {thresholds}", "give two or more numbers that rise from 1 or more, e.g. 1,3,10")
     if len(builds) != 1:
         raise ConfigError(f"--karma with {counted(len(builds), 'corpus', 'corpora')}", "name one build")
     build = open_corpus(builds[0], tokenizer)
-    tokens = build.train.set
+    tokens = build.source.train.set
     corpus = next((each for each in parents_of(tokens) if each.kind in ("corpus", "documents")), None)
     if corpus is None:
-        raise InputError(f"'{build.tokens}' has no corpus that it was packed from, so karma is unknown", "name a build")
+        raise InputError(
+            f"'{build.source.name}' has no corpus that it was packed from, so karma is unknown", "name a build"
+        )
     for change in stale(tokens):
         raise InputError(str(change))
     _check_crawl(corpus, wanted[0])
@@ -71,30 +75,21 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
         place = Folder(out).location(f"views/karma-{least}")
         outputs, label = {"tokens": (place, "tokens")}, f"karma {least}"
         run_parts(_copy_part, tasks, recipe=recipe, outputs=outputs, parents=[tokens, corpus], run=run, label=label)
-        view = Corpus(f"karma {least}", place, build.tokenizer_path, least)
-        n = view.train.n_documents
-        if n == 0 or views and n == views[-1].train.n_documents:
-            remedy = (
-                "leave it out: the threshold before it has the same ones" if n else "name a build of links with votes"
-            )
-            raise InputError(f"{counted(n, 'training document')} of '{build.tokens}' reach karma {least:,}", remedy)
+        view = Corpus(label, open_sources(place)[0], build.tokenizer, least)
+        n = view.source.train.n_documents
+        if n == 0 or views and n == views[-1].source.train.n_documents:
+            found = f"{counted(n, 'training document')} of '{build.source.name}' reach karma {least:,}"
+            same = "leave it out: the threshold before it has the same ones"
+            raise InputError(found, same if n else "name a build of links with votes")
         views.append(view)
     return views
 
 
-def _thresholds(text: str) -> list[int]:
-    try:
-        wanted = [int(each) for each in text.split(",")]
-    except ValueError:
-        wanted = []
-    if len(wanted) < 2 or wanted[0] < 1 or any(low >= high for low, high in zip(wanted, wanted[1:], strict=False)):
-        raise ConfigError(f"--karma {text}", "give two or more numbers that rise from 1 or more, e.g. 1,3,10")
-    return wanted
-
-
 def _check_crawl(corpus: PartSet, lowest: int) -> None:
     """Raise InputError if the crawl or [clean.votes] asked for more than `lowest`, or counted only some posts."""
-    made_by = [corpus, *_ancestors(corpus)]
+    made_by = [corpus]
+    for each in made_by:
+        made_by += parents_of(each)
     rules: list[dict[str, Any]] = [each.recipe["settings"].get("votes", {}) for each in made_by]
     if any(rule.get("before") or rule.get("communities") for rule in rules):
         raise InputError(
@@ -110,22 +105,12 @@ def _check_crawl(corpus: PartSet, lowest: int) -> None:
         )
 
 
-def _ancestors(opened: PartSet) -> Iterator[PartSet]:
-    for parent in parents_of(opened):
-        yield parent
-        yield from _ancestors(parent)
-
-
-def _karma(corpus: PartSet, part: Part) -> npt.NDArray[np.float64]:
-    """Return the karma of each row of the corpus's part that a part of tokens was packed from; NaN if unknown."""
-    source = next(each for each in corpus.parts if each.name == part.sources[0].part)
-    return np.asarray(corpus.table(source, ["karma"])["karma"].to_numpy(), np.float64)
-
-
 def _copy_part(context: PartContext, task: PartTask) -> None:
     source: _Source = task.payload
-    tokens, writer = source.tokens.open(), context.output("tokens")
-    karma = _karma(source.corpus.open(), next(each for each in tokens.parts if each.index == task.index))
+    tokens, corpus, writer = source.tokens.open(), source.corpus.open(), context.output("tokens")
+    packed_from = next(each for each in tokens.parts if each.index == task.index).sources[0].part
+    documents = next(each for each in corpus.parts if each.name == packed_from)
+    karma = np.asarray(corpus.table(documents, ["karma"])["karma"].to_numpy(), np.float64)  # NaN if unknown
     facts: dict[str, Any] = tokens.recipe["settings"]
     vocabulary = Vocabulary(facts["vocab_size"], facts["eot_id"], facts["tokenizer_hash"])
     with TokenPartWriter(writer, vocabulary, facts.get("shard_tokens", sys.maxsize)) as packed:

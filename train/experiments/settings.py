@@ -13,14 +13,15 @@ class ExperimentSettings:
     """Settings for the runs of any experiment."""
 
     side_by_side: int | None = setting(
-        None, "runs at a time  [default: one per GPU, or as many as cores and memory allow]", in_recipe=False
+        None, "runs at a time  [default: one per GPU, or as many as cores allow]", in_recipe=False
     )
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "seeds", "head_size", "learning_rates", "side_by_side"):
+        for name in ("tokens", "seeds", "head_size", "side_by_side"):
             value = getattr(self, name, None)
-            numbers = value if isinstance(value, tuple) else () if value is None else (value,)
-            if not all(number > 0 for number in numbers):
+            if value is not None and not all(
+                number > 0 for number in (value if isinstance(value, tuple) else (value,))
+            ):
                 raise ConfigError(f"{name} is {value}", "it must be above 0")
 
 
@@ -46,13 +47,9 @@ class SweepSettings(ExperimentSettings):
 
     def __post_init__(self) -> None:
         ExperimentSettings.__post_init__(self)
-        rungs = self.rungs
-        rising = all(low < high for low, high in zip(rungs, rungs[1:], strict=False))
-        if not rungs or rungs[0] <= 0 or rungs[-1] != 1 or not rising:
-            raise ConfigError(
-                f"rungs are {', '.join(map(str, rungs)) or 'none'}",
-                "they must rise above 0 and end at 1, e.g. 0.25,0.5,1",
-            )
+        if [0.0, *self.rungs] != sorted({0.0, *self.rungs}) or self.rungs[-1:] != (1.0,):
+            listed = ", ".join(map(str, self.rungs)) or "none"
+            raise ConfigError(f"rungs are {listed}", "they must rise above 0 and end at 1, e.g. 0.25,0.5,1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,18 +59,12 @@ class ScaleSettings(ExperimentSettings):
     sizes: tuple[str, ...] = setting(
         ("2x64", "3x96", "4x128", "5x160"), "size to fit, as LAYERSxWIDTH; repeatable", flag="--size"
     )
-    check: str | None = setting("6x192", "larger size to predict and then train: LAYERSxWIDTH, or none")
     head_size: int = setting(32, "width of a head, in every size")
     tokens: tuple[float, ...] = setting((), "budgets of tokens, three or more, each rounded up to whole steps")
     warmup_ratio: float = setting(0.1, "share of a run's steps in which the rate grows, instead of warmup_steps")
-    learning_rates: tuple[float, ...] = setting(
-        (), "rates to try for each size and budget, which takes the best by held-out loss  [default: learning_rate]"
-    )
-    seeds: int = setting(1, "runs of each size, budget and rate, with --seed and the seeds after it")
+    seeds: int = setting(1, "runs of each size and budget, with --seed and the seeds after it")
 
     def __post_init__(self) -> None:
         ExperimentSettings.__post_init__(self)
         if not 0 <= self.warmup_ratio < 1:
             raise ConfigError(f"warmup_ratio is {self.warmup_ratio}", "it must be in [0, 1)")
-        if len(set(self.learning_rates)) < len(self.learning_rates):
-            raise ConfigError(f"learning_rates are {self.learning_rates}", "give each once")

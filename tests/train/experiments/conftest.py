@@ -15,7 +15,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train.experiments import processes
+from webtext.train.experiments import engine
 from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 from webtext.train.settings import TrainSettings
@@ -115,13 +115,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, int | None]]:
         def check(self) -> None:
             before = steps_made(Path(self.trial.folder))
             try:
-                processes.train_trial(self.trial, self.then)
+                engine.train_trial(self.trial, self.then)
             except RunFailed:
                 found.append((self.trial, None))
                 raise
             if (step := self.trial.settings.last_step) > before:
                 found.append((self.trial, step))
 
-    monkeypatch.setattr(processes, "Child", Here)
-    monkeypatch.setattr(processes, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(engine, "Child", Here)
+    monkeypatch.setattr(engine, "POLL_SECONDS", 0.0)
     return found

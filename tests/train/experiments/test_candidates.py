@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.train.experiments.grid import edge_note, make_grid
-from webtext.train.experiments.halving import (
+from webtext.train.experiments.sweep import (
     FINALISTS,
     Losses,
     Rung,
     halve,
+    make_grid,
     mean_loss,
+    order_note,
     rung_steps,
     survivor_counts,
 )
-from webtext.train.experiments.sweep import order_note
 from webtext.train.settings import TrainSettings
 
 SETTINGS = TrainSettings()
@@ -123,19 +123,6 @@ def test_as_many_candidates_run_as_are_planned(n: int, n_rungs: int) -> None:
 
 
 NAMES = ["low", "middle", "high"]
-
-
-def test_a_best_value_at_the_edge_of_those_tried_is_reported() -> None:
-    rates = (1e-3, 2e-3, 4e-3)
-    said = "At the edge: rate {} is the {} of those tried, so the best may lie beyond."
-    assert edge_note("rate", 1e-3, rates) == [said.format(0.001, "smallest")]
-    assert edge_note("rate", 2e-3, rates) == []
-    assert edge_note("rate", 4e-3, rates) == [said.format(0.004, "largest")]
-
-
-def test_words_none_and_a_single_value_have_no_edge() -> None:
-    for value, tried in (("muon", ["adamw", "muon"]), (1.0, [None, 1.0]), (True, [True, False]), (2, [2])):
-        assert edge_note("it", value, tried) == []
 
 
 def test_one_seed_shows_no_order_and_says_so() -> None:

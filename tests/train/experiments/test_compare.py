@@ -26,10 +26,9 @@ from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.page import as_page
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
-from webtext.train.experiments.measure import document_stream
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import differences
-from webtext.train.experiments.validation import read_validation
+from webtext.train.experiments.validation import document_stream, read_validation
 from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 

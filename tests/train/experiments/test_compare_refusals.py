@@ -17,7 +17,7 @@ from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments.compare import compare_corpora
-from webtext.train.experiments.experiment import experiment
+from webtext.train.experiments.engine import experiment
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.trials import seeded
 from webtext.train.experiments.validation import read_validation

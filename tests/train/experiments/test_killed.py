@@ -24,7 +24,7 @@ FLAGS = (
 )
 SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2 --rungs 0.5,1"
 BRANCHED = f"{SWEEP} --schedule wsd --decay-ratio 0.5"
-SCALE = "train scale {tokens} --size 1x16 --size 2x16 --size 2x32 --head-size 16 --check none --tokens 256,512,768"
+SCALE = "train scale {tokens} --size 1x16 --size 2x16 --size 2x32 --head-size 16 --tokens 256,512,768"
 COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512"
 Made = list[tuple[Trial, int | None]]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.evaluate.page import as_page, as_text
-from webtext.train.experiments.scale import Measured, Scale, family, judge, run_scale, run_settings, with_rate
+from webtext.train.experiments.scale import Measured, Scale, family, judge, run_scale, run_settings
 from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.trials import Trial
 
-SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16, "check": "3x32"}
+SMALL: dict[str, Any] = {"sizes": ("1x16", "2x16", "2x32"), "head_size": 16}
 TOKENS = (256, 512, 1024)
 SETTINGS = TrainSettings(context=32, batch_size=4, learning_rate=1e-2)
 
@@ -38,7 +37,7 @@ Made = list[tuple[Trial, int | None]]
 
 
 def measured(n: int, tokens: int, loss: float, passes: float = 0.5) -> Measured:
-    return Measured(f"1x{n}", n, tokens, passes, {1e-3: (loss,)})
+    return Measured(f"1x{n}", n, tokens, passes, [loss])
 
 
 def loss_of(n: float, d: float) -> float:
@@ -46,26 +45,21 @@ def loss_of(n: float, d: float) -> float:
     return 1.69 + 406.4 / n**0.34 + 410.7 / d**0.28
 
 
-def made_up(check_loss: float) -> Scale:
-    rows = [
-        measured(n, d, loss_of(n, d) * (1.001 if i % 2 else 0.999))
-        for i, (n, d) in enumerate((n, d) for n in (10**5, 10**6, 10**7, 10**8) for d in (10**6, 10**7, 10**8))
-    ]
-    return judge(rows, measured(10**9, 10**8, check_loss, passes=1.5))
+def made_up() -> Scale:
+    return judge(
+        [
+            measured(n, d, loss_of(n, d) * (1.001 if i % 2 else 0.999))
+            for i, (n, d) in enumerate((n, d) for n in (10**5, 10**6, 10**7, 10**8) for d in (10**6, 10**7, 10**8))
+        ]
+    )
 
 
-def test_the_law_predicts_a_larger_size_and_says_whether_it_was_right() -> None:
-    truth = loss_of(10**9, 10**8)
-    found = made_up(truth)
-    assert found.law.at(10**9, 10**8) == pytest.approx(truth, rel=0.01)
-    assert any(f"measured {truth:.4f}, inside the interval" in note for note in found.notes())
-    other = made_up(2 * truth)
-    assert other.law.at(1e9, 1e8) == found.law.at(1e9, 1e8), "the check is not part of the fit"
-    assert any(f"measured {2 * truth:.4f}, outside the interval" in note for note in other.notes())
+def test_the_law_predicts_a_larger_size() -> None:
+    assert made_up().law.at(10**9, 10**8) == pytest.approx(loss_of(10**9, 10**8), rel=0.01)
 
 
 def test_the_answer_has_every_constant_with_its_interval_and_caveats() -> None:
-    found = made_up(2.0)
+    found = made_up()
     for name, value in (("alpha", 0.34), ("beta", 0.28), ("E", 1.69), ("compute_exponent", 0.28 / 0.62)):
         middle, low, high = found.to_json()["law"][name]
         assert low < middle < high
@@ -73,23 +67,20 @@ def test_the_answer_has_every_constant_with_its_interval_and_caveats() -> None:
     text = as_text(found.sections())
     assert "approach 3" in text
     assert "One seed" in text
-    assert len([line for line in text.splitlines() if line.startswith("  1x")]) == 13
+    assert len([line for line in text.splitlines() if line.startswith("  1x")]) == 12
 
 
-def test_the_page_draws_a_line_for_each_budget_and_the_check_s_interval() -> None:
-    page = as_page("Loss", made_up(2.0).sections())
+def test_the_page_draws_a_line_for_each_budget() -> None:
+    page = as_page("Loss", made_up().sections())
     assert page.count("<svg") == 1
-    assert page.count("<circle") == 13
+    assert page.count("<circle") == 12
     assert page.count('<polyline class="held-out"') == 3
-    assert page.count('class="interval"') == 1
-    assert "1x1000000000, predicted" in page
 
 
 def test_sizes_are_sorted_and_counted_as_the_model_counts_itself() -> None:
-    sizes, check = family(SETTINGS, ScaleSettings(sizes=("4x128", "2x64", "3x96"), check="5x160"), 61)
+    sizes = family(SETTINGS, ScaleSettings(sizes=("4x128", "2x64", "3x96")), 61)
     assert [size.config(61).n_embd for size in sizes] == [64, 96, 128]
-    assert check == [changed(SETTINGS, n_layer=5, n_embd=160, n_head=5)]
-    assert family(SETTINGS, ScaleSettings(check=None), 61)[1] == []
+    assert sizes[2] == changed(SETTINGS, n_layer=4, n_embd=128, n_head=4)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +90,7 @@ def test_sizes_are_sorted_and_counted_as_the_model_counts_itself() -> None:
         ({"sizes": ("2x64", "3x96", "2x64")}, "at least 3, all different"),
         ({"sizes": ("2x64", "3x96", "large")}, "'large' is not LAYERSxWIDTH"),
         ({"sizes": ("2x64", "3x96", "4x100")}, "no heads of 32"),
-        ({"check": "2x64"}, "check 2x64 is not the largest size"),
+        ({"sizes": ("2x64", "3x96", "0x64")}, "'0x64' is not LAYERSxWIDTH"),
     ],
 )
 def test_sizes_that_make_no_family_are_rejected(how: dict[str, Any], message: str) -> None:
@@ -107,14 +98,12 @@ def test_sizes_that_make_no_family_are_rejected(how: dict[str, Any], message: st
         family(SETTINGS, ScaleSettings(**how), 61)
 
 
-def test_steps_cover_the_tokens_and_muon_s_rate_keeps_its_ratio() -> None:
+def test_steps_cover_the_tokens() -> None:
     scale = ScaleSettings(warmup_ratio=0.1)
-    (smallest, *_), _ = family(SETTINGS, scale, 61)
+    smallest, *_ = family(SETTINGS, scale, 61)
     small = run_settings(smallest, 12_800, scale)
     assert (small.steps, small.warmup_steps) == (100, 10)
     assert run_settings(smallest, 12_801, scale).steps == 101
-    muon = with_rate(changed(SETTINGS, muon_learning_rate=3e-2), 2e-2)
-    assert (muon.learning_rate, muon.optimizer.muon_learning_rate) == (2e-2, pytest.approx(6e-2))
     with pytest.raises(ConfigError, match="batch_ramp_start is set"):
         run_settings(changed(smallest, batch_ramp_start=2, batch_ramp_steps=5), 12_800, scale)
 
@@ -127,15 +116,12 @@ def test_every_size_is_trained_with_every_budget_and_nothing_is_trained_twice(
     assert [(row.size, row.tokens) for row in found.rows] == [
         (size, n) for size in ("1x16", "2x16", "2x32") for n in TOKENS
     ]
-    assert found.check is not None
-    assert (found.check.size, found.check.tokens) == ("3x32", 1024)
-    assert (tmp_path / "runs/1x16-tokens-512/rate-0.01/seed-1/metrics.jsonl").exists()
-    assert len(made) == 20
-    assert len(found.law.residuals) == 18, "every seed is fitted, and the check is not"
+    assert (tmp_path / "runs/1x16-tokens-512/seed-1/metrics.jsonl").exists()
+    assert len(made) == 18
+    assert len(found.law.residuals) == 18, "every seed is fitted"
     told = json.loads((tmp_path / "scale.json").read_text())
     assert told == json.loads(json.dumps(found.to_json()))
-    assert told["runs"][-1]["is_check"]
-    assert told["runs"][-1]["losses"] == found.check.losses
+    assert told["runs"][-1]["losses"] == found.rows[-1].losses
     made.clear()
     again = run_scale(tokens, str(tmp_path), settings, scale, Run.quiet())
     assert again.to_json() == found.to_json()
@@ -144,27 +130,15 @@ def test_every_size_is_trained_with_every_budget_and_nothing_is_trained_twice(
         run_scale(tokens, str(tmp_path), changed(settings, eval_windows=5), scale, Run.quiet())
 
 
-def test_each_size_and_budget_takes_its_best_rate_and_a_failed_one_is_not_taken(
-    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
-) -> None:
-    wild = changed(settings, max_grad_norm=None)
-    scale = ScaleSettings(**SMALL, tokens=TOKENS, learning_rates=(1e-4, 1e-2, 1e30))
-    found = run_scale(tokens, str(tmp_path), wild, scale, Run.quiet())
-    assert len(made) == 30
-    for row in found.rows:
-        assert row.tried[1e30] == (None,)
-        assert row.rate == 1e-2, "a rate that learns nothing is none's"
-        assert row.losses == list(row.tried[1e-2])
-    assert "At the edge" not in as_text(found.sections()), "beyond a failed rate there is nothing to find"
-    with pytest.raises(RunFailed, match="1x16, 256 tokens: all rates failed"):
-        run_scale(tokens, str(tmp_path), wild, replace(scale, learning_rates=(1e30, 1e31)), Run.quiet())
+def test_a_run_that_fails_leaves_no_law(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
+    wild = changed(settings, max_grad_norm=None, learning_rate=1e30)
+    with pytest.raises(RunFailed, match="is (nan|inf)"):
+        run_scale(tokens, str(tmp_path), wild, ScaleSettings(**SMALL, tokens=TOKENS, side_by_side=1), Run.quiet())
 
 
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"learning_rates": (1e-3, 1e-3)}, "give each once"),
-        ({"learning_rates": (1e-3, 0.0)}, "above 0"),
         ({"tokens": (5, 0)}, "above 0"),
         ({"warmup_ratio": 1.0}, "in \\[0, 1\\)"),
     ],
@@ -177,12 +151,12 @@ def test_settings_out_of_range(how: dict[str, Any], message: str) -> None:
 def test_a_dry_run_prints_sizes_tokens_and_passes_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scale = ScaleSettings(**SMALL, tokens=(1280, 2560, 12_800), learning_rates=(1e-3, 1e-2), seeds=2)
+    scale = ScaleSettings(**SMALL, tokens=(1280, 2560, 12_800), seeds=2)
     with pytest.raises(DryRun):
         run_scale(tokens, str(tmp_path / "out"), settings, scale, talking(dry_run=True))
     said = capsys.readouterr().err
-    assert "40 runs, " in said
-    assert f" at a time, {(3 * 16_640 + 12_800) * 4:,} tokens and " in said
+    assert "18 runs, " in said
+    assert f" at a time, {3 * 16_640 * 2:,} tokens and " in said
     assert "10 steps, 1,280 tokens, 0.13 passes" in said
     assert "passes; repeated text teaches less" in said
     assert not (tmp_path / "out").exists()
@@ -201,7 +175,7 @@ def test_the_verb_writes_its_page_and_names_what_is_missing(
     tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = flags(context=32, batch_size=4, microbatch_size=4, dtype="float32", device="cpu", eval_windows=4)
-    sizes = "--size 1x16 --size 2x16 --size 2x32 --head-size 16 --check none"
+    sizes = "--size 1x16 --size 2x16 --size 2x32 --head-size 16"
     command = ["train", "scale", tokens, *model, *sizes.split(), "--out", str(tmp_path / "out")]
     assert run([*command, "--tokens", "256,512,1024", "--json"]) == 0
     assert set(json.loads(capsys.readouterr().out)["law"]) == {"E", "A", "alpha", "B", "beta", "compute_exponent"}

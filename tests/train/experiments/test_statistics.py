@@ -205,15 +205,14 @@ def test_losses_of_the_law_are_fitted_without_residuals(unit: float) -> None:
     assert law.at(1e7, 1e7) == pytest.approx(loss_of(np.array(1e7), np.array(1e7)), rel=1e-5 * unit)
 
 
-def test_the_same_runs_give_the_same_law_and_interval() -> None:
+def test_the_same_runs_give_the_same_law_and_intervals() -> None:
     losses = loss_of(N, D) * np.exp(np.random.default_rng(0).normal(0, 0.01, len(N)))
     one, other = (fit_law(list(N), list(D), list(losses)) for _ in range(2))
     assert one.constants() == other.constants()
-    assert one.interval(1e7, 1e7) == other.interval(1e7, 1e7)
 
 
 @pytest.mark.slow
-def test_the_bootstrap_covers_the_exponents_and_one_more_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bootstrap_covers_the_exponents(monkeypatch: pytest.MonkeyPatch) -> None:
     """120 families of 24 runs; of a 95 % interval 6 misses are expected, with a standard deviation of 2.4.
 
     The exponents' intervals are a little narrow, because the law isn't linear in them.
@@ -221,14 +220,12 @@ def test_the_bootstrap_covers_the_exponents_and_one_more_measurement(monkeypatch
     monkeypatch.setattr(fit, "DRAWS", 300)
     generator = np.random.default_rng(0)
     n, d = np.tile(N, 2), np.tile(D, 2)
-    missed = {"alpha": 0, "beta": 0, "check": 0}
+    missed = {"alpha": 0, "beta": 0}
     for _ in range(120):
         law = fit_law(list(n), list(d), list(loss_of(n, d) * np.exp(generator.normal(0, 0.005, len(n)))))
-        for name in ("alpha", "beta"):
+        for name in missed:
             _, low, high = law.constants()[name]
             missed[name] += not low < LAW[name] < high
-        low, high = law.interval(1e7, 3e6)
-        missed["check"] += not low < loss_of(np.array(1e7), np.array(3e6)) * np.exp(generator.normal(0, 0.005)) < high
     assert all(2 <= n_missed <= 18 for n_missed in missed.values()), missed
 
 
@@ -236,13 +233,6 @@ def test_the_bootstrap_covers_the_exponents_and_one_more_measurement(monkeypatch
 def test_losses_that_follow_no_law_still_give_numbers(seed: int) -> None:
     law = fit_law(list(N), list(D), list(np.random.default_rng(seed).uniform(3, 4, len(N))))
     assert np.isfinite([*law.constants().values()]).all()
-    assert np.isfinite(law.interval(1e7, 1e7)).all()
-
-
-def test_the_interval_grows_with_the_distance_and_shrinks_with_more_runs() -> None:
-    law = fit_law(list(N), list(D), list(loss_of(N, D) * np.exp(np.random.default_rng(0).normal(0, 0.003, len(N)))))
-    near, far, many = (np.diff(law.interval(*at))[0] for at in ((1e6, 1e6, 1), (1e8, 1e6, 1), (1e6, 1e6, 9)))
-    assert many < near < far
 
 
 @pytest.mark.parametrize(

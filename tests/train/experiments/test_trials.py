@@ -19,9 +19,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
-from webtext.train.experiments.branch import branch
-from webtext.train.experiments.experiment import experiment
-from webtext.train.experiments.processes import held_out_losses, run_trials
+from webtext.train.experiments.engine import experiment, run_trials
 from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 from webtext.train.model.flops import flops_per_token
@@ -74,14 +72,14 @@ def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
         trial.until(6).loss()
 
 
-def test_a_failed_trial_is_an_error_with_its_name_and_log_or_has_no_loss_if_allowed(
+def test_a_failed_trial_is_an_error_with_its_name_and_log_or_left_out_if_allowed(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     good, bad = trials_of(tokens, tmp_path, settings)
     bad = replace(bad, settings=changed(bad.settings, learning_rate=1e30, max_grad_norm=None))
     with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
         run_trials([good, bad], Run.quiet(), label="trials", side_by_side=1)
-    assert held_out_losses([bad, good], Run.quiet(), "trials", 2) == [None, good.loss()]
+    assert run_trials([bad, good], Run.quiet(), label="trials", side_by_side=2, may_fail=True) == [good]
 
 
 def test_a_folder_of_another_run_is_rejected_before_any_starts(
@@ -108,14 +106,14 @@ def test_a_branch_ends_as_the_run_of_its_steps_would_have_ended_alone(
     (trunk,) = trials_of(tokens, tmp_path / "trunk", wsd, seeds=1)
     short = replace(trunk, settings=replace(wsd, steps=8), folder=str(tmp_path / "branch"))
     (half,) = run_trials([trunk.until(decay_start(short.settings))], Run.quiet(), label="trunk")
-    branch(half, short)
+    half.branch(short)
     assert steps_made(Path(short.folder)) == 0
     run_trials([short], Run.quiet(), label="branch")
     assert [row["step"] for row in rows(Path(short.folder)) if "loss" in row] == [7, 8], "no shared step is made again"
     alone = train_model(tokens, str(tmp_path / "alone"), short.settings, Run.quiet())
     assert short.loss() == alone.validation_loss
     assert weights(short.folder, 8) == weights(str(tmp_path / "alone"), 8)
-    branch(half, short)
+    half.branch(short)
     assert len(list_checkpoints(Path(short.folder))) == 2, "what has begun is left alone"
     run_trials([trunk], Run.quiet(), label="trunk")
     train_model(tokens, str(tmp_path / "whole"), wsd, Run.quiet())
@@ -151,7 +149,7 @@ PARENT = """
 import pickle, sys
 from webtext.base.errors import WebtextError
 from webtext.base.run import Run
-from webtext.train.experiments.processes import run_trials
+from webtext.train.experiments.engine import run_trials
 try:
     run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), Run.quiet(), label='trials', side_by_side=2)
 except WebtextError as error:

@@ -1,7 +1,8 @@
-"""Run trials in processes of their own, several at a time, each with a share of the machine: a GPU, or some cores.
+"""The engine of all experiments: a printed budget, a locked folder, trials in processes of their own, published results.
 
-Trials follow the rules of `train run`: a finished one is skipped, a killed one resumes from its last complete
-checkpoint, and a folder of other settings or tokens is rejected before anything starts.
+Several trials run at a time, each with a share of the machine: a GPU, or some cores. They follow the rules of `train
+run`: a finished one is skipped, a killed one resumes from its last complete checkpoint, and a folder of other settings
+or tokens is rejected before anything starts.
 
 A child reads (trial, then) from its standard input, and writes the WebtextError that it raised, if any, into a temporary
 file, both pickled. It has its own session, so Ctrl-C reaches only the parent, which ends its children by SIGTERM. If the
@@ -20,32 +21,82 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from webtext.base.errors import Interrupted, MachineError, RunFailed, WebtextError
+from webtext.base.errors import ConfigError, DryRun, Interrupted, MachineError, RunFailed, WebtextError
 from webtext.base.run import Run
-from webtext.base.storage import no_space_is_an_error
+from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import open_sources
+from webtext.train.evaluate.page import Section, as_page
 from webtext.train.experiments.trials import Trial
-from webtext.train.mesh import MeshShape
 from webtext.train.metrics import steps_made
-from webtext.train.plan.footprint import memory_on
+from webtext.train.model.flops import flops_per_token
+from webtext.train.optimizer.schedule import total_tokens
+from webtext.train.plan.footprint import GIB
 from webtext.train.resilience.termination import Termination
 from webtext.train.run.loop import finished_result, train_model
 
-START = "from webtext.train.experiments.processes import serve; serve()"
+START = "from webtext.train.experiments.engine import serve; serve()"
 POLL_SECONDS = 0.1
-MEMORY_RATIO = 0.8
-"""Share of the machine's memory that runs may take by plan; plans don't count the libraries."""
-PROCESS_BYTES = 400 << 20
-"""Memory of a process that has loaded torch, before it has a model (about this with torch 2.13 on Linux)."""
+PLAN = "plan.json"
+CHECKPOINT_BYTES = 12
+"""Bytes per parameter in a checkpoint: the parameter and AdamW's two moments, in float32."""
 
 Slot = Mapping[str, str]
 """A share of the machine, as environment variables: CPU threads, or the visible GPU."""
 Then = Callable[[Trial], None]
+
+
+@contextlib.contextmanager
+def experiment(
+    verb: str,
+    out: str,
+    trials: Sequence[Trial],
+    plan: Mapping[str, Any],
+    run: Run,
+    *,
+    side_by_side: int | None,
+    share: float = 1.0,
+) -> Iterator[None]:
+    """Print the budget of the trials, of which `share` of all steps will be made, and lock the folder `out`.
+
+    Raises DryRun on a dry run, and ConfigError if the folder was made with another `plan`: what must be equal for its
+    trials to be comparable, beyond what their checkpoints record. The plan is kept in plan.json. ConfigError also for two
+    trials of one folder, and under torchrun, whose processes would each start all the trials.
+    """
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
+    folder = Folder(out)
+    theirs: Mapping[str, Any] = folder.read_object(PLAN, "choose another --out") if folder.exists(PLAN) else plan
+    for name, value in plan.items():
+        if theirs.get(name) != value:
+            raise ConfigError(
+                f"'{out}' was made with {name} {theirs.get(name)}, but here it is {value}",
+                "choose another --out, or remove the folder to start again",
+            )
+    for i, trial in enumerate(trials):
+        if any(trial.folder == other.folder for other in trials[:i]):
+            raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
+    vocab_size = open_sources(trials[0].tokens)[0].train.vocab_size
+    tokens, flops, disk = 0.0, 0.0, 0
+    for trial in trials:
+        config, n_tokens = trial.settings.config(vocab_size), total_tokens(trial.settings) * share
+        tokens += n_tokens
+        flops += n_tokens * flops_per_token(config)
+        disk += config.n_parameters * CHECKPOINT_BYTES * ((trial.settings.checkpoint.keep_checkpoints or 1) + 1)
+    n_slots = len(slots_for(trials, side_by_side))
+    run.console.say(
+        f"{verb}: {len(trials):,} runs, {n_slots:,} at a time, {round(tokens):,} tokens and {flops:.3g} FLOP in all; "
+        f"at most {disk / GIB:,.2f} GiB of disk"
+    )
+    if run.dry_run:
+        raise DryRun
+    with folder.held():
+        folder.write_object(PLAN, plan)
+        yield
 
 
 def run_trials(
@@ -103,10 +154,10 @@ def run_trials(
     return [trial for trial in trials if trial.folder not in failed]
 
 
-def held_out_losses(trials: Sequence[Trial], run: Run, label: str, side_by_side: int | None) -> list[float | None]:
-    """Run all trials; return their losses in order (`Trial.loss`), None for those that failed."""
-    ended = [trial.folder for trial in run_trials(trials, run, label=label, side_by_side=side_by_side, may_fail=True)]
-    return [trial.loss() if trial.folder in ended else None for trial in trials]
+def publish(out: str, verb: str, found: Mapping[str, Any], title: str, sections: Sequence[Section]) -> None:
+    """Write VERB.json and VERB.html into the folder `out`."""
+    Folder(out).write_object(f"{verb}.json", found)
+    Folder(out).write_bytes(f"{verb}.html", as_page(title, sections).encode())
 
 
 class Child:
@@ -173,32 +224,21 @@ def _end_with_parent() -> None:
 
 
 def slots_for(trials: Sequence[Trial], side_by_side: int | None) -> list[Slot]:
-    """Return slots for these trials, which share a vocabulary; at most one each. `side_by_side` overrides their number.
+    """Return slots for these trials, at most one each; `side_by_side` overrides their number.
 
-    If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as
-    cores, but fewer if the largest run doesn't fit into memory that often or asks for several `threads`. Cores are
-    divided evenly.
+    If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as cores,
+    or fewer if a run asks for several `threads`. Cores are divided evenly.
     """
-    settings = [trial.settings for trial in trials]
-    gpus = _gpus() if any(each.device != "cpu" for each in settings) else []
+    settings, cores = [trial.settings for trial in trials], available_cores()
+    gpus: list[str] = []
+    if any(each.device != "cpu" for each in settings):
+        import torch
+
+        named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+        gpus = named.split(",")[:n] if named else [str(i) for i in range(n)]
+    n = side_by_side or len(gpus) or cores // max(each.machine.threads or 1 for each in settings)
+    n = max(1, min(n, len(settings)))
     if gpus:
-        n = min(side_by_side or len(gpus), len(settings))
         return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(n)]
-    cores, vocab_size = available_cores(), open_sources(trials[0].tokens)[0].train.vocab_size
-    on_cpu = [replace(each, device="cpu") for each in settings]
-    largest = max(
-        memory_on(each.config(vocab_size), each, MeshShape(), each.accumulation(1)[0]).total for each in on_cpu
-    )
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * MEMORY_RATIO
-    fitting = min(cores // max(each.machine.threads or 1 for each in settings), int(memory / (largest + PROCESS_BYTES)))
-    n = max(1, min(side_by_side or fitting, len(settings)))
     threads = str(max(1, cores // n))
     return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n
-
-
-def _gpus() -> list[str]:
-    """Return the GPUs that this process may use, by their names in CUDA_VISIBLE_DEVICES."""
-    import torch
-
-    named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
-    return named.split(",")[:n] if named else [str(i) for i in range(n)]
