@@ -57,7 +57,7 @@ CREATED, READ = 1_483_228_800, 1_496_318_400  # when the posts were made, and wh
 TRAIN = """--n-layer 1 --n-head 2 --n-embd 8 --context 16 --batch-size 2 --microbatch-size 2 --steps 6 --warmup-steps 2
 --learning-rate 1e-2 --threads 1 --device cpu --dtype float32 --eval-interval 2 --eval-windows 4
 --checkpoint-interval 2 --keep-checkpoints 1"""
-LEFT_OUT = """_dedup corpus/README.md published/links published/recipe.toml report.html RS_2017-01
+LEFT_OUT = """_dedup corpus/README.md corpus/croissant.json published/links published/recipe.toml report.html RS_2017-01
 pages/clocks.tsv killed/pages/clocks.tsv"""
 
 
