@@ -55,7 +55,11 @@ class Hosts:
         self._journal = journal
         self._clocks: dict[str, _Clock] = {}
         self._n_kept = CLOCKS_KEPT
-        self._slots = asyncio.Semaphore(pace.concurrency)
+        # A queue wakes one waiter in constant time. A semaphore's release passes over all waiters that were woken but
+        # have not run yet: with thousands of hosts waiting, a tenth of a crawl's CPU time.
+        self._slots: asyncio.Queue[None] = asyncio.Queue()
+        for _ in range(pace.concurrency):
+            self._slots.put_nowait(None)
         if journal is not None:
             self._recall(journal.read())
             journal.begin(self._notes())
@@ -195,7 +199,7 @@ class Turn:
         own, shared, slots = self._own, self._shared, self._hosts._slots
         own.users += 1
         shared.users += 1
-        held: list[asyncio.Lock | asyncio.Semaphore] = []
+        held: list[asyncio.Lock] = []
         try:
             # Every task locks its host first, then the address, so no two can wait for each other.
             await own.lock.acquire()
@@ -209,7 +213,7 @@ class Turn:
             if shared.free_at > time.monotonic():
                 await _sleep_until(shared.free_at)
             # Last: hosts that share an address would hold all slots while they wait for each other's pauses.
-            await slots.acquire()
+            await slots.get()
             self._hosts._restart(*self._names)
         except BaseException:
             self._leave(held)
@@ -219,9 +223,10 @@ class Turn:
         try:
             self._hosts._restart(*self._names)
         finally:
-            self._leave([self._own.lock, self._shared.lock, self._hosts._slots])
+            self._hosts._slots.put_nowait(None)
+            self._leave([self._own.lock, self._shared.lock])
 
-    def _leave(self, held: list[asyncio.Lock | asyncio.Semaphore]) -> None:
+    def _leave(self, held: list[asyncio.Lock]) -> None:
         for each in reversed(held):
             each.release()
         self._own.users -= 1
