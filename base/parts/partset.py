@@ -143,7 +143,7 @@ def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_row
         mean = sum(each.total_uncompressed_size for each in read) // max(1, group.num_rows)
         n_rows = max(1, min(max_rows, BATCH_BYTES // max(1, mean)))
         names = None if columns is None else list(columns)
-        yield from file.iter_batches(batch_size=n_rows, row_groups=[number], columns=names)
+        yield from file.iter_batches(batch_size=n_rows, row_groups=[number], columns=names, use_threads=False)
 
 
 def part_name(index: int) -> str:

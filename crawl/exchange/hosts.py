@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from webtext.crawl.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey; like Nutch, skip pages of sites that ask for more
 FIRST_BACKOFF = 1.0  # the shortest delay, in seconds, after a host's first failure
 SHORT_WAIT = 0.5  # seconds: shorter waits are over before a new process has started, and are not recorded
-CLOCKS_KEPT = 100_000
+CLOCKS_KEPT = 100_000  # 500 bytes each; more only while their hosts must be left alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +177,16 @@ class Hosts:
     def _forget_old(self) -> None:
         if len(self._clocks) <= self._n_kept:
             return
-        # A clock without a pause is like a new one. The next sweep comes at twice the size, so sweeps stay rare.
+        # A clock without a pause is like a new one. Of failed and slow hosts, those asked last are kept: far more than
+        # have links in work. The next sweep comes at twice the size, so sweeps stay rare.
         now = time.monotonic()
-        self._clocks = {k: c for k, c in self._clocks.items() if c.users or c.free_at > now or not self._is_plain(c)}
+        odd = [c for c in self._clocks.values() if not (c.users or c.free_at > now or self._is_plain(c))]
+        since = heapq.nlargest(CLOCKS_KEPT // 2, [c.free_at for c in odd])[-1] if odd else now
+        self._clocks = {
+            k: c
+            for k, c in self._clocks.items()
+            if c.users or c.free_at > now or (c.free_at >= since and not self._is_plain(c))
+        }
         self._n_kept = max(CLOCKS_KEPT, 2 * len(self._clocks))
 
     def _is_plain(self, clock: _Clock) -> bool:

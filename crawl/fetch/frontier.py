@@ -1,61 +1,67 @@
 """The frontier: the links to be fetched, as one queue per host, on disk.
 
 Links come in the order of their ids, which mixes all hosts. If they were queued in memory as they come, a few hosts
-with many links would fill it and block all others. So all links are first written to a scratch file and sorted by host.
-A host's queue is a range of an array, read link by link. Each host's best links come first, and the longest queue
-starts first, because it decides when the crawl ends.
+with many links would fill it and block all others. So all links are first written to a scratch file, in Arrow's format,
+and their row numbers are sorted by host, one range of hosts at a time. A link is decoded when its host's queue is read.
+Each host's best links come first, and the longest queue starts first, because it decides when the crawl ends.
 
-Memory: about 36 bytes per link during sorting, then 16 bytes per host. The links themselves are on disk.
+Memory: 12 bytes per host, and during sorting 60 bytes for each link of one range of hosts. The links are on disk.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import mmap
 import os
-import struct
-from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from webtext.base.storage import no_space_is_an_error
-from webtext.base.web.urls import host_of, registrable_domain
+from webtext.base.web.urls import registrable_domain
 from webtext.crawl.fetch.page_source import Queue
+from webtext.crawl.pages.link_table import hosts_of, string_keys
 from webtext.crawl.pages.pages_set import Link
 
-BUFFER_BYTES = 1 << 20
-ROWS_AT_A_TIME = 1 << 16
-PLACES_AT_A_TIME = 16  # positions of a host's links to read at once: 192 bytes per active host
+RANGES = 64  # of hosts, by the first bits of their keys
+PLACES_AT_A_TIME = 16  # row numbers of a host's links to read at once: 64 bytes per active host
+
+_ROW = np.dtype([("host", "<u8"), ("disfavour", "<i8"), ("row", "<u4")])
 
 
 class Frontier:
-    """Links by host, in a scratch file made at `path` and unlinked at once, so that it never outlives the process."""
+    """Links by host, in scratch files made from `path` and unlinked at once, so that they never outlive the process.
 
-    def __init__(self, links: Iterable[Link], path: Path) -> None:
-        self._file = open(path, "w+b", buffering=BUFFER_BYTES)  # noqa: SIM115 - closed by close()
-        path.unlink()
-        self._links = msgspec.msgpack.Decoder(Link)
-        hosts, disfavours, lengths = array("Q"), array("q"), array("I")
-        encode = msgspec.msgpack.Encoder().encode
-        with no_space_is_an_error(str(path)):
-            for link in links:
-                encoded = encode(link)
-                self._file.write(encoded)
-                hosts.append(host_key(link.url))
-                disfavours.append(-link.karma)
-                lengths.append(len(encoded))
-        self._n_links = len(hosts)
-        self._places_at = self._file.tell()
-        order = np.lexsort((np.frombuffer(disfavours, np.int64), np.frombuffer(hosts, np.uint64)))
-        del disfavours
-        self._starts, self._sizes = _groups(np.frombuffer(hosts, np.uint64), order)
-        del hosts
-        with no_space_is_an_error(str(path)):
-            self._write_places(np.frombuffer(lengths, np.uint32), order)
+    The columns of the batches are fields of `Link`.
+    """
+
+    def __init__(self, links: Iterable[pa.RecordBatch], path: Path) -> None:
+        self._rows, by_range = open(path, "w+b"), open(f"{path}.rows", "w+b")  # noqa: SIM115 - closed by close()
+        self._links: Any = None
+        ends = [0]
+        counts = []
+        with by_range, open(f"{path}.links", "w+b") as file, no_space_is_an_error(str(path)):
+            for each in (path, by_range.name, file.name):
+                os.unlink(each)
+            writer = None
+            for batch in links:
+                writer = writer or pa.ipc.new_file(file, batch.schema)
+                writer.write_batch(batch)
+                counts.append(_write_ranges(batch, ends[-1], by_range))
+                ends.append(ends[-1] + batch.num_rows)
+            if writer is not None:
+                writer.close()
+                file.flush()
+                by_range.flush()
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                self._links = pa.ipc.open_file(pa.py_buffer(mapped))
+            self._ends = np.array(ends[1:])
+            self._sizes = np.concatenate([*self._sort(np.array(counts).reshape(-1, RANGES), by_range), _NO_SIZES])
 
     def __enter__(self) -> Frontier:
         return self
@@ -65,47 +71,58 @@ class Frontier:
 
     def __len__(self) -> int:
         """The number of links."""
-        return self._n_links
+        return int(self._ends[-1]) if len(self._ends) else 0
 
     def close(self) -> None:
-        """Close the file, which frees its disk space."""
-        self._file.close()
+        """Close the files, which frees their disk space."""
+        self._rows.close()
+        self._links = None
 
     def queues(self) -> Iterator[Queue]:
         """Yield each host's queue, highest karma first, starting with the host that has the most links."""
-        for host in np.argsort(-self._sizes, kind="stable"):
-            yield functools.partial(self._queue, int(self._starts[host]), int(self._sizes[host]))
+        order = np.argsort(~self._sizes, kind="stable").astype(np.uint32)
+        starts = (np.cumsum(self._sizes) - self._sizes).astype(np.uint32)
+        for host in order:
+            yield functools.partial(self._queue, int(starts[host]), int(self._sizes[host]))
 
-    def _write_places(self, lengths: npt.NDArray[np.uint32], order: npt.NDArray[np.int64]) -> None:
-        """Append the position of each link to the file, in the order in which the links will be read."""
-        offsets = np.cumsum(lengths, dtype=np.uint64)
-        for first in range(0, len(order), ROWS_AT_A_TIME):
-            rows = order[first : first + ROWS_AT_A_TIME]
-            places = np.empty(len(rows), _PLACE)
-            places["offset"], places["length"] = offsets[rows] - lengths[rows], lengths[rows]
-            self._file.write(places.tobytes())
-        self._file.flush()
+    def _sort(self, counts: npt.NDArray[np.int64], by_range: BinaryIO) -> Iterator[npt.NDArray[np.uint32]]:
+        """Write the row numbers of all links by host, and yield the number of links of each host."""
+        firsts = np.cumsum(counts).reshape(counts.shape) - counts
+        for number in range(RANGES):
+            pieces = []
+            for first, n_rows in zip(firsts[:, number].tolist(), counts[:, number].tolist(), strict=True):
+                pieces.append(os.pread(by_range.fileno(), n_rows * _ROW.itemsize, first * _ROW.itemsize))
+            rows = np.frombuffer(b"".join(pieces), _ROW)
+            del pieces
+            order = np.lexsort((rows["disfavour"], rows["host"]))
+            self._rows.write(rows["row"][order].tobytes())
+            hosts = rows["host"][order]
+            starts = np.flatnonzero(np.append(np.ones(min(len(hosts), 1), np.bool_), hosts[1:] != hosts[:-1]))
+            yield np.diff(np.append(starts, len(hosts))).astype(np.uint32)
+        self._rows.flush()
 
     def _queue(self, first: int, n_links: int) -> Iterator[Link]:
-        handle = self._file.fileno()
         for some in range(first, first + n_links, PLACES_AT_A_TIME):
             n_some = min(PLACES_AT_A_TIME, first + n_links - some)
-            places = os.pread(handle, n_some * _PLACE.itemsize, self._places_at + some * _PLACE.itemsize)
-            for offset, length in _PLACE_FIELDS.iter_unpack(places):
-                yield self._links.decode(os.pread(handle, length, offset))
+            for row in np.frombuffer(os.pread(self._rows.fileno(), 4 * n_some, 4 * some), np.uint32).tolist():
+                number = int(np.searchsorted(self._ends, row, "right"))
+                batch = self._links.get_batch(number)
+                [fields] = batch.slice(row - int(self._ends[number]) + batch.num_rows, 1).to_pylist()
+                yield Link(**fields)
 
 
-_PLACE = np.dtype([("offset", "<u8"), ("length", "<u4")])
-_PLACE_FIELDS = struct.Struct("<QI")
+_NO_SIZES = np.empty(0, np.uint32)
 
 
-def _groups(
-    hosts: npt.NDArray[np.uint64], order: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each host's links start in sorted order, and how many each host has."""
-    hosts = hosts[order]
-    starts = np.flatnonzero(np.concatenate([[len(hosts) > 0], hosts[1:] != hosts[:-1]]))
-    return starts, np.diff(np.append(starts, len(hosts)))
+def _write_ranges(batch: pa.RecordBatch, first: int, file: BinaryIO) -> npt.NDArray[np.int64]:
+    """Append the host, karma and number of each row, by range; return the number of rows in each range."""
+    rows = np.empty(batch.num_rows, _ROW)
+    rows["host"] = string_keys(hosts_of(batch.column("url")))
+    rows["disfavour"] = ~batch.column("karma").to_numpy()  # ascending where karma descends; -karma could overflow
+    rows["row"] = np.arange(first, first + batch.num_rows)
+    ranges = (rows["host"] >> np.uint64(58)).astype(np.uint8)  # 6 bits
+    file.write(rows[np.argsort(ranges, kind="stable")].tobytes())
+    return np.bincount(ranges, minlength=RANGES)
 
 
 def in_share(url: str, share: tuple[int, int]) -> bool:
@@ -117,13 +134,5 @@ def in_share(url: str, share: tuple[int, int]) -> bool:
     1
     """
     part, n_parts = share
-    return n_parts == 1 or _hash(registrable_domain(url)) % n_parts == part - 1
-
-
-def host_key(url: str) -> int:
-    """Return a 64-bit key of a URL's host. Two of 10 million hosts share a key, and a queue, with probability 3e-6."""
-    return _hash(host_of(url))
-
-
-def _hash(name: str) -> int:
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+    digest = hashlib.blake2b(registrable_domain(url).encode(), digest_size=8).digest()
+    return n_parts == 1 or int.from_bytes(digest, "big") % n_parts == part - 1

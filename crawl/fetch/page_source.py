@@ -6,12 +6,15 @@ link's page and a refusal are final, because a site's opt-out applies to every c
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import pyarrow as pa
 
+from webtext.base.parts.schemas import LINK
 from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.reasons import CRAWL_DELAY_TOO_LONG, FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
 from webtext.crawl.visits.visit import Visit
@@ -19,6 +22,17 @@ from webtext.crawl.visits.visit import Visit
 Queue = Callable[[], Iterator[Link]]
 """Reads the links of a host from the first."""
 Answer = Callable[[Link, Visit], None]
+
+LINKS_AT_A_TIME = 1024
+SCHEMA = pa.schema(
+    [
+        *(LINK.field(name) for name in ("link_id", "url", "karma", "split", "posts")),
+        pa.field("voted", pa.int64()),
+        pa.field("tried", pa.string()),
+        pa.field("requests", pa.int64()),
+    ]
+)
+"""The fields of `Link` as columns."""
 
 
 class PageSource(Protocol):
@@ -53,12 +67,14 @@ class Leftovers:
         encoded = self._encoder.encode(link)
         self._file.write(len(encoded).to_bytes(4, "little") + encoded)
 
-    def __iter__(self) -> Iterator[Link]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield all links that were added."""
-        decoder = msgspec.msgpack.Decoder(Link)
+        decoder = msgspec.msgpack.Decoder()
         self._file.seek(0)
-        while size := self._file.read(4):
-            yield decoder.decode(self._file.read(int.from_bytes(size, "little")))
+        sizes = iter(lambda: self._file.read(4), b"")
+        links = (decoder.decode(self._file.read(int.from_bytes(size, "little"))) for size in sizes)
+        while some := list(itertools.islice(links, LINKS_AT_A_TIME)):
+            yield pa.RecordBatch.from_pylist(some, SCHEMA)
 
 
 def is_final(reason: str, *, take_gone_sites: bool = False) -> bool:

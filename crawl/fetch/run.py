@@ -17,8 +17,10 @@ import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import uvloop
 
 from webtext.base.config import recipe_settings
@@ -33,7 +35,7 @@ from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
-from webtext.base.web.urls import is_fetchable
+from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
 from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.exchange.client import Client, host_and_port
@@ -47,7 +49,7 @@ from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
 from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.pages.link_table import LinkTable, over_host_cap
+from webtext.crawl.pages.link_table import LinkTable, batches, link_keys, over_host_cap
 from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent
@@ -55,7 +57,8 @@ from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings, open_files
 from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
-
+PLAIN_URL = r"^https?://([a-z0-9]+\.)+[a-z]+(/([A-Za-z0-9_~-][A-Za-z0-9._~-]*)?)+(\?[A-Za-z0-9._~=&%+-]+)?\z"
+"""An RE2 pattern of URLs that are canonical. Most URLs match; the others are checked one by one."""
 
 OpenArchives = Callable[
     [FetchSettings, OptOutCheck, Known, AddressRule, Hosts, contextlib.AsyncExitStack],
@@ -96,14 +99,14 @@ def fetch_pages(
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
         run.console.say(f"crawl.fetch: starts with the {counted(smaller.records, 'link')} of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings)
-    table = LinkTable(_column(parent, "link_id"))
+    table = LinkTable(link_keys(batch["link_id"]) for batch in batches(parent, ["link_id"]))
     n_gone = pages.done.missing_from(table)
     if n_gone:
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
     is_whole = sample is None and settings.share_of() == WHOLE
-    n_links = len(table) if is_whole else sum(1 for _ in _links(parent, settings, sample))
+    n_links = len(table) if is_whole else sum(batch.num_rows for batch in _links(parent, settings, sample))
     _check_sample(parent, sample, n_links)
     n_done = len(pages.done) - n_gone
     n_missing = n_links - n_done
@@ -113,7 +116,7 @@ def fetch_pages(
     n_waiting = 0
     if n_missing or pages.has_open_part:
         exclusions = _exclusions(parent, domains, run)
-        missing = (link for link in _links(parent, settings, sample) if link.link_id not in pages.done)
+        missing = _links(parent, settings, sample, pages.done)
         n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
@@ -159,7 +162,7 @@ def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusio
 
 def _crawl(
     links: PartSet,
-    missing: Iterator[Link],
+    missing: Iterator[pa.RecordBatch],
     table: LinkTable,
     pages: PagesSet,
     settings: FetchSettings,
@@ -211,7 +214,7 @@ class _Crawl:
     n_waiting: int = 0
     opt_outs: OptOutCheck = field(init=False)
 
-    async def run(self, links: Iterator[Link]) -> None:
+    async def run(self, links: Iterator[pa.RecordBatch]) -> None:
         """Give every link a row. Only an error in writing ends the run, nothing on the web does."""
         settings = self.settings
         wanted = {each.name: getattr(settings, each.name) for each in dataclasses.fields(Pace)}
@@ -226,7 +229,7 @@ class _Crawl:
                     is_last = source.name == settings.sources[-1]
                     with Frontier(self._under_cap(links), self.pages.scratch_path("frontier")) as frontier:
                         await source.run(frontier.queues(), functools.partial(self._answer, None if is_last else left))
-                    links = iter(left)
+                    links = left.batches()
 
     async def _sources(self, hosts: Hosts, stack: contextlib.AsyncExitStack) -> list[PageSource]:
         settings = self.settings
@@ -268,15 +271,18 @@ class _Crawl:
             tried += f"{visit.source}: {visit.reason}"
             left.add(dataclasses.replace(link, tried=tried, requests=link.requests + visit.requests))
 
-    def _under_cap(self, links: Iterator[Link]) -> Iterator[Link]:
+    def _under_cap(self, links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the links to visit. Links with bad URLs or over the cap on pages per host get their rows here."""
-        for link in links:
-            if not is_fetchable(link.url):
-                self._done(link, Visit(url=link.url, reason=BAD_URL))
-            elif link.link_id in self.over_cap:
-                self._done(link, Visit(url=link.url, reason=OVER_HOST_CAP))
-            else:
-                yield link
+        for batch in links:
+            is_short = pc.less_equal(pc.binary_length(batch["url"]), MAX_URL_BYTES)
+            is_plain = pc.and_(is_short, pc.match_substring_regex(batch["url"], PLAIN_URL))
+            is_bad = ~is_plain.to_numpy(zero_copy_only=False)
+            is_bad[is_bad] = [not is_fetchable(url) for url in batch["url"].filter(pa.array(is_bad)).to_pylist()]
+            is_over = self.over_cap.has(link_keys(batch["link_id"]))
+            for row in batch.filter(pa.array(is_bad | is_over)).to_pylist():
+                reason = OVER_HOST_CAP if is_fetchable(row["url"]) else BAD_URL
+                self._done(Link(**row), Visit(url=row["url"], reason=reason))
+            yield batch.filter(pa.array(~(is_bad | is_over)))
 
     def _done(self, link: Link, visit: Visit) -> None:
         self.pages.add(link, visit)
@@ -295,21 +301,23 @@ def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
         )
 
 
-def _links(links: PartSet, settings: FetchSettings, sample: Sample | None) -> Iterator[Link]:
-    """Yield the links in this share and sample."""
+def _links(
+    links: PartSet, settings: FetchSettings, sample: Sample | None, done: LinkTable | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the links in this share and sample that are not done, with the fields of `Link` as columns."""
     share = settings.share_of()
-    for row in _rows(links, ["link_id", "url", "karma", "split", "first_created", "posts"]):
-        is_mine = share == WHOLE or in_share(row["url"], share)
-        if is_mine and (sample is None or sample.holds(row["link_id"])):
-            yield Link(voted=row.pop("first_created"), **row)
+    for batch in batches(links, ["link_id", "url", "karma", "split", "first_created", "posts"]):
+        is_mine = np.ones(batch.num_rows, np.bool_)
+        if done is not None:
+            is_mine &= ~done.has(link_keys(batch["link_id"]))
+        if share != WHOLE:
+            is_mine &= [in_share(url, share) for url in batch["url"].to_pylist()]
+        if sample is not None:
+            is_mine &= [sample.holds(link_id) for link_id in batch["link_id"].to_pylist()]
+        names = ["voted" if name == "first_created" else name for name in batch.schema.names]
+        yield batch.rename_columns(names).filter(pa.array(is_mine))
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:
-    for row in _rows(links, [name]):
-        yield row[name]
-
-
-def _rows(links: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:
-    for part in links.parts:
-        for batch in links.batches(part, columns, batch_size=8192):
-            yield from batch.to_pylist()
+    for batch in batches(links, [name]):
+        yield from batch[name].to_pylist()

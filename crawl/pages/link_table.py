@@ -1,11 +1,13 @@
-"""A set of links in memory, at 8 bytes per link: 45 M links (as many as WebText started from) take 360 MB.
+"""A set of links at 8 bytes per link, in a temporary file that is mapped into memory: 360 MB on disk for 45 M links.
 
-Also the number of links per host, and the links that exceed a cap on pages per host. Counting uses Arrow and NumPy.
-Memory is one row per host; a cap takes 36 bytes more for each link of a host that exceeds it.
+Also the number of links per host, and the links that exceed a cap on pages per host. All of it uses Arrow and NumPy on
+batches of links. Memory is one row per host; a cap takes 36 bytes more for each link of a host that exceeds it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -17,57 +19,99 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 
 _HEX_DIGITS = 16  # 64 of the 128 bits: with 45 M links, one look-up in 4e11 is wrong
+_ADDED_AT_A_TIME = 1 << 16  # links in a Python set, at 70 bytes each, before they are sorted into the array
+
+Keys = npt.NDArray[np.uint64]
 
 
 class LinkTable:
-    """A set of link_ids, stored by their first 64 bits."""
+    """A set of link_ids, stored by their keys (`link_keys`)."""
 
-    def __init__(self, link_ids: Iterable[str]) -> None:
-        self._keys: npt.NDArray[np.uint64] = np.unique(self.keys(link_ids))
+    def __init__(self, keys: Iterable[Keys] = ()) -> None:
+        self._keys: Keys = np.empty(0, np.uint64)
         self._added: set[int] = set()
-
-    @staticmethod
-    def keys(link_ids: Iterable[str]) -> npt.NDArray[np.uint64]:
-        """Return the table's key of each link: the first 64 bits of its link_id, as uint64."""
-        return np.fromiter((_key(identifier) for identifier in link_ids), dtype=np.uint64)
-
-    @classmethod
-    def of_keys(cls, keys: npt.NDArray[np.uint64]) -> LinkTable:
-        """Make a table from the keys of links."""
-        table = cls(())
-        table._keys = np.unique(keys)
-        return table
+        with tempfile.TemporaryFile() as file:  # the mapping outlives it; its pages are not the process's own memory
+            for some in keys:
+                file.write(some.tobytes())
+            file.flush()
+            if file.tell():
+                self._keys = np.asarray(np.memmap(file, np.uint64, "r+"))
+        self._keys.sort()
 
     def __len__(self) -> int:
         return len(self._keys) + len(self._added)
 
-    def __contains__(self, identifier: str) -> bool:
-        if not len(self):
-            return False
-        key = _key(identifier)
-        place = int(np.searchsorted(self._keys, np.uint64(key)))
-        return (place < len(self._keys) and int(self._keys[place]) == key) or key in self._added
+    def has(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """Return for each key whether it is in the table. Links added by `add_url` are not considered."""
+        return is_in(keys, self._keys)
 
     def has_url(self, url: str) -> bool:
         """Whether the canonical URL is in the table."""
-        return link_id(url) in self
+        key = _key(url)
+        place = int(np.searchsorted(self._keys, np.uint64(key)))
+        return (place < len(self._keys) and int(self._keys[place]) == key) or key in self._added
 
     def add_url(self, url: str) -> None:
         """Add one canonical URL."""
-        identifier = link_id(url)
-        if identifier not in self:
-            self._added.add(_key(identifier))
+        if self.has_url(url):
+            return
+        self._added.add(_key(url))
+        if len(self._added) >= _ADDED_AT_A_TIME:
+            added = np.sort(np.fromiter(self._added, np.uint64))
+            self._keys = np.insert(self._keys, np.searchsorted(self._keys, added), added)
+            self._added.clear()
 
     def missing_from(self, other: LinkTable) -> int:
         """Return how many of these links `other` lacks. Links added by `add_url` are not considered."""
-        return len(np.setdiff1d(self._keys, other._keys, assume_unique=True))
+        blocks = range(0, len(self._keys), _FOLD_AT)
+        return sum(int((~other.has(self._keys[first : first + _FOLD_AT])).sum()) for first in blocks)
 
 
-def _key(identifier: str) -> int:
-    return int(identifier[:_HEX_DIGITS], 16)
+def is_in(keys: Keys, ascending: Keys) -> npt.NDArray[np.bool_]:
+    """Return for each key whether it is among the sorted ones."""
+    if not len(ascending):
+        return np.zeros(len(keys), np.bool_)
+    found: npt.NDArray[np.bool_] = ascending[np.minimum(ascending.searchsorted(keys), len(ascending) - 1)] == keys
+    return found
 
 
-_ROWS_AT_A_TIME = 65_536
+def link_keys(link_ids: pa.Array) -> Keys:
+    """Return the first 64 bits of each link_id.
+
+    >>> [hex(key) for key in link_keys(pa.array(["0123456789abcdef" * 2, "f" * 32]))]
+    ['0x123456789abcdef', '0xffffffffffffffff']
+    """
+    starts = pc.utf8_slice_codeunits(link_ids, 0, _HEX_DIGITS).cast(pa.binary()).cast(pa.binary(_HEX_DIGITS))
+    text = np.frombuffer(starts.buffers()[1], np.uint8)[: len(starts) * _HEX_DIGITS]
+    digits = (text & 15) + 9 * (text >> 6)
+    return (digits[0::2] << 4 | digits[1::2]).view(">u8").astype(np.uint64)
+
+
+def _key(url: str) -> int:
+    return int(link_id(url)[:_HEX_DIGITS], 16)
+
+
+def string_keys(strings: pa.Array) -> Keys:
+    """Return a 64-bit key of each string, the same on every machine: its bytes times random numbers, modulo 2^64.
+
+    Two of 10 million hosts have the same key with probability 4e-4 at most (multilinear hashing, Carter and Wegman
+    1979); a queue or a share then takes both.
+    """
+    if not len(strings):
+        return np.empty(0, np.uint64)
+    _, offsets, text = strings.buffers()
+    at = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1].astype(np.int64)
+    data = np.frombuffer(text or b"", np.uint8)[at[0] : at[-1]]
+    at -= at[0]
+    place = np.arange(len(data)) - np.repeat(at[:-1], np.diff(at))
+    sums = np.append(np.uint64(0), np.cumsum(_FACTORS[place % len(_FACTORS)] * (data.astype(np.uint64) + np.uint64(1))))
+    keys: Keys = sums[at[1:]] - sums[at[:-1]]
+    return keys
+
+
+_FACTORS = np.frombuffer(hashlib.shake_128(b"webtext").digest(8 * 256), "<u8")  # longer than any host name
+
+_ROWS_AT_A_TIME = 16_384
 _FOLD_AT = 1 << 20  # rows of partial counts to collect before adding them up
 
 
@@ -85,7 +129,7 @@ def hosts_of(urls: pa.Array) -> pa.Array:
 def count_hosts(links: PartSet) -> pa.Table:
     """Return a table (host, registrable domain, n) of links per host, largest first, then by name."""
     partial: list[pa.Table] = []
-    for batch in _batches(links, ["url", "domain"]):
+    for batch in batches(links, ["url", "domain"]):
         ones = pa.array(np.ones(batch.num_rows, np.int64))
         hosts = pa.table({"host": hosts_of(batch.column("url")), "domain": batch.column("domain"), "n": ones})
         partial.append(_added_up([hosts]))
@@ -100,16 +144,16 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
     The table is empty if `max_pages` is None, which means no cap.
     """
     if max_pages is None:
-        return LinkTable(())
+        return LinkTable()
     counts = count_hosts(links)
     crowded = counts.filter(pc.greater(counts["n"], max_pages))["host"].combine_chunks()
     if not len(crowded):
-        return LinkTable(())
+        return LinkTable()
     columns: list[list[np.ndarray]] = [[], [], [], []]
-    for batch in _batches(links, ["url", "karma", "first_created", "link_id"]):
+    for batch in batches(links, ["url", "karma", "first_created", "link_id"]):
         place = pc.index_in(hosts_of(batch.column("url")), value_set=crowded)
         rows = batch.append_column("host", place).filter(pc.is_valid(place))
-        keys = LinkTable.keys(rows.column("link_id").to_pylist())
+        keys = link_keys(rows.column("link_id"))
         found = [rows.column(name).to_numpy() for name in ("host", "karma", "first_created")]
         for column, values in zip(columns, [*found, keys], strict=True):
             column.append(values)
@@ -117,10 +161,11 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
     order = np.lexsort((key, created, ~karma, host))  # ~karma sorts descending and, unlike -karma, can't overflow
     host = host[order]
     rank = np.arange(len(host)) - np.searchsorted(host, host)
-    return LinkTable.of_keys(key[order[rank >= max_pages]])
+    return LinkTable([key[order[rank >= max_pages]]])
 
 
-def _batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of all parts."""
     for part in links.parts:
         yield from links.batches(part, columns, batch_size=_ROWS_AT_A_TIME)
 

@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files, doubtful, entry_name
 from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check
+from webtext.base.parts.schemas import PAGE
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.journal import Journal
-from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.pages.link_table import Keys, LinkTable, link_keys
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
 from webtext.crawl.reasons import FETCHED, outcome_of
 from webtext.crawl.user_agent import user_agent
@@ -69,7 +72,7 @@ class PagesSet:
         self._parts = {index: part for index, part in self._parts.items() if part.name not in altered}
         self._generation = max((part.generation for part in self._writer.sealed.values()), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)
-        self.held = LinkTable(())
+        self.held = LinkTable()
         self.done = LinkTable(self._read_rows())
         self._about = _about(recipe)
         self._open: OpenPart | None = None
@@ -149,20 +152,22 @@ class PagesSet:
         if self._entries != self._entry_names() or _extent(now) != _extent(self._recovered):
             raise InputError(f"another run has just written to '{self._writer.folder.url}'", "rerun the command")
 
-    def _read_rows(self) -> Iterator[str]:
-        """Yield the link_id of every row, and add the pages reached by redirects to `held` on the way."""
-        for row in self._rows():
-            if row["outcome"] == FETCHED and row["final_url"] != row["url"]:
-                self.held.add_url(row["final_url"])
-            yield row["link_id"]
+    def _read_rows(self) -> Iterator[Keys]:
+        """Yield the keys of all rows' links, and add the pages reached by redirects to `held` on the way."""
+        for rows in self._rows():
+            is_redirected = pc.and_(pc.equal(rows["outcome"], FETCHED), pc.not_equal(rows["final_url"], rows["url"]))
+            for url in rows["final_url"].filter(is_redirected).to_pylist():
+                self.held.add_url(url)
+            yield link_keys(rows["link_id"])
 
-    def _rows(self) -> Iterator[dict[str, Any]]:
+    def _rows(self) -> Iterator[pa.RecordBatch]:
+        columns = ["link_id", "url", "outcome", "final_url"]
         for part in self._parts.values():
             with self._writer.folder.open(part.name) as file:
-                yield from pq.read_table(file, columns=["link_id", "url", "outcome", "final_url"]).to_pylist()
-        if self._recovered is not None:
-            for entry in self._recovered.entries:
-                yield entry.row
+                yield from pq.ParquetFile(file).iter_batches(columns=columns)
+        if self._recovered is not None and self._recovered.entries:
+            rows = [{name: entry.row[name] for name in columns} for entry in self._recovered.entries]
+            yield pa.RecordBatch.from_pylist(rows, pa.schema([PAGE.field(name) for name in columns]))
 
 
 def check_same_settings(folder: Folder, recipe: Recipe) -> None:

@@ -1,11 +1,13 @@
-"""Many hosts: those of one address beside others that have their own, and hosts whose answers take a second.
+"""Many hosts: those of one address beside others, hosts whose answers take a second, and the start of a large crawl.
 
-    python tests/bench/bench_hosts.py [SHARED] [SLOW] [PAGES]
+    python tests/bench/bench_hosts.py [SHARED] [SLOW] [PAGES] [LINKS]
 
 SHARED hosts have one address, and as many have their own (127.0.x.y); each has two pages. The crawl is stopped as soon
 as the hosts with their own address are done, and is compared with a crawl of them alone. Then PAGES pages are fetched
 from each of SLOW hosts that answer after a second. The crawler gets one core, the server another if there is one.
-The delay is the default, a second. Times are wall times, because most of a crawl is waiting.
+The delay is the default, a second. Times are wall times, because most of a crawl is waiting. Before that, a crawl of LINKS
+links on a ninth as many hosts is started, from nothing and with half of the links done, up to the first link of 10,000
+hosts. Its memory is the process's own: files that are mapped into memory, which the system may drop, are not counted.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -22,12 +25,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import uvloop
 from arguments import positional
 from crawl_clients import write_links
 from crawl_server import hosts
 
+from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import LINK, PAGE
+from webtext.crawl.blocklists import DomainBlocklists
+from webtext.crawl.fetch.run import _recipe
+from webtext.crawl.visits.settings import FetchSettings
+
 PORT = 18_097
+ROWS = 500_000
 SHARED_ADDRESS = "127.0.0.1"
 CHILD = """
 import os, sys
@@ -41,6 +56,20 @@ async def look_up(_, host):
 resolver.Names.look_up = look_up
 allowed = ("127.0.0.0/8",)
 fetch_pages(sys.argv[1], sys.argv[2], FetchSettings(contact="bench@example.org", allow_address=allowed), Run.quiet())
+"""
+START = """
+import itertools, os, sys, time
+from webtext.base.run import Run
+from webtext.crawl.fetch import run
+from webtext.crawl.visits.settings import FetchSettings
+async def first_links(_, queues, answer):
+    for queue in itertools.islice(queues, 10_000):
+        next(queue())
+    print(time.process_time(), flush=True)
+    sys.stdin.read()
+    os._exit(0)
+run.HostQueues.run = first_links
+run.fetch_pages(sys.argv[1], sys.argv[2], FetchSettings(contact="bench@example.org"), Run.quiet())
 """
 _PAGE = b"<html><body>a page"
 _ANSWERS = {
@@ -121,7 +150,63 @@ def crawl(urls: Sequence[str], n_own: int, seconds: float = 0.0) -> tuple[float,
             child.wait()
 
 
-def main(n_shared: int, n_slow: int, n_pages: int) -> None:
+def write_many_links(folder: Path, n_links: int) -> None:
+    """Write `n_links` links, whose hosts' numbers of links fall like the square root of their rank."""
+    writer = SetWriter(str(folder), "links", Recipe(stage="bench", code_version=1, settings={}))
+    post = {"source": "bench", "post_id": "p", "subreddit": "s", "score": 3, "created": 1, "retrieved": None}
+    random = np.random.default_rng(0)
+    parts = []
+    for first in range(0, n_links, ROWS):
+        with writer.part(len(parts), key=f"bench {first}") as part:
+            ranks = (n_links / 9 * random.random(min(ROWS, n_links - first)) ** 2).astype(int).tolist()
+            urls = [f"http://www.host{rank}.example/a/page/{first + i}.html" for i, rank in enumerate(ranks)]
+            columns: dict[str, Any] = {"link_id": [link_id(url) for url in urls], "url": urls, "url_raw": urls}
+            columns |= {"domain": [f"host{rank}.example" for rank in ranks], "split": ["train"] * len(urls)}
+            columns |= {name: [3] * len(urls) for name in ("karma", "karma_sum", "first_created")}
+            part.write_table(pa.table(columns | {"posts": [[post]] * len(urls)}, schema=LINK))
+            parts.append(part.publish())
+    writer.seal(parts)
+
+
+def write_half_of_the_pages(folder: Path, links: PartSet) -> None:
+    """Write a pages set with a row for every other link of each part, as an unfinished crawl leaves it."""
+    settings = FetchSettings(contact="bench@example.org")
+    writer = SetWriter(str(folder), "pages", _recipe(settings, DomainBlocklists.read(()), None), [links])
+    parts = []
+    for each in links.parts:
+        with writer.part(len(parts), key=each.name) as part:
+            some = links.table(each)[::2]
+            columns = {name: some[name] for name in PAGE.names if name in some.column_names}
+            columns |= {"final_url": some["url"], "voted": some["first_created"]}
+            known = {"outcome": "fetched", "source": "web", "requests": 1, "redirects": [], "opt_outs": []}
+            columns |= {name: pa.array([value] * len(some), PAGE.field(name).type) for name, value in known.items()}
+            others = {name: pa.nulls(len(some), PAGE.field(name).type) for name in PAGE.names if name not in columns}
+            part.write_table(pa.table(columns | others).select(PAGE.names).cast(PAGE))
+            parts.append(part.publish())
+    writer.seal(parts, complete=False, reproducible=False)
+
+
+def start(links: Path, pages: Path) -> str:
+    """Start a crawl; return its wall and CPU time up to the first links, and its peak memory."""
+    began, peak = time.monotonic(), 0
+    with subprocess.Popen(
+        [sys.executable, "-c", START, links, pages], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        while not select.select([child.stdout], [], [], 0.01)[0]:
+            status = Path(f"/proc/{child.pid}/status").read_text()
+            peak = max([peak, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))])
+        cpu = float(child.stdout.readline() or "nan")
+        return f"{time.monotonic() - began:.1f} s, {cpu:.1f} s of CPU, peak {peak >> 10} MiB"
+
+
+def main(n_shared: int, n_slow: int, n_pages: int, n_links: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        links, pages = Path(folder, "links"), Path(folder, "pages")
+        write_many_links(links, n_links)
+        print(f"start with {n_links:,} links: {start(links, pages)}")
+        write_half_of_the_pages(pages, PartSet.open(str(links), "links"))
+        print(f"  with half of them done: {start(links, pages)}")
     own = [f"http://{host}:{PORT}/{i}" for host in hosts(n_shared) for i in range(2)]
     shared = [f"http://blog{i}.example:{PORT}/{n}" for i in range(n_shared) for n in range(2)]
     print(f"{n_shared:,} hosts with their own addresses, two pages each:")
@@ -137,4 +222,4 @@ def main(n_shared: int, n_slow: int, n_pages: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*positional(__doc__, shared=500, slow=500, pages=4))
+    main(*positional(__doc__, shared=500, slow=500, pages=4, links=100_000))

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.parts.identifiers import link_id
 from webtext.base.web.urls import host_of
 from webtext.crawl.fetch.frontier import Frontier, in_share
+from webtext.crawl.fetch.page_source import SCHEMA
 from webtext.crawl.pages.pages_set import Link
 
 
 def link(url: str, karma: int = 3) -> Link:
-    return Link(link_id=link_id(url), url=url, karma=karma, split="train", voted=0)
+    return Link(link_id=link_id(url), url=url, karma=karma, split="train", voted=0, posts=[])
+
+
+def batches(links: Iterable[Link], n_rows: int = 7) -> Iterator[pa.RecordBatch]:
+    rows = map(dataclasses.asdict, links)
+    while some := list(itertools.islice(rows, n_rows)):
+        yield pa.RecordBatch.from_pylist(some, SCHEMA)
 
 
 def queues(links: list[Link], tmp_path: Path) -> list[list[Link]]:
-    with Frontier(links, tmp_path / "frontier") as frontier:
+    with Frontier(batches(links), tmp_path / "frontier") as frontier:
         return [list(queue()) for queue in frontier.queues()]
 
 
@@ -45,7 +55,7 @@ def test_an_empty_frontier_has_no_queues(tmp_path: Path) -> None:
 
 
 def test_no_file_is_left_behind_however_the_process_ends(tmp_path: Path) -> None:
-    with Frontier([link("http://a.example/")], tmp_path / "frontier") as frontier:
+    with Frontier(batches([link("http://a.example/")]), tmp_path / "frontier") as frontier:
         assert len(frontier) == 1
         assert list(tmp_path.iterdir()) == []
 
@@ -59,7 +69,7 @@ def test_shares_split_links_by_domain_and_lose_none(n_parts: int, hosts: list[st
 
 def test_queues_can_be_read_side_by_side(tmp_path: Path) -> None:
     links = [link(f"http://{host}.example/{number}") for number in range(20) for host in "abc"]
-    with Frontier(links, tmp_path / "frontier") as frontier:
+    with Frontier(batches(links), tmp_path / "frontier") as frontier:
         rounds = list(zip(*(queue() for queue in frontier.queues()), strict=True))
     assert {len({host_of(each.url) for each in turn}) for turn in rounds} == {3}
     assert sorted(each.url for turn in rounds for each in turn) == sorted(each.url for each in links)
@@ -83,7 +93,7 @@ def test_many_links_take_a_few_bytes_each(tmp_path: Path) -> None:
             yield link(f"http://host-{number % 7}.example/a/long/path/to/a/page/{number}")
 
     tracemalloc.start()
-    with Frontier(links(), tmp_path / "frontier") as frontier:
+    with Frontier(batches(links(), 1000), tmp_path / "frontier") as frontier:
         kept, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert len(frontier) == 30_000

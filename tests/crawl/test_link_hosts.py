@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,17 +16,19 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.web.urls import MAX_URL_BYTES
+from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
 from webtext.crawl.fetch.frontier import in_share
+from webtext.crawl.fetch.run import PLAIN_URL
 from webtext.crawl.pages import link_table
-from webtext.crawl.pages.link_table import count_hosts, over_host_cap
+from webtext.crawl.pages.link_table import count_hosts, link_keys, over_host_cap
 from webtext.crawl.visits.settings import FetchSettings
 
 
 def kept(links: PartSet, cap: int | None) -> set[str]:
     over = over_host_cap(links, cap)
     urls = [url for part in links.parts for url in links.table(part)["url"].to_pylist()]
-    return {url for url in urls if link_id(url) not in over}
+    is_over = over.has(link_keys(pa.array(map(link_id, urls), pa.string())))
+    return {url for url, dropped in zip(urls, is_over, strict=True) if not dropped}
 
 
 def test_links_are_counted_by_host(make_links: Any) -> None:
@@ -74,8 +78,6 @@ class _InMemory:
     """The parts of a set that `over_host_cap` reads, in memory."""
 
     def __init__(self, rows: list[tuple[str, int]]) -> None:
-        import pyarrow as pa
-
         self.parts = (0,)
         names = {"url": [url for url, _ in rows], "link_id": [link_id(url) for url, _ in rows]}
         columns = {name: pa.array(values, pa.string()) for name, values in names.items()}
@@ -133,6 +135,12 @@ def test_a_link_with_a_bad_url_is_counted_and_the_others_are_fetched(
     assert {(rows[url]["outcome"], rows[url]["reason"]) for url in BAD_URLS} == {("refused", "bad_url")}
     again = crawl(links, **changes)
     assert again == rows
+
+
+@given(st.text(alphabet="aZ0.-_~%2eE/?=&:\n", max_size=20), st.sampled_from(["http://a.b/", "http://", "http://1.2"]))
+def test_a_url_that_is_plain_is_canonical(rest: str, start: str) -> None:
+    is_plain = pc.match_substring_regex(pa.array([start + rest]), PLAIN_URL)[0].as_py()
+    assert not is_plain or is_fetchable(start + rest)
 
 
 def test_plans_and_shares_count_links_whose_url_has_no_host() -> None:

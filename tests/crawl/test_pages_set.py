@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from webtext.base.console import Console
@@ -15,7 +16,7 @@ from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
-from webtext.crawl.pages.link_table import LinkTable
+from webtext.crawl.pages.link_table import LinkTable, link_keys
 from webtext.crawl.visits.settings import FetchSettings
 
 
@@ -208,13 +209,23 @@ def test_an_interrupted_crawl_publishes_complete_rows_and_resumes(web: Any, make
     assert len(web.paths()) - n_before <= 30 - n_before + 2, "published pages were fetched again"
 
 
+def test_links_added_to_a_table_are_all_found_and_take_eight_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.crawl.pages.link_table._ADDED_AT_A_TIME", 100)
+    table = LinkTable([link_keys(pa.array(["0" * 32, "f" * 32]))])
+    urls = [f"http://a.example/{number}" for number in range(1050)]
+    for url in [*urls, *urls]:
+        table.add_url(url)
+    assert all(map(table.has_url, urls))
+    assert not table.has_url("http://b.example/")
+    assert (len(table), len(table._added)) == (1052, 50)
+
+
 def test_a_table_of_links_knows_its_members() -> None:
     ids = [f"{i:032x}" for i in (1 << 100, 1 << 120, (1 << 128) - 1)]
-    table = LinkTable(ids)
-    assert all(identifier in table for identifier in ids)
-    assert f"{1 << 110:032x}" not in table
+    table = LinkTable([link_keys(pa.array(ids[:2])), link_keys(pa.array(ids[2:]))])
+    assert table.has(link_keys(pa.array([*ids, f"{1 << 110:032x}"]))).tolist() == [True, True, True, False]
     assert len(table) == 3
     table.add_url("http://a.example/")
     assert table.has_url("http://a.example/")
     assert not table.has_url("http://b.example/")
-    assert table.missing_from(LinkTable(ids[:1])) == 2
+    assert table.missing_from(LinkTable([link_keys(pa.array(ids[:1]))])) == 2

@@ -323,3 +323,18 @@ def test_after_a_kill_no_host_is_asked_before_its_time(web: Any, make_links: Any
     assert b"1 record failed; another run could change" in again.communicate()[1]
     for host, moment in due.items():
         assert min(request.time for request in web.requests[asked:] if request.host == host) + wall >= moment - 0.05
+
+
+def test_only_the_latest_clocks_of_failed_hosts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit, a crawl of a million dead hosts would keep a clock for each."""
+    monkeypatch.setattr("webtext.crawl.exchange.hosts.CLOCKS_KEPT", 20)
+
+    async def ask() -> list[str | None]:
+        hosts = Hosts(Pace(delay=0.0, max_delay=0.0, max_host_failures=1))
+        for number in range(1000):
+            async with hosts.turn(f"host{number}", f"192.0.2.{number}"):
+                hosts.failed(f"host{number}")
+        assert len(hosts._clocks) <= 2 * 20
+        return [hosts.refusal(f"host{number}") for number in (0, 998, 999)]
+
+    assert asyncio.run(ask()) == [None, "host_kept_failing", "host_kept_failing"]
