@@ -16,7 +16,7 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.plan.footprint import memory_of_layout
 from webtext.train.plan.layout import Layout
 from webtext.train.resilience.distributed import World
-from webtext.train.run.memory import memory_is_an_error
+from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
 
 SETTINGS = TrainSettings(batch_size=24, microbatch_size=24)
 CONFIG = SETTINGS.config(50_257)
@@ -57,3 +57,15 @@ def test_a_run_that_does_not_fit_gets_a_warning(tokens: str, tmp_path: Path, mon
     with pytest.raises(MachineError, match="choose microbatch_size = 4"):
         train_model(tokens, str(tmp_path / "model"), settings, Run.quiet())
     assert not (tmp_path / "model/checkpoints").exists()
+
+
+def test_a_warning_counts_what_the_device_of_the_run_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `auto` a plan is for a GPU, whose flex attention keeps no mask, but a CPU keeps a matrix per sequence."""
+    settings = TrainSettings.of(batch_size=4, microbatch_size=4, document_masks=True)
+    on_gpu = memory_of_layout(CONFIG, settings, Layout.of(settings, MeshShape())).total
+    monkeypatch.setattr("webtext.train.run.memory.memory_bytes", lambda world: on_gpu)
+    for device, n_warnings in (("cuda", 0), ("cpu", 1)):
+        warnings: list[str] = []
+        console = SimpleNamespace(warn=warnings.append)
+        warn_if_too_large(CONFIG, settings, World(0, 1, torch.device(device)), console)  # type: ignore[arg-type]
+        assert len(warnings) == n_warnings

@@ -26,10 +26,9 @@ from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
-COLLECTIVES_PER_BLOCK = 4
-"""All-gathers and reduce-scatters of one pass of a block, forward or backward, under tensor with sequence parallel."""
-RECOMPUTED_COLLECTIVES_PER_BLOCK = 3
-"""Collectives that checkpointing repeats: the forward pass's but the last, whose result isn't needed to go back."""
+COLLECTIVES_PER_BLOCK = {"none": 8, "selective": 11, "full": 11}
+"""All-gathers and reduce-scatters of a block under tensor with sequence parallel, four in each pass. Checkpointing repeats
+the forward pass's but the last, whose result isn't needed to go back."""
 UPDATE_BYTES = 7 * FLOAT32
 """AdamW reads a parameter, its gradient and two moments, and writes all but the gradient."""
 FORWARD_WIDTHS, BACKWARD_WIDTHS = 17, 29
@@ -187,12 +186,11 @@ def _time_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, m
 
     link = machine.link(shape, "tp")
     gather = gather_seconds(hidden_bytes, shape.tp, link)
-    n_gathers = (2 * COLLECTIVES_PER_BLOCK + RECOMPUTED_COLLECTIVES_PER_BLOCK * (how != "none")) * n_blocks
     sums = 2 * gather_seconds(3 * FLOAT32 * n_tokens, shape.tp, link)
-    tensor = gather * (n_gathers + 2 * is_first + 2 * is_last) + sums * is_last
+    tensor = gather * (COLLECTIVES_PER_BLOCK[how] * n_blocks + 2 * is_first + 2 * is_last) + sums * is_last
 
     busy = 3 * forward + between + recompute + tensor
-    going = forward + gather * COLLECTIVES_PER_BLOCK * n_blocks
+    going = forward + gather * COLLECTIVES_PER_BLOCK["none"] / 2 * n_blocks
     passes = {"forward": going, "backward": busy - going, "weights": forward - attention}  # attention has no weights
     time = StepTime(
         compute=3 * forward * m,
