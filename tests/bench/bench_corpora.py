@@ -90,7 +90,7 @@ def compare(name: str, data: Path, out: Path, n_tokens: int, n_seeds: int) -> Co
 def one_pass(arguments: list[str]) -> int:
     """Return the most tokens, in complete steps, within one pass over every corpus."""
     step = SETTINGS.batch_size * SETTINGS.context
-    return (min(corpus.train.n_tokens for corpus in open_corpora(arguments)) // step - 1) * step
+    return (min(corpus.source.train.n_tokens for corpus in open_corpora(arguments)) // step - 1) * step
 
 
 def cpu_seconds() -> float:

@@ -31,7 +31,7 @@ from webtext.train.experiments.karma import karma_views
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import ALPHA, POWER, Difference, differences, holm, influence
 from webtext.train.experiments.trials import Trial, seeded
-from webtext.train.experiments.validation import FILE, frozen_validation, measure_trial, read_measures
+from webtext.train.experiments.validation import FILE, MEASURES, frozen_validation, measure_trial
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
@@ -143,7 +143,8 @@ def compare_corpora(
         place = Folder(out).location(FILE)
         measure = partial(measure_trial, validation=place, tokenizer=corpora[0].tokenizer)
         run_trials(trials, run, label="compare", side_by_side=compare.side_by_side, then=measure)
-        bits = np.array([read_measures(trial) for trial in trials]).reshape(len(corpora), compare.seeds, -1)
+        measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trials]
+        bits = np.array(measures).reshape(len(corpora), compare.seeds, -1)
         n_bytes = np.array(frozen.sizes, np.float64)
         values = bits.sum(-1) / n_bytes.sum()
         judged = [(None, None, ""), *verdicts(differences(values, influence(bits, n_bytes)))]

@@ -43,10 +43,8 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     ConfigError for fewer than two corpora or for equal names.
     """
     if len(arguments) < 2:
-        raise ConfigError(
-            f"{counted(len(arguments), 'corpus', 'corpora')} named, at least two are needed",
-            "name two or more: webtext train compare build-a build-b …",
-        )
+        named = f"{counted(len(arguments), 'corpus', 'corpora')} named, at least two are needed"
+        raise ConfigError(named, "name two or more: webtext train compare build-a build-b …")
     corpora = [open_corpus(arguments[0], tokenizer)]
     corpora += [open_corpus(argument, corpora[0].tokenizer) for argument in arguments[1:]]
     for i, corpus in enumerate(corpora):

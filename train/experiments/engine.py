@@ -41,25 +41,19 @@ from webtext.train.run.loop import finished_result, train_model
 
 START = "from webtext.train.experiments.engine import serve; serve()"
 POLL_SECONDS = 0.1
-PLAN = "plan.json"
+PLAN, LOG = "plan.json", "log.txt"
 CHECKPOINT_BYTES = 12
 """Bytes per parameter in a checkpoint: the parameter and AdamW's two moments, in float32."""
 
 Slot = Mapping[str, str]
 """A share of the machine, as environment variables: CPU threads, or the visible GPU."""
-Then = Callable[[Trial], None]
+Then = Callable[[Trial], None] | None
+Trials = Sequence[Trial]
 
 
 @contextlib.contextmanager
 def experiment(
-    verb: str,
-    out: str,
-    trials: Sequence[Trial],
-    plan: Mapping[str, Any],
-    run: Run,
-    *,
-    side_by_side: int | None,
-    share: float = 1.0,
+    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, side_by_side: int | None, share: float = 1.0
 ) -> Iterator[None]:
     """Print the budget of the trials, of which `share` of all steps will be made, and lock the folder `out`.
 
@@ -100,13 +94,7 @@ def experiment(
 
 
 def run_trials(
-    trials: Sequence[Trial],
-    run: Run,
-    *,
-    label: str,
-    side_by_side: int | None = None,
-    may_fail: bool = False,
-    then: Then | None = None,
+    trials: Trials, run: Run, *, label: str, side_by_side: int | None = None, may_fail: bool = False, then: Then = None
 ) -> list[Trial]:
     """Run all trials to their ends (or their `stop_at_step`), as many at a time as fit; return those that didn't fail.
 
@@ -161,14 +149,14 @@ def publish(out: str, verb: str, found: Mapping[str, Any], title: str, sections:
 
 
 class Child:
-    """A trial in its process, which prints into the trial's log."""
+    """A trial in its process, which appends what it prints to log.txt in the trial's folder."""
 
-    def __init__(self, trial: Trial, then: Then | None, slot: Slot) -> None:
-        self.trial, self.slot = trial, slot
+    def __init__(self, trial: Trial, then: Then, slot: Slot) -> None:
+        self.trial, self.slot, self.log = trial, slot, Path(trial.folder) / LOG
         self._error = tempfile.TemporaryFile()  # noqa: SIM115  closed with the child
-        with no_space_is_an_error(str(trial.log)):
-            trial.log.parent.mkdir(parents=True, exist_ok=True)
-            with open(trial.log, "ab") as log:
+        with no_space_is_an_error(str(self.log)):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.log, "ab") as log:
                 self.process = subprocess.Popen(
                     [sys.executable, "-P", "-c", START, str(self._error.fileno())],
                     env=os.environ | dict(slot),
@@ -185,21 +173,26 @@ class Child:
 
     def check(self) -> None:
         """Raise what the ended child raised, with the trial's name and log; MachineError if it ended in another way."""
-        place = f"its log: {self.trial.log}"
+        place = f"its log: {self.log}"
         with self._error, contextlib.suppress(EOFError):
             self._error.seek(0)
             error = pickle.load(self._error)
             raise type(error)(f"'{self.trial.name}': {error.lines[0]}", *error.lines[1:2], place)
         if status := self.process.returncode:
             cause = f"signal {-status}" if status < 0 else f"exit status {status}"
-            said = self.trial.log.read_text(errors="replace").strip().rpartition("\n")[2] or "its log is empty"
+            said = self.log.read_text(errors="replace").strip().rpartition("\n")[2] or "its log is empty"
             raise MachineError(f"'{self.trial.name}': its process ended by {cause}: {said:.200}", place)
 
 
 def serve() -> None:
     """Run the trial that comes through standard input; write its error into the file descriptor argv[1]."""
     trial, then = pickle.load(sys.stdin.buffer)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+    def end_with_parent() -> None:
+        os.read(0, 1)  # the parent writes nothing more, so this returns when it has ended
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         train_trial(trial, then)
     except WebtextError as error:
@@ -208,7 +201,7 @@ def serve() -> None:
             pickle.dump(error, file)
 
 
-def train_trial(trial: Trial, then: Then | None) -> None:
+def train_trial(trial: Trial, then: Then) -> None:
     """Run a trial in this process, and then `then`."""
     run = Run.quiet()
     run.console.mode = "human"  # for the log
@@ -217,13 +210,7 @@ def train_trial(trial: Trial, then: Then | None) -> None:
         then(trial)
 
 
-def _end_with_parent() -> None:
-    """Wait for the end of the parent: it writes nothing more, so a read returns when standard input is closed."""
-    os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def slots_for(trials: Sequence[Trial], side_by_side: int | None) -> list[Slot]:
+def slots_for(trials: Trials, side_by_side: int | None) -> list[Slot]:
     """Return slots for these trials, at most one each; `side_by_side` overrides their number.
 
     If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as cores,

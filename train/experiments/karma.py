@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,14 +31,6 @@ from webtext.train.experiments.corpora import Corpus, open_corpus
 
 CODE_VERSION = 1
 TOO_LITTLE_KARMA, UNKNOWN_KARMA = "too_little_karma", "unknown_karma"
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    tokens: SetName
-    corpus: SetName
-    least: dict[str, int]
-    """Split -> karma that its documents reach."""
 
 
 def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str | None, run: Run) -> list[Corpus]:
@@ -65,11 +56,12 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
     _check_crawl(corpus, wanted[0])
     views: list[Corpus] = []
     for least in wanted:
-        source = _Source(SetName.of(tokens), SetName.of(corpus), {"train": least, "validation": wanted[0]})
-        settings = tokens.recipe["settings"] | {"min_karma": source.least}
+        reached = {"train": least, "validation": wanted[0]}
+        settings = tokens.recipe["settings"] | {"min_karma": reached}
+        payload = SetName.of(tokens), SetName.of(corpus), reached
         recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
         tasks = [
-            PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=source)
+            PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=payload)
             for each in tokens.parts
         ]
         place = Folder(out).location(f"views/karma-{least}")
@@ -106,16 +98,16 @@ def _check_crawl(corpus: PartSet, lowest: int) -> None:
 
 
 def _copy_part(context: PartContext, task: PartTask) -> None:
-    source: _Source = task.payload
-    tokens, corpus, writer = source.tokens.open(), source.corpus.open(), context.output("tokens")
+    tokens_name, corpus_name, reached = task.payload  # karma that the documents of a split reach
+    tokens, corpus, writer = tokens_name.open(), corpus_name.open(), context.output("tokens")
     packed_from = next(each for each in tokens.parts if each.index == task.index).sources[0].part
     documents = next(each for each in corpus.parts if each.name == packed_from)
     karma = np.asarray(corpus.table(documents, ["karma"])["karma"].to_numpy(), np.float64)  # NaN if unknown
     facts: dict[str, Any] = tokens.recipe["settings"]
     vocabulary = Vocabulary(facts["vocab_size"], facts["eot_id"], facts["tokenizer_hash"])
     with TokenPartWriter(writer, vocabulary, facts.get("shard_tokens", sys.maxsize)) as packed:
-        for split, least in source.least.items():
-            shards = TokenShards(source.tokens.url, split)
+        for split, least in reached.items():
+            shards = TokenShards(tokens_name.url, split)
             for i, name in enumerate(shards.names):
                 if (shard_place(name) or ())[:2] != (split, task.index):
                     continue

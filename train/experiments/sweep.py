@@ -98,13 +98,10 @@ class Sweep:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values, for sweep.json; losses are nats per token, None for a failed run."""
-        rows = [
-            {
-                "values": dict(candidate.values),
-                "losses": {str(rung.step): list(rung.losses[i]) for rung in self.rungs if i in rung.losses},
-            }
-            for i, candidate in enumerate(self.candidates)
-        ]
+        rows = []
+        for i, candidate in enumerate(self.candidates):
+            losses = {str(rung.step): list(rung.losses[i]) for rung in self.rungs if i in rung.losses}
+            rows.append({"values": dict(candidate.values), "losses": losses})
         winner = {"values": dict(self.winner.values), "loss": self.loss}
         return {"seeds": self.seeds, "candidates": rows, "winner": winner, "notes": self.notes()}
 
@@ -134,9 +131,8 @@ def run_sweep(
             "'crosses_documents' is swept over several token sets, whose shares follow their windows",
             "the shares weight the held-out losses: set them with --weights",
         )
-    of_candidates = [
-        seeded(each.name, tokens, each.settings, sweep.seeds, Path(out) / "trials" / each.name) for each in candidates
-    ]
+    place = Path(out) / "trials"
+    of_candidates = [seeded(each.name, tokens, each.settings, sweep.seeds, place / each.name) for each in candidates]
     steps = rung_steps(settings.steps, sweep.rungs)
     counts = survivor_counts(len(candidates), len(steps))
     share = max(_steps_made(of[0], steps, counts) for of in of_candidates) / (len(candidates) * steps[-1])
@@ -155,9 +151,7 @@ def run_sweep(
     with experiment("sweep", out, trials, plan, run, side_by_side=sweep.side_by_side, share=share):
         found = Sweep(candidates, halve(len(candidates), steps, measure), sweep.seeds, out)
         if not found.rungs[-1].ranking():
-            raise RunFailed(
-                "no candidate has a held-out loss: all runs failed", f"their logs: {out}/trials/*/*/log.txt"
-            )
+            raise RunFailed("no candidate has a held-out loss: all runs failed", f"their logs: {place}/*/*/log.txt")
         publish(out, "sweep", found.to_json(), "Sweep", found.sections())
     return found
 

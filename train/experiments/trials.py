@@ -78,11 +78,6 @@ class Trial:
                 shutil.copyfile(source / name, temporary_path(target) / name)
         publish_checkpoint(target, step, found.config, found.state["files"], state | {"recipe": recipe})
 
-    @property
-    def log(self) -> Path:
-        """Log of everything that the run printed, appended each time it is started."""
-        return Path(self.folder) / "log.txt"
-
     def loss(self) -> float:
         """Return the held-out loss at the trial's last step in nats per token; InputError if none was measured.
 

@@ -115,11 +115,6 @@ def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
     Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
 
 
-def read_measures(trial: Trial) -> list[float]:
-    """Return what `measure_trial` wrote."""
-    return list(Folder(trial.folder).read_object(MEASURES)["bits"])
-
-
 def document_stream(texts: Sequence[str], tokenizer: Any, eot_id: int) -> tuple[Any, Any]:
     """Return the tokens of all texts, each after an end-of-text, and the text's number for each token but the first.
 

@@ -48,11 +48,11 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
         alone = train_model(tokens, f"{tmp_path}/alone {trial.name}", trial.settings, Run.quiet())
         assert weights(trial.folder) == weights(f"{tmp_path}/alone {trial.name}")
         assert trial.loss() == alone.validation_loss
-        assert "parameters (2 layers of 32" in trial.log.read_text()
+        assert "parameters (2 layers of 32" in Path(trial.folder, "log.txt").read_text()
     assert trials[0].loss() != trials[1].loss()
-    before = trials[0].log.read_bytes()
+    before = Path(trials[0].folder, "log.txt").read_bytes()
     assert run_trials(trials, Run.quiet(), label="trials") == trials
-    assert trials[0].log.read_bytes() == before, "no process was started"
+    assert Path(trials[0].folder, "log.txt").read_bytes() == before, "no process was started"
 
 
 def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
@@ -192,7 +192,7 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
         (saved,) = list_checkpoints(folder)
         step = json.loads((saved / "state.json").read_text())["step"]
         assert step >= 3
-        while "ended by SIGTERM after step" not in trial.log.read_text():
+        while "ended by SIGTERM after step" not in Path(trial.folder, "log.txt").read_text():
             assert time.monotonic() < end
             time.sleep(0.01)
     if number == signal.SIGKILL:
@@ -200,4 +200,4 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     step = steps_made(folders[0])
     run_trials([trials[0].until(step + 2)], Run.quiet(), label="trials")
     assert steps_made(folders[0]) == step + 2
-    assert "resuming from step" in trials[0].log.read_text()
+    assert "resuming from step" in Path(trials[0].folder, "log.txt").read_text()
