@@ -15,17 +15,11 @@ from typing import Protocol
 from webtext.crawl.exchange.failures import Failure, Refused
 from webtext.crawl.exchange.messages import Exchange, is_redirect
 from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.reasons import NOT_ARCHIVED
+from webtext.crawl.opt_outs.robots import Robots
+from webtext.crawl.opt_outs.robots_cache import ORIGINS_KEPT, origin_of, read_robots
+from webtext.crawl.reasons import NOT_ARCHIVED, ROBOTS_UNREACHABLE
 from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import (
-    Known,
-    Visit,
-    next_hop,
-    note_header_opt_outs,
-    objection,
-    refuse_marked_page,
-    text_type,
-)
+from webtext.crawl.visits.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
 
 
 class Archive(Protocol):
@@ -76,6 +70,7 @@ class Judge:
         self._opt_outs = opt_outs
         self._settings = settings
         self._known = known
+        self._stored: dict[tuple[str, str], Robots | None] = {}  # by archive and origin, of gone sites
 
     async def find(self, archive: Archive, url: str, voted: int, earlier: Visit) -> Visit:
         """Look up `url` in `archive` and follow its redirects. Never raises because of an archive's contents."""
@@ -84,16 +79,37 @@ class Judge:
         next_url: str | None = url
         with reasons(visit):
             while next_url is not None:
-                await self.ask_site(visit, next_url)
+                if not await self.ask_site(visit, next_url):
+                    await self._ask_archive(archive, visit, next_url, voted)
                 next_url = self.take(visit, await archive.find(visit, next_url, voted))
         return visit
 
-    async def ask_site(self, visit: Visit, url: str) -> None:
+    async def ask_site(self, visit: Visit, url: str) -> bool:
         """Check the live site of `url`. Raises Refused if it opts out or can't be asked, Failure if it has no address.
 
-        With `take_gone_sites`, a site that is gone raises nothing.
+        With `take_gone_sites`, returns False for a site that is gone.
         """
-        await self._opt_outs.ask_for_archive(visit, url)
+        return await self._opt_outs.ask_for_archive(visit, url)
+
+    async def _ask_archive(self, archive: Archive, visit: Visit, url: str, voted: int) -> None:
+        """Check the robots.txt that the archive has of a site that is gone. Raises Refused if it opts out."""
+        place = (archive.name, origin_of(url))
+        if place not in self._stored:
+            robots = None
+            try:
+                capture = await archive.find(Visit(url=url), f"{origin_of(url)}/robots.txt", voted)
+                robots = read_robots(capture) if not is_redirect(capture.status) else None
+                if robots is not None and not capture.has_body:  # not text, or marked like a page, e.g. with noindex
+                    raise Refused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
+            except Failure as failure:
+                if failure.reason != NOT_ARCHIVED:
+                    raise
+            while len(self._stored) >= ORIGINS_KEPT:
+                del self._stored[next(iter(self._stored))]
+            self._stored[place] = robots
+        stored = self._stored[place]
+        if stored is not None:
+            await self._opt_outs.apply(visit, url, stored, f" in {archive.name}")
 
     def check(self, visit: Visit, url: str) -> None:
         """Raise Failure if the visit has reached a URL that has another row, and Refused if it is excluded."""
@@ -114,7 +130,7 @@ class Judge:
         return None
 
     def _accept(self, visit: Visit, capture: Exchange) -> None:
-        note_header_opt_outs(visit, capture)
+        visit.note_headers(capture)
         reason = objection(capture.status, capture.headers, self._settings)
         if reason is not None:
             raise Failure(reason)

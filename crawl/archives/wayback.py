@@ -154,7 +154,13 @@ class Wayback:
             headers += [(b"Content-Length", str(len(reply.body)).encode())]
         origin = [("WARC-Source-URI", asked), ("WARC-Creation-Date", warc_date(int(time.time())))]
         return Exchange(
-            url=url, captured=captured, status=reply.status, headers=headers, body=reply.body, origin=origin
+            url=url,
+            captured=captured,
+            status=reply.status,
+            headers=headers,
+            body=reply.body,
+            has_body=reply.has_body,
+            origin=origin,
         )
 
 

@@ -13,16 +13,7 @@ from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, retr
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.reasons import REDIRECTS_TO_LINK
 from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import (
-    Known,
-    Visit,
-    limits_of,
-    next_hop,
-    note_header_opt_outs,
-    objection,
-    refuse_marked_page,
-    text_type,
-)
+from webtext.crawl.visits.visit import Known, Visit, limits_of, next_hop, objection, refuse_marked_page, text_type
 
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
@@ -67,7 +58,7 @@ class Visitor:
                 break
             visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
             self._known.check(visit, visit.at)
-        note_header_opt_outs(visit, reply)
+        visit.note_headers(reply)
         reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None
         if reason is not None:
             raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")

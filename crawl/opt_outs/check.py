@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 import time
 
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, OPT_OUTS, PRODUCT_TOKEN, obeyed
@@ -28,14 +28,10 @@ class OptOutCheck:
         self._client = client
         self._silent = silent
         self._settings = settings
-        self._robots = RobotsCache(
-            client,
-            limits_of(settings),
-            silent,
-            settings.retry_seconds,
-            asks_for_tdm_file=settings.obey_tdm_reservation,
-            asks_slow_sites=settings.sources != (WEB,),
-        )
+        # The pages of slower sites come from archives only, if any are asked.
+        max_delay = MAX_CRAWL_DELAY if settings.sources == (WEB,) else math.inf
+        max_tdm_delay = max_delay if settings.obey_tdm_reservation else None
+        self._robots = RobotsCache(client, limits_of(settings), silent, settings.retry_seconds, max_tdm_delay)
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
     async def ask(self, visit: Visit, url: str) -> None:
@@ -49,21 +45,22 @@ class OptOutCheck:
         if delay is not None and delay > MAX_CRAWL_DELAY and self._settings.obey_robots:
             raise Refused(CRAWL_DELAY_TOO_LONG, f"Crawl-delay: {delay:g}")
 
-    async def ask_for_archive(self, visit: Visit, url: str) -> None:
+    async def ask_for_archive(self, visit: Visit, url: str) -> bool:
         """Like `ask`, for a page from an archive: each host is looked up once per run, and a Crawl-delay of any length
         is fine, because the site's pages are not requested.
 
-        With `take_gone_sites`, don't raise for a site whose host name does not exist or that never answered in
-        `gone_runs` runs over `gone_days` days.
+        With `take_gone_sites`, return False for a site that is gone: its host name does not exist, or it never answered
+        in `gone_runs` runs over `gone_days` days.
         """
         try:
             await self._ask(visit, url, once=True)
+            return True
         except (Failure, Refused) as error:
             is_silent = error.reason in _NOBODY_ANSWERED and self._silent.is_gone(origin_of(url))
             if not (self._settings.take_gone_sites and (is_silent or error.reason == "dns_failed")):
                 raise
-            found = [ROBOTS_UNREACHABLE] if is_silent else []
-            visit.note(found, f"{origin_of(url)}/robots.txt", int(time.time()))
+            visit.note([ROBOTS_UNREACHABLE] * is_silent, f"{origin_of(url)}/robots.txt", int(time.time()))
+            return False
 
     def is_waiting(self, visit: Visit) -> bool:
         """Whether the visit failed at a site that never answered, so that a later run may take the archived page."""
@@ -88,21 +85,21 @@ class OptOutCheck:
             raise Refused(refusal)
         robots = await self._robots.get(url)
         if not isinstance(robots, str):
-            path = target_of(url)
-            if robots.is_large:
-                found = await asyncio.to_thread(robots_opt_outs, robots, path)
-            else:
-                found = robots_opt_outs(robots, path)
-            for each in found:
-                place = TDM_PATH if each == "tdm_reserved" else "/robots.txt"
-                visit.note([each], origin_of(url) + place, robots.fetched)
-            reason = obeyed(found, self._settings)
-            if reason is not None:
-                raise Refused(reason)
+            await self.apply(visit, url, robots)
             return robots
         if self._obeys_robots:
             raise Refused(ROBOTS_UNREACHABLE, robots)
         return None
+
+    async def apply(self, visit: Visit, url: str, robots: Robots, archive: str = "") -> None:
+        """Record what `robots`, from the site or an archive, states for `url`. Raises Refused if an opt-out is obeyed."""
+        found = await robots.judged(robots_opt_outs, robots, target_of(url))
+        for each in found:
+            place = TDM_PATH if each == "tdm_reserved" else "/robots.txt"
+            visit.note([each], origin_of(url) + place + archive, robots.fetched)
+        reason = obeyed(found, self._settings)
+        if reason is not None:
+            raise Refused(reason)
 
 
 def robots_opt_outs(robots: Robots, path: str) -> list[str]:

@@ -8,11 +8,13 @@ Compared with Google's parser on 4,231 real files and 150,600 verdicts by `tests
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import time
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from protego import Protego
 
@@ -33,6 +35,7 @@ _CONTENT_USAGE = (b"content-usage",)
 
 _PRODUCT_TOKEN = re.compile(rb"[A-Za-z_-]*")
 ANY_AGENT = "*"
+T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
@@ -73,13 +76,17 @@ class Robots:
     `tdm_file` is the site's other file, if it has one; both were read at `fetched` (UTC seconds).
     """
 
-    def __init__(self, content: bytes, tokens: Container[str] | None = None) -> None:
-        self.is_large = len(content) > LARGE_BYTES
-        self.outside, self.tdm_file, self.fetched = Group(), TdmFile(), int(time.time())
+    def __init__(self, content: bytes, tokens: Container[str] | None = None, fetched: int | None = None) -> None:
+        self._is_large = len(content) > LARGE_BYTES
+        self.outside, self.tdm_file, self.fetched = Group(), TdmFile(), int(time.time()) if fetched is None else fetched
         self._groups = _groups(_as_utf_8(content[:MAX_ROBOTS_BYTES]), self.outside, tokens)
         equal: dict[str, Group] = {}
         for token, group in self._groups.items():  # tokens with the same rules share a group, and so its matchers
             self._groups[token] = equal.setdefault(repr(group), group)
+
+    async def judged(self, judge: Callable[..., T], *given: Any) -> T:
+        """Return `judge(*given)`, from a thread if the file is large."""
+        return await asyncio.to_thread(judge, *given) if self._is_large else judge(*given)
 
     @property
     def is_silent(self) -> bool:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
 from collections import OrderedDict
 from dataclasses import replace
 
+from webtext.base.web.content_coding import decoded_start
 from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.exchange.client import NO_ANSWER, Client, Limits, host_and_port
 from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.hosts import MAX_CRAWL_DELAY
 from webtext.crawl.exchange.messages import Exchange, is_redirect, redirect_target
 from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.opt_outs.silent_sites import SilentSites
@@ -34,21 +33,14 @@ class RobotsCache:
     """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
     def __init__(
-        self,
-        client: Client,
-        limits: Limits,
-        silent: SilentSites,
-        retry_seconds: float,
-        *,
-        asks_for_tdm_file: bool,
-        asks_slow_sites: bool,
+        self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float, max_tdm_delay: float | None
     ) -> None:
-        """With `asks_slow_sites`, sites whose Crawl-delay is too long are asked for their tdmrep.json too."""
+        """Only sites with a Crawl-delay of up to `max_tdm_delay` are asked for their tdmrep.json; if None, no site."""
         self._client = client
         self._silent = silent
         self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES, truncate=True)
-        self._asks_for_tdm_file, self._asks_slow_sites = asks_for_tdm_file, asks_slow_sites
+        self._max_tdm_delay = max_tdm_delay
         self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()
         self._running: dict[str, asyncio.Task[Robots | str]] = {}
 
@@ -73,8 +65,8 @@ class RobotsCache:
             if not isinstance(robots, str):
                 delay = robots.group(PRODUCT_TOKEN).crawl_delay
                 self._client.hosts.ask_for_delay(host_and_port(origin + "/")[0], delay)
-                is_asked = self._asks_slow_sites or delay is None or delay <= MAX_CRAWL_DELAY  # else pages are skipped
-                if self._asks_for_tdm_file and is_asked and await self._allows_tdm_file(robots):
+                is_asked = self._max_tdm_delay is not None and (delay or 0.0) <= self._max_tdm_delay
+                if is_asked and await robots.judged(robots.allows, TDM_PATH, PRODUCT_TOKEN):
                     robots.tdm_file = await self._fetch_tdm_file(origin)
             self._known[origin] = (time.monotonic(), robots)
             while len(self._known) > ORIGINS_KEPT:
@@ -90,10 +82,6 @@ class RobotsCache:
         if isinstance(reply, str):
             return reply
         return await asyncio.to_thread(_read, reply) if len(reply.body) > SMALL_BYTES else _read(reply)
-
-    async def _allows_tdm_file(self, robots: Robots) -> bool:
-        judge = robots.group(PRODUCT_TOKEN).allows
-        return await asyncio.to_thread(judge, TDM_PATH) if robots.is_large else judge(TDM_PATH)
 
     async def _fetch_tdm_file(self, origin: str) -> TdmFile:
         """Return the site's tdmrep.json; it states nothing if the site doesn't answer with one."""
@@ -134,15 +122,16 @@ def origin_of(url: str) -> str:
 def _read(reply: Exchange) -> Robots | str:
     """Parse a 2xx answer. A 4xx allows everything, except 429 ("slow down"), which counts as unreachable like 5xx."""
     if reply.has_body:
-        return Robots(_decoded(reply), KNOWN_TOKENS)
+        return read_robots(reply)
     return Robots(b"") if 400 <= reply.status < 500 and reply.status != 429 else f"http_{reply.status}"
+
+
+def read_robots(reply: Exchange) -> Robots:
+    """Parse the robots.txt in an answer or a capture."""
+    return Robots(_decoded(reply), KNOWN_TOKENS, reply.captured)
 
 
 def _decoded(reply: Exchange) -> bytes:
     """Decompress the body, since some servers compress unasked: at most MAX_ROBOTS_BYTES, even of a bomb."""
-    if (reply.header("content-encoding") or "").strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        return reply.body
-    try:
-        return zlib.decompressobj(47).decompress(reply.body, MAX_ROBOTS_BYTES)
-    except zlib.error:
-        return reply.body
+    transfer = reply.header("transfer-encoding") if reply.head is not None else None  # a record's body may have chunks
+    return decoded_start(reply.body, transfer or "", reply.header("content-encoding") or "", MAX_ROBOTS_BYTES)

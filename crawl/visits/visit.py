@@ -71,6 +71,10 @@ class Visit:
         """Record opt-outs that `source` stated at the time `noticed` (UTC seconds); what is recorded already is kept."""
         self.evidence += [Evidence(each, source, noticed) for each in opt_outs if each not in self.opt_outs]
 
+    def note_headers(self, reply: Exchange) -> None:
+        """Record the opt-outs in an answer's header fields."""
+        self.note(header_opt_outs(lower_headers(reply.headers)), f"header of {reply.url}", reply.captured)
+
     @property
     def opt_outs(self) -> list[str]:
         """The opt-outs that apply."""
@@ -136,11 +140,6 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
         return opted_out
     kind = media_type(next((value for name, value in known if name == "content-type"), None))
     return None if kind is None or kind in TEXT_TYPES else "not_text"
-
-
-def note_header_opt_outs(visit: Visit, reply: Exchange) -> None:
-    """Record the opt-outs in an answer's header fields."""
-    visit.note(header_opt_outs(lower_headers(reply.headers)), f"header of {reply.url}", reply.captured)
 
 
 def refuse_marked_page(visit: Visit, page: Exchange, settings: FetchSettings) -> None:

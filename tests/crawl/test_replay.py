@@ -154,7 +154,7 @@ def test_a_crawl_delay_does_not_apply_to_archived_pages_but_opt_outs_do(
     replay: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The site is asked for its two files only, at the longest delay that is obeyed."""
-    for module in ("exchange.hosts", "opt_outs.check", "opt_outs.robots_cache"):
+    for module in ("exchange.hosts", "opt_outs.check"):
         monkeypatch.setattr(f"webtext.crawl.{module}.MAX_CRAWL_DELAY", 0.2)
     web.page("/robots.txt", "User-agent: *\nCrawl-delay: 9\nDisallow: /closed\n")
     web.page(PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
@@ -224,6 +224,30 @@ def test_a_gone_site_is_taken_only_with_the_setting(replay: Any) -> None:
     assert row["reason"] == "dns_failed"
     [row] = replay([url], record(url, page()), out="more", contact=contact, take_gone_sites=True).values()
     assert row["outcome"] == "fetched"
+
+
+@pytest.mark.usefixtures("names")
+def test_the_archived_robots_txt_of_a_gone_site_is_obeyed(replay: Any) -> None:
+    """It is stored chunked and compressed; a site whose archived robots.txt moved or is missing allows everything."""
+    rules = gzip.compress(b"User-agent: GPTBot\nDisallow: /closed")
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(rules), rules)
+    head = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    urls = [f"http://{host}.example/{path}" for host in ("gone", "moved", "bare") for path in ("closed", "open")]
+    records = [record(url, page(b"<html>" + url.encode())) for url in urls]
+    records.append(record("http://gone.example/robots.txt", head + chunks, "2000-01-01T00:00:00Z"))
+    records.append(record("http://moved.example/robots.txt", page(b"", b"Location: /", status=b"301 Moved")))
+    rows = replay(urls, *records, contact="https://example.org/", take_gone_sites=True)
+    assert [rows[url]["reason"] for url in urls] == ["robots_disallowed_ai_training", *[None] * 5]
+    source = "http://gone.example/robots.txt in warc"
+    [notice] = rows[urls[0]]["opt_out_evidence"]
+    assert notice == {"rule": "robots_disallowed_ai_training", "source": source, "noticed": 946_684_800}
+    rows = replay(
+        urls, *records, out="more", contact="https://example.org/", take_gone_sites=True, obey_ai_robots=False
+    )
+    assert rows[urls[0]]["opt_outs"] == ["robots_disallowed_ai_training"]
+    assert {(row["outcome"], row["requests"]) for row in rows.values()} == {("fetched", 0)}
 
 
 NO_ROBOTS = {"obey_robots": False, "obey_ai_robots": False, "obey_content_signal": False, "obey_noindex": False}

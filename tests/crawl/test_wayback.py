@@ -114,6 +114,26 @@ def test_the_current_robots_txt_applies_to_archived_pages(wayback: LocalWayback)
     assert web.paths() == [], "the live site was asked for more than its robots.txt"
 
 
+@pytest.mark.usefixtures("names")  # which knows none of these hosts
+def test_the_archived_robots_txt_of_a_gone_site_is_obeyed_and_asked_for_once(wayback: LocalWayback) -> None:
+    """One that can't be read, here because of its own opt-out, forbids everything, as on the web."""
+    hosts = ("gone", "marked", "moved")
+    urls = [f"http://{host}.example/{path}" for host in hosts for path in ("closed", "open")]
+    for url in urls:
+        wayback.page(url, "19990101000000")
+    files = [f"http://{host}.example/robots.txt" for host in hosts]
+    rules = "User-agent: *\nDisallow: /closed"
+    wayback.page(files[0], "19980101000000", rules)
+    wayback.page(files[1], "19980101000000", rules, "X-Archive-Orig-X-Robots-Tag: noindex")
+    wayback.page(files[2], "19980101000000", "", "Location: /", status="302 Found")
+    rows = wayback.crawl(urls, contact="https://example.org/", take_gone_sites=True)
+    reasons = ["robots_disallowed", None, "robots_unreachable", "robots_unreachable", None, None]
+    assert [rows[url]["reason"] for url in urls] == reasons
+    [notice] = rows[urls[0]]["opt_out_evidence"]
+    assert notice == {"rule": "robots_disallowed", "source": f"{files[0]} in wayback", "noticed": 883_612_800}
+    assert [query["url"] for query in wayback.asked()].count([files[0]]) == 1
+
+
 def test_opt_outs_that_are_not_obeyed_are_recorded(wayback: LocalWayback) -> None:
     url = wayback.web.url("/a")
     wayback.web.page("/robots.txt", "User-agent: *\nDisallow: /", "Content-Type: text/plain")
