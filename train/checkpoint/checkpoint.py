@@ -71,7 +71,7 @@ class Checkpoint:
         """
         from webtext.train.checkpoint.storage import PieceReader
 
-        PieceReader(self.path, self.state["files"]).read(tensors, elsewhere)
+        PieceReader(self.path, self.state["files"]).read(tensors, elsewhere, prefix="")
 
     def values(self) -> Values:
         """Return its model's parameters, each read when it is asked for. Raises InputError if one isn't finite."""
@@ -87,7 +87,7 @@ class Checkpoint:
 
         def values(name: str, shape: Sequence[int]) -> Tensor:
             tensor = torch.zeros(*shape, dtype=torch.float32, device="cpu")
-            reader.read({MODEL + name: tensor}, prefix=MODEL + name)
+            reader.read({MODEL + name: tensor}, {}, prefix=MODEL + name)
             if not torch.isfinite(tensor).all():
                 raise InputError(f"'{MODEL}{name}' in '{self.path}' has values that are not finite", "name another")
             return tensor
@@ -109,15 +109,13 @@ def temporary_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.tmp")
 
 
-def publish_checkpoint(
-    target: Path, step: int, config: GPT2Config, files: Mapping[str, str], state: Mapping[str, Any]
-) -> None:
-    """Make a checkpoint of the synced `files` (name to SHA-256) in its temporary folder: write state.json, rename."""
-    whole = with_check({"format": FORMAT, "step": step, "config": asdict(config), "files": files, **state})
-    Folder(temporary_path(target)).write_object(STATE, whole)  # which also syncs the names of the other files
-    shutil.rmtree(target, ignore_errors=True)  # a damaged one that was skipped
-    os.rename(temporary_path(target), target)
-    sync_folder(target.parent)
+def publish_checkpoint(saved: Checkpoint, config: GPT2Config, files: Mapping[str, str]) -> None:
+    """Publish the synced `files` (name to SHA-256) in `saved`'s temporary folder: write state.json, rename."""
+    whole = {**saved.state, "format": FORMAT, "step": saved.step, "config": asdict(config), "files": files}
+    Folder(temporary_path(saved.path)).write_object(STATE, with_check(whole))  # which also syncs the files' names
+    shutil.rmtree(saved.path, ignore_errors=True)  # a damaged one that was skipped
+    os.rename(temporary_path(saved.path), saved.path)
+    sync_folder(saved.path.parent)
 
 
 def latest_checkpoint(

@@ -2,8 +2,7 @@
 
 While the next step computes its gradients, a thread copies the tensors to host memory (staging). Only the update that
 would change them waits for that copy. The same thread then writes, syncs, hashes and renames. At most one save is in
-progress: the next one waits for it. A failed save raises at the next save or at the end of the run; the trainer also
-reads `failed`, which ends the run sooner.
+progress. A failed one raises at the next save or at the end of the run; the trainer reads `failed` to end it sooner.
 """
 
 from __future__ import annotations
@@ -23,13 +22,8 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.base.storage import make_folder, no_space_is_an_error
-from webtext.train.checkpoint.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
-    prune_checkpoints,
-    publish_checkpoint,
-    temporary_path,
-)
+from webtext.train.checkpoint import checkpoint as checkpoints
+from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.checkpoint.storage import shards_of, share_of, write_pieces
 from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
@@ -65,16 +59,15 @@ class CheckpointSaver:
                 self.finish()
 
     def begin(self, step: int, config: GPT2Config, tensors: dict[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Begin to save `tensors` and `state`, after waiting for the previous save.
+        """Begin to save `tensors`, which may change after `wait_until_staged`, and `state`; the previous save ends first.
 
-        The tensors may change once `wait_until_staged` has returned. With `copies` false it returns when they are
-        written, for runs whose tensors may not fit into memory twice.
+        Without `copies`, for tensors that may not fit into memory twice, they may change when they are written.
         """
         self.finish()
         self._staged.clear()
         if self.world.device.type == "cuda":
             self._ready = torch.cuda.current_stream().record_event()
-        saved = Checkpoint(checkpoint_path(self.model_dir, step), step, copy.deepcopy(dict(state)))
+        saved = Checkpoint(checkpoints.checkpoint_path(self.model_dir, step), step, copy.deepcopy(dict(state)))
         self._saving = self._thread.submit(self._save, saved, config, tensors)
 
     def wait_until_staged(self) -> None:
@@ -95,7 +88,7 @@ class CheckpointSaver:
         return self._saved
 
     def _save(self, saved: Checkpoint, config: GPT2Config, tensors: dict[str, Tensor]) -> Checkpoint:
-        temporary, rank = temporary_path(saved.path), self.world.rank
+        temporary, rank = checkpoints.temporary_path(saved.path), self.world.rank
         shards: dict[str, Tensor] = {}
 
         def prepare() -> dict[str, int]:
@@ -111,8 +104,8 @@ class CheckpointSaver:
 
         def publish() -> None:
             if rank == 0:
-                publish_checkpoint(saved.path, saved.step, config, dict(ChainMap(*files)), saved.state)
-                prune_checkpoints(self.model_dir, self.keep, keep_best=self.keep_best)
+                checkpoints.publish_checkpoint(saved, config, dict(ChainMap(*files)))
+                checkpoints.prune_checkpoints(self.model_dir, self.keep, keep_best=self.keep_best)
                 self.published()
 
         try:

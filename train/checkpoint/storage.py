@@ -17,7 +17,6 @@ from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, itemgetter, lt, sub
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
@@ -29,10 +28,7 @@ from webtext.base.errors import InputError
 from webtext.base.storage import file_sha256
 from webtext.train.model.tensor_file import write_tensors
 
-_DTYPES = {
-    "F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "I64": "int64", "I32": "int32",
-    "U8": "uint8",
-}  # fmt: skip
+_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "I64": "int64", "U8": "uint8"}
 _Piece = tuple[list[int], list[int], Any]  # first indices, those after the last, and the data
 _KEY = re.compile(r"(.+)@((?:\d{1,15}(?:,\d{1,15}){0,7})?)", re.ASCII)
 
@@ -104,13 +100,9 @@ class PieceReader:
 
     def described(self, prefix: str) -> dict[str, str]:
         """Return dtype and shape of the stored tensors whose names begin with `prefix`."""
-        return {
-            name: f"{dtype} {shape}" for name, (dtype, shape, _) in self._tensors.items() if name.startswith(prefix)
-        }
+        return {name: f"{t[0]} {t[1]}" for name, t in self._tensors.items() if name.startswith(prefix)}
 
-    def read(
-        self, tensors: Mapping[str, Tensor], elsewhere: Mapping[str, Tensor] = MappingProxyType({}), prefix: str = ""
-    ) -> None:
+    def read(self, tensors: Mapping[str, Tensor], elsewhere: Mapping[str, Tensor], prefix: str) -> None:
         """Fill this process's shards of `tensors` in place, reading only what they need.
 
         Raises InputError, before any is overwritten, unless exactly these tensors and those `elsewhere` (name, shape,
@@ -120,11 +112,11 @@ class PieceReader:
         expected = {name: f"{t.dtype} {list(t.shape)}".removeprefix("torch.") for name, t in wanted.items()}
         if wrong := stored.items() ^ expected.items():
             name = min(wrong)[0]
-            raise InputError(
-                f"'{self.folder}' is a checkpoint of another model: its '{name}' is {stored.get(name, 'nothing')}, "
-                f"where {expected.get(name, 'nothing')} is expected",
-                "name the folder of this model, or choose another --out",
+            theirs, ours = (each.get(name, "nothing") for each in (stored, expected))
+            what = (
+                f"'{self.folder}' is a checkpoint of another model: its '{name}' is {theirs}, where {ours} is expected"
             )
+            raise InputError(what, "name the folder of this model, or choose another --out")
         for key, shard in shards_of(tensors).items():
             name, first = _parsed(key)
             last = list(map(add, first, shard.shape))

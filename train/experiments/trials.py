@@ -21,6 +21,7 @@ from webtext.base.config import changed
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.train.checkpoint.checkpoint import (
+    Checkpoint,
     checkpoint_path,
     list_checkpoints,
     open_checkpoint,
@@ -66,8 +67,7 @@ class Trial:
         if list_checkpoints(Path(into.folder)) or not source.is_dir():
             return  # resumed, or removed since: it makes all steps itself
         found = open_checkpoint(source)
-        own = ("format", "step", "config", "files")
-        state = {name: value for name, value in found.run_state().items() if name not in own}
+        state = found.run_state()
         recipe = state["recipe"] | {"settings": state["recipe"]["settings"] | {"steps": into.settings.steps}}
         shutil.rmtree(temporary_path(target), ignore_errors=True)
         temporary_path(target).mkdir(parents=True)
@@ -76,7 +76,7 @@ class Trial:
                 os.link(source / name, temporary_path(target) / name)
             except OSError:  # a disk without hard links
                 shutil.copyfile(source / name, temporary_path(target) / name)
-        publish_checkpoint(target, step, found.config, found.state["files"], state | {"recipe": recipe})
+        publish_checkpoint(Checkpoint(target, step, {**state, "recipe": recipe}), found.config, found.state["files"])
 
     def loss(self) -> float:
         """Return the held-out loss at the trial's last step in nats per token; InputError if none was measured.
