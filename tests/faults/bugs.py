@@ -295,7 +295,14 @@ BUGS = (
         "train",
         "durable",
     ),
-    Bug("a new checkpoint's name isn't synced", CHECKPOINT, "    sync_folder(target.parent)\n", "", "train", "durable"),
+    Bug(
+        "a new checkpoint's name isn't synced",
+        CHECKPOINT,
+        "    sync_folder(saved.path.parent)\n",
+        "",
+        "train",
+        "durable",
+    ),
     Bug(
         "an old checkpoint is removed file by file",
         CHECKPOINT,
