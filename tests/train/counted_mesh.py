@@ -1,7 +1,9 @@
-"""Counts what one rank of a mesh asks of its device: `python counted_mesh.py MESH RANK` prints a line of JSON.
+"""Counts what one rank of a mesh asks of its device: `python counted_mesh.py CHANGES MESH RANK ...` prints a line of JSON per
+rank. CHANGES are settings as JSON.
 
 Torch's `fake` process group has any number of ranks in one process and sends nothing. FSDP2 takes the meta device for one
-that has no streams and no values yet, so it gets both here.
+that has no streams and no values yet, so it gets both here. The schedules of pipelines ask their first message, once per
+run, whether all stages know their shapes.
 """
 
 from __future__ import annotations
@@ -12,22 +14,23 @@ import sys
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import torch
 from counted_device import CountedDevice
-from torch import distributed
+from test_counted_steps import ideal_bytes
+from torch import Tensor, distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from webtext.train import GPT2, TrainSettings
+from webtext.train.data.windows import Windows
 from webtext.train.mesh import MeshShape
 from webtext.train.model.compilation import compile_model
 from webtext.train.model.loss import WindowRules
-from webtext.train.optimizer.optimizer import set_learning_rate
+from webtext.train.optimizer.optimizer import compile_update, set_learning_rate
 from webtext.train.optimizer.update import is_fault
 from webtext.train.parallel.parallelize import ParallelModel
 
-META, MICROBATCHES = torch.device("meta"), 2
-PARAMETERS = ("aten._to_copy.default", "aten.add_.Tensor", "aten.copy_.default")
-"""FSDP2 casts, adds and copies each parameter's gradient by itself."""
+META, MICROBATCH = torch.device("meta"), 4
 
 
 class Streams:
@@ -43,15 +46,20 @@ class Streams:
         return lambda *_, **__: Streams()
 
 
-def count(mesh: str, rank: int, **changes: Any) -> dict[str, Any]:
+def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the counts of the second step, since the first one allocates the optimizer's state; and of held-out windows."""
     shape = MeshShape.parse(mesh)
-    settings = TrainSettings.of(
-        **{"n_layer": 12, "n_head": 16, "n_embd": 1024, "batch_size": 4 * shape.n_data, "microbatch_size": 2, **changes}
-    )
+    n = max(2, shape.pp)
+    sizes = {"n_layer": 16, "n_head": 16, "n_embd": 1024, "batch_size": MICROBATCH * n * shape.n_data}
+    settings = TrainSettings.of(**{**sizes, "microbatch_size": MICROBATCH, **changes})
     with META:
         model = GPT2(settings.config(50257))
-        microbatches = [torch.empty(2, settings.context + 1, dtype=torch.long) for _ in range(MICROBATCHES)]
+        microbatches = [torch.empty(MICROBATCH, settings.context + 1, dtype=torch.long) for _ in range(n)]
+    windows = Windows(
+        [np.zeros(8 * settings.context * shape.n_data + 1, np.int64)], context=settings.context, stride=None
+    )
     validates = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup._validate_no_meta_params"
+    reads: list[Tensor] = []
     with (
         CountedDevice() as device,
         patch.object(torch, "meta", Streams(), create=True),
@@ -59,35 +67,41 @@ def count(mesh: str, rank: int, **changes: Any) -> dict[str, Any]:
     ):
         compile_model(model)
         rules, values = WindowRules.of(settings, 50256), lambda _, size: torch.empty(size, device=META)
-        engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, values=values)
+        schedule = settings.machine.pipeline_schedule
+        engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, values=values, schedule=schedule)
         optimizer = engine.make_optimizer(settings)
-        for _ in range(2):  # the first one allocates the optimizer's state
+        compile_update(optimizer)
+        for item in (lambda _: 1, Tensor.item):  # all stages know their shapes
             device.take()
-            set_learning_rate(optimizer, 1e-3)
-            loss = engine.forward_backward(microbatches, MICROBATCHES)
-            step = device.take()
-            norm = engine.gradient_norm()
-            engine.update(optimizer, 1.0, norm, is_fault(loss, norm, (10.0, 10.0)))
-            update = device.take()
-    of_parameters = sum(step.operations[name] for name in PARAMETERS)
+            with patch.object(Tensor, "item", item):
+                set_learning_rate(optimizer, 1e-3)
+                loss = engine.forward_backward(microbatches, n)
+                step = device.take()
+                norm = engine.gradient_norm()
+                engine.update(optimizer, 1.0, norm, is_fault(loss, norm, (10.0, 10.0)))
+                update = device.take()
+        with patch.object(Tensor, "tolist", lambda tensor: reads.append(tensor) or [0.0, 1.0]):
+            engine.total_loss(windows, MICROBATCH)
+    ideal = ideal_bytes(model.config, MICROBATCH * settings.context, n)
     return {
         "mesh": mesh,
         "rank": rank,
-        "waits": step.waits + update.waits,
-        "step": (step.n_launched - of_parameters) / MICROBATCHES,
-        "of_parameters": of_parameters / MICROBATCHES / len(list(model.parameters())),
-        "collectives": sum(n for name, n in step.operations.items() if name.startswith("c10d.")) / MICROBATCHES,
-        "blocks": step.regions["forward"] / MICROBATCHES,
+        "waits": [*step.waits, *update.waits, *device.take().waits],
+        "step": step.n_launched / n,
+        "blocks": step.regions["forward"] / n,
+        "bytes": (step.n_bytes + update.n_bytes) / ideal,
         "update": update.n_launched,
+        "reads": len(reads),
     }
 
 
 def main() -> None:
-    mesh, *ranks = sys.argv[1:]
+    changes, mesh, *ranks = sys.argv[1:]
     for rank in map(int, ranks):
-        distributed.init_process_group("fake", rank=rank, world_size=MeshShape.parse(mesh).size, store=FakeStore())
+        size = MeshShape.parse(mesh).size
+        distributed.init_process_group("cpu:fake,meta:fake", rank=rank, world_size=size, store=FakeStore())
         try:
-            print(json.dumps(count(mesh, rank)), flush=True)
+            print(json.dumps(count(mesh, rank, json.loads(changes))), flush=True)
         finally:
             distributed.destroy_process_group()
 

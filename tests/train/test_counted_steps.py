@@ -104,7 +104,7 @@ def test_a_large_model_launches_little_more() -> None:
     assert large.regions["forward"] == 48 * MICROBATCHES
 
 
-def ideal_bytes(config: GPT2Config, n_tokens: int) -> float:
+def ideal_bytes(config: GPT2Config, n_tokens: int, n_microbatches: int = MICROBATCHES) -> float:
     """What a fused step in bfloat16 moves: each tensor between two kernels is written and read once.
 
     Products and attention are kernels, and all that is between two of them is one. With C channels, L blocks, V rows of
@@ -116,7 +116,7 @@ def ideal_bytes(config: GPT2Config, n_tokens: int) -> float:
     products = 3 * sum(n_bytes for _, n_bytes in [*config.n_layer * of_block, *output])
     between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * config.n_layer * 2 * n_tokens * config.n_embd
     softmax, summed = 2 * 2 * n_tokens * config.padded_vocab_size, (2 + 8) * config.n_parameters
-    return MICROBATCHES * (products + between + softmax + summed) + (UPDATE_BYTES + 8 + 2) * config.n_parameters
+    return n_microbatches * (products + between + softmax + summed) + (UPDATE_BYTES + 8 + 2) * config.n_parameters
 
 
 def test_a_step_moves_at_most_twice_the_bytes_of_an_ideal_fused_one() -> None:

@@ -65,8 +65,8 @@ def test_two_stages_return_the_complete_models_loss_and_no_view() -> None:
     tokens_bt = torch.randint(32, (2, 9), generator=torch.Generator().manual_seed(1))
     inputs_bt, targets_bt = tokens_bt[:, :-1], tokens_bt[:, 1:]
     model = GPT2(CONFIG)
-    whole = Stage(model, range(2))(inputs_bt, targets_bt)
-    first, last = Stage(model, range(1)), Stage(model, range(1, 2))
+    whole = Stage(model, range(2), torch.float64)(inputs_bt, targets_bt)
+    first, last = (Stage(model, blocks, torch.float64) for blocks in (range(1), range(1, 2)))
     counted_bt = torch.ones_like(targets_bt, dtype=torch.bool)
     loss = last(first(inputs_bt, targets_bt), targets_bt, None, counted_bt)
     torch.testing.assert_close(loss, whole)
@@ -84,9 +84,9 @@ def test_every_batch_of_a_stage_walk_is_a_sign_of_life_and_the_loss_is_the_compl
     model = GPT2(GPT2Config(vocab_size=40, context=8, n_layer=2, n_head=2, n_embd=16)).double().eval()
     windows = Windows([np.arange(36)], context=8, stride=None)
     batches: list[None] = []
-    stages = {i: Stage(model, range(i, i + 1)).eval() for i in range(2)}
+    stages = {i: Stage(model, range(i, i + 1), torch.float64).eval() for i in range(2)}
     alone = cast(Any, None)  # both stages are on one rank: nothing is sent
-    walk = StageWalk(stages, [0, 0], alone, RULES, torch.float64, CPU, lambda: batches.append(None))
+    walk = StageWalk(stages, [0, 0], alone, RULES, CPU, lambda: batches.append(None))
     with torch.no_grad():
         loss, n_tokens = walk.total_loss(windows, 2, data_rank=0, n_data=1).tolist()
     assert len(batches) == 3  # five windows, two at a time

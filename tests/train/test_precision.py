@@ -57,6 +57,22 @@ def test_gradients_of_several_backward_passes_are_summed_in_float32() -> None:
     assert any(not torch.equal(g, g.bfloat16().float()) for g in gradients)
 
 
+def test_a_blocks_sums_are_complete_before_the_last_pass_has_reached_the_blocks_below() -> None:
+    model = GPT2(TINY)
+    done: list[tuple[int, torch.Tensor]] = []
+    embedded: list[int] = []
+    with cast_parameters(model, BFLOAT16, 2, lambda sums: done.append((len(embedded), sums))):
+        model.position_embedding.weight.register_hook(lambda _: embedded.append(1))
+        for seed in range(2):
+            assert done == []
+            model.loss(*batch(seed)).backward()  # type: ignore[no-untyped-call]
+    of_block = sum(p.numel() for p in model.blocks[0].parameters())
+    assert [before for before, sums in done if len(sums) == of_block] == [1, 1]
+    assert sum(len(sums) for _, sums in done) == sum(p.numel() for p in model.parameters())
+    for _, sums in done:
+        assert any(p.grad is not None and p.grad.data_ptr() == sums.data_ptr() for p in model.parameters())
+
+
 def test_loss_and_gradients_stay_close_to_those_of_float32() -> None:
     torch.manual_seed(2)
     model = GPT2(TINY)

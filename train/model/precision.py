@@ -3,22 +3,28 @@
 The copies are made once per step, not at each use. Activations, norms and the residual stream have their dtype too.
 Gradients flow back through the copies and are summed in float32, so the optimizer and checkpoints see only float32
 parameters. All are cast in one operation, and with `compiled` a block's gradients are added in one: one by one, a
-124M model's were 600 launches for two microbatches. (In a run of several processes the mixed-precision policy of
-`parallel/parallelize.py` makes the copies.)
+124M model's were 600 launches for two microbatches. (Of parameters that a mesh shards, FSDP2 makes the copies.)
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
+if TYPE_CHECKING:
+    from webtext.train.model.gpt2 import GPT2
+
 MIN_BFLOAT16_WIDTH_ON_CPU = 128
 """Measured time of a step, float32 / bfloat16: 1.3 at width 128, 1.5 at 256 (both 2 layers, 4,096 tokens), 1.6 at 6
 layers of 384."""
+
+WhenSummed = Callable[[Tensor], None]
+Pairs = Sequence[tuple[nn.Parameter, nn.Parameter]]
 
 
 def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtype:
@@ -33,64 +39,94 @@ def compute_dtype(setting: str, device: torch.device, n_embd: int) -> torch.dtyp
 
 
 @contextlib.contextmanager
-def cast_parameters(model: nn.Module, dtype: torch.dtype, *, compiled: bool = False) -> Iterator[None]:
-    """Replace the parameters of `model` by copies in `dtype` inside the block; gradients reach the original parameters.
+def cast_parameters(
+    model: GPT2, dtype: torch.dtype, n_passes: int = 0, when_summed: WhenSummed | None = None
+) -> Iterator[None]:
+    """Replace the parameters of `model` by copies in `dtype` inside the block; set the original parameters' gradients.
 
     The backward pass has to be inside the block too, because activation checkpointing uses the parameters again. The
-    block may contain any number of backward passes. `compiled` sums their gradients through torch.compile.
+    block may contain any number of backward passes. Each of the model's blocks has its sums in one tensor, which
+    `when_summed` gets after `n_passes` of them, while other gradients are computed; or at the end, if there were fewer.
     """
-    places: list[tuple[nn.Module, str, nn.Parameter]] = []
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[tuple[nn.Module, str, nn.Parameter]]] = {}
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if parameter.dtype != dtype:
+            if parameter.dtype != dtype or when_summed is not None:
                 blocks, number, *_ = f"{path}..".split(".")
-                groups.setdefault(f"{blocks}.{number or name}", []).append(len(places))
-                places.append((module, name, parameter))
-    if not places:
+                groups.setdefault(f"{blocks}.{number or name}", []).append((module, name, parameter))
+    if not groups:
         yield
         return
+    places = list(itertools.chain(*groups.values()))
     with torch.no_grad():
-        copies = [torch.empty_like(parameter, dtype=dtype) for _, _, parameter in places]
-        torch._foreach_copy_(copies, [parameter for _, _, parameter in places])
-    add = torch.compile(_add, dynamic=False) if compiled else _add
+        values = [torch.empty_like(parameter, dtype=dtype) for _, _, parameter in places]
+        torch._foreach_copy_(values, [parameter for _, _, parameter in places])
+    copies = list(map(nn.Parameter, values))
+    rest, sums = iter(copies), []
+    for group in groups.values():
+        pairs = [(parameter, next(rest)) for _, _, parameter in group]
+        sums.append(GradientSums(pairs, pairs[0][0].dtype, n_passes, when_summed, compiled=model.is_compiled))
     try:
-        for group in groups.values():
-            parameters = [places[i][2] for i in group]
-            linked = _Copies.apply(add if len(group) > 1 else _add, [copies[i] for i in group], *parameters)  # type: ignore[no-untyped-call]
-            for i, copy in zip(group, linked, strict=True):
-                module, name, _ = places[i]
-                module._parameters[name] = copy
+        for (module, name, _), copy in zip(places, copies, strict=True):
+            setattr(module, name, copy)
         yield
+        for one in sums:
+            one.finish()
     finally:
         for module, name, parameter in places:
-            module._parameters[name] = parameter
+            setattr(module, name, parameter)
 
 
-class _Copies(torch.autograd.Function):
-    """Links copies with their parameters: adds their gradients to the parameters' own when all of them are there."""
+class GradientSums:
+    """Sums in `dtype` of the gradients of copies, for their parameters: `pairs` of parameter and copy.
 
-    @staticmethod
-    def forward(
-        ctx: Any, add: Callable[..., None], copies: list[Tensor], *parameters: nn.Parameter
-    ) -> tuple[Tensor, ...]:
-        ctx.add, ctx.parameters = add, parameters
-        ctx.set_materialize_grads(False)
-        return tuple(copies)
+    A backward pass adds all in one operation when the last of them is there. A zero-bubble schedule leaves some to
+    `finish`, which gives the parameters their gradients; it is called after `n_passes` backward passes.
+    """
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[None, ...]:
-        pairs = [(p, gradient) for p, gradient in zip(ctx.parameters, gradients, strict=True) if gradient is not None]
-        sums = [(parameter.grad, gradient) for parameter, gradient in pairs if parameter.grad is not None]
-        new = [(parameter, gradient) for parameter, gradient in pairs if parameter.grad is None]
-        if sums:
-            ctx.add(*map(list, zip(*sums, strict=True)))
-        if new:
-            cast = [torch.empty_like(parameter) for parameter, _ in new]
-            torch._foreach_copy_(cast, [gradient for _, gradient in new])
-            for (parameter, _), gradient in zip(new, cast, strict=True):
-                parameter.grad = gradient
-        return (None, None, *(None for _ in gradients))
+    def __init__(
+        self,
+        pairs: Pairs,
+        dtype: torch.dtype,
+        n_passes: int = 0,
+        when_summed: WhenSummed | None = None,
+        *,
+        compiled: bool,
+    ) -> None:
+        self.pairs, self.dtype, self.n_passes, self.when_summed = pairs, dtype, n_passes, when_summed
+        self._add = torch.compile(_add, dynamic=False) if compiled and len(pairs) > 1 else _add
+        self._flat: Tensor | None = None
+        for _, copy in pairs:
+            copy.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
+
+    @torch.no_grad()
+    def _take(self, _: Tensor | None = None) -> None:
+        if any(copy.grad is None for _, copy in self.pairs):
+            return
+        gradients = [cast(Tensor, copy.grad) for _, copy in self.pairs]
+        if self._flat is None:
+            sizes, self._n_done = [gradient.numel() for gradient in gradients], 0
+            self._flat = torch.empty(sum(sizes), dtype=self.dtype, device=gradients[0].device)
+            views = zip(torch.split(self._flat, sizes), gradients, strict=True)
+            self._parts = [part.view_as(gradient) for part, gradient in views]
+            torch._foreach_copy_(self._parts, gradients)
+        else:
+            self._add(self._parts, gradients)
+        for _, copy in self.pairs:
+            copy.grad = None
+        self._n_done += 1
+        if self._n_done == self.n_passes:
+            self.finish()
+
+    def finish(self) -> None:
+        """Give the parameters their gradients, unless they have them."""
+        self._take()
+        if self._flat is not None:
+            for (parameter, _), part in zip(self.pairs, self._parts, strict=True):
+                parameter.grad = part
+            if self.when_summed is not None:
+                self.when_summed(self._flat)
+            self._flat, self._parts = None, []
 
 
 def _add(sums: list[Tensor], gradients: list[Tensor]) -> None:

@@ -29,12 +29,11 @@ class StageWalk:
         ranks: Sequence[int],
         group: ProcessGroup,
         rules: WindowRules,
-        dtype: torch.dtype,
         device: torch.device,
         advance: Callable[[], None],
     ) -> None:
         self.stages, self.ranks, self.group = stages, ranks, group
-        self.rules, self.dtype, self.device, self.advance = rules, dtype, device, advance
+        self.rules, self.device, self.advance = rules, device, advance
 
     def total_loss(self, windows: Windows, batch_size: int, data_rank: int, n_data: int) -> Tensor:
         """Return the sum of -log p in nats over one data rank's scored tokens, and their number, as float64 [2].
@@ -61,7 +60,7 @@ class StageWalk:
                 continue
             stage = self.stages[i]
             if x is None:
-                x = torch.empty(stage.input_shape(inputs_bt), dtype=self.dtype, device=self.device)
+                x = torch.empty_like(stage.example(inputs_bt)[0], device=self.device)
                 distributed.recv(x, group=self.group, group_src=self.ranks[i - 1])
             x = stage(x, targets_bt, documents_bt=documents_bt)
             if i + 1 < len(self.ranks) and self.ranks[i + 1] != rank:

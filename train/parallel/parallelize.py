@@ -7,17 +7,18 @@
     loss = model.forward_backward(microbatches, n)     # the step's mean over all microbatches and data ranks
     norm = model.gradient_norm()                       # the same bits on every rank
 
-Tensor parallel splits parameters into plain tensors (`tensor_parallel.py`), of which torch makes its shards and
-replicas. The optimizer updates the rank's own shard of a parameter as a plain tensor on the same memory, so any
-elementwise optimizer works as in one process (torch's fused AdamW doesn't take a mixture of DTensors and plain
-tensors). `stored` wraps such a shard, or its optimizer state, as a DTensor, so checkpoints can be resharded.
+Tensor parallel splits parameters into plain tensors (`tensor_parallel.py`), of which torch makes its shards. The
+optimizer updates the rank's own shard of a parameter as a plain tensor on the same memory, so any elementwise optimizer
+works as in one process (torch's fused AdamW doesn't take a mixture of DTensors and plain tensors). `stored` wraps such
+a shard, or its optimizer state, as a DTensor, so checkpoints can be resharded.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -32,6 +33,7 @@ from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
 from webtext.train.model.loss import WindowRules
+from webtext.train.model.precision import GradientSums, cast_parameters
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import update
 from webtext.train.parallel.evaluation import StageWalk
@@ -66,11 +68,13 @@ class ParallelModel:
         self.rules, self.schedule, self.advance = rules, schedule, advance
         self.mesh = mesh = shape.build(device.type)
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+        self._is_compiled, self._n_passes = model.is_compiled, 1
+        self._sums: dict[nn.Module, GradientSums] = {}  # of modules with shards
         values = values or drawn(model.config, 0)
         n = n_stages(schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
         blocks = {i: blocks_of_stage(model.config.n_layer, n, i) for i in numbers}
-        self.stages = {i: Stage(model, blocks[i]) for i in numbers}
+        self.stages = {i: Stage(model, blocks[i], dtype) for i in numbers}
         for stage in self.stages.values():
             if shape.tp > 1:
                 stage.tensor_group = mesh.get_group("tp")
@@ -96,16 +100,28 @@ class ParallelModel:
         """Shard block by block, so that one block's gradients are sent while the next one's are computed.
 
         The same wrapper casts: a step computes in `dtype`, and gradients are summed in the parameters' own dtype.
-        Replicas are shards over one process. The backward pass begins with what the stage has outside its blocks.
+        The backward pass begins with what the stage has outside its blocks. Without shards, `_casts` does both.
         """
-        own = next(stage.parameters()).dtype
-        casts = self.dtype != own
-        if not casts and self.n_data == 1:
+        if self.shape.fsdp == 1:
             return
-        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=own) if casts else MixedPrecisionPolicy()
+        own = next(stage.parameters()).dtype
+        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=own)
         mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
         for module in (*stage.model.blocks.children(), stage):
             fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+            if self.dtype != own and self.shape.pp == 1:
+                module.register_forward_pre_hook(self._sum_together)
+
+    def _sum_together(self, module: nn.Module, _: Any) -> None:
+        """Sum the gradients of a module with shards in one operation; FSDP2 takes one for each parameter."""
+        if self._n_passes > 1 and module not in self._sums:
+            own = [p for name, p in module.named_parameters() if not name.startswith("model.blocks.")]
+            for parameter in own:
+                parameter.grad_dtype = None  # any: of a pass in `dtype`, of a step in the parameters' own
+            dtype = next(iter(self.parameters.values())).dtype
+            self._sums[module] = GradientSums([(p, p) for p in own], dtype, compiled=self._is_compiled)
+        if module in self._sums:
+            self._sums[module].n_passes = self._n_passes
 
     @torch.no_grad()
     def _fill(self, name: str, piece: Tensor, values: Tensor) -> None:
@@ -127,21 +143,40 @@ class ParallelModel:
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Set the gradients of a step's microbatches, [b, t + 1] each; return their mean loss over all data ranks."""
-        if self.shape.pp > 1:
-            loss, share = self._through_pipeline(torch.cat(list(microbatches)), n_microbatches)
-        else:
-            loss, share = self._accumulate(microbatches, n_microbatches)
+        with self._casts(n_microbatches):
+            if self.shape.pp > 1:
+                loss, share = self._through_pipeline(torch.cat(list(microbatches)), n_microbatches)
+            else:
+                loss, share = self._accumulate(microbatches, n_microbatches)
         # Only the last stage of a pipeline has a loss, on all its tensor parallel ranks; all ranks have the share.
         sums = torch.stack([loss.double(), share.double() / self.shape.pp])  # one message for both
         distributed.all_reduce(sums)
         total, shares = sums / self.shape.tp
         return self.rules.mean_over_counted(total / self.n_data, shares / self.n_data, self._take_gradients())
 
+    @contextlib.contextmanager
+    def _casts(self, n_passes: int = 0) -> Iterator[None]:
+        """Compute in `dtype` in the block; average the gradients of `n_passes` backward passes over replicas."""
+        sent: list[distributed.Work] = []
+
+        def average(sums: Tensor) -> None:
+            sums /= self.shape.dp
+            sent.append(distributed.all_reduce(sums, group=self.mesh.get_group("dp"), async_op=True))
+
+        when_summed = average if n_passes and self.shape.dp > 1 else None
+        with contextlib.ExitStack() as stack:
+            for stage in self.stages.values() if self.shape.fsdp == 1 else ():
+                stack.enter_context(cast_parameters(stage.model, self.dtype, n_passes, when_summed))
+            yield
+        for work in sent:
+            work.wait()
+
     def _accumulate(self, microbatches: Iterable[Tensor], n: int) -> tuple[Tensor, Tensor]:
         (stage,) = self.stages.values()
         losses, shares = [], []
+        self._n_passes = n
         if isinstance(stage, FSDPModule):
-            self._gather_once_or_twice(stage, is_once=n > 1 or self.shape.fsdp == 1)
+            self._gather_once_or_twice(stage, is_once=n > 1)
         for i, tokens_bt in enumerate(microbatches):
             if isinstance(stage, FSDPModule):  # only the last backward pass of a step sums gradients over ranks
                 stage.set_requires_gradient_sync(i == n - 1)
@@ -166,9 +201,10 @@ class ParallelModel:
         cast(FSDPModule, last).set_reshard_after_forward(False)
 
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp changes the number
-            self._pipeline = Pipeline(self.stages, self.schedule, n, self.mesh.get_group("pp"), self.device)
         inputs_bt = tokens_bt[:, :-1]
+        if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp changes the number
+            shapes = {i: stage.example(inputs_bt[: len(inputs_bt) // n]) for i, stage in self.stages.items()}
+            self._pipeline = Pipeline(self.stages, shapes, self.schedule, n, self.mesh.get_group("pp"), self.device)
         loss = self._pipeline.step(tokens_bt, self.rules.documents(inputs_bt), self.rules.counted(inputs_bt))
         return loss, self.rules.counted_share(inputs_bt)
 
@@ -236,10 +272,8 @@ class ParallelModel:
             stage.eval()
         n = n_stages(self.schedule, self.shape.pp)
         ranks = [rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n)]
-        walk = StageWalk(
-            self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.dtype, self.device, self.advance
-        )
-        with as_it_stands():
+        walk = StageWalk(self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.device, self.advance)
+        with as_it_stands(), self._casts():
             total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
         for stage in self.stages.values():
             stage.train()

@@ -21,15 +21,21 @@ _SCHEDULES: dict[str, Any] = {
 
 
 class Pipeline:
-    """Runs the microbatches of a step through the stages of all ranks of `group`."""
+    """Runs the microbatches of a step through the stages of all ranks of `group`; `shapes` are their examples."""
 
     def __init__(
-        self, stages: dict[int, Stage], schedule: str, n_microbatches: int, group: ProcessGroup, device: torch.device
+        self,
+        stages: dict[int, Stage],
+        shapes: dict[int, tuple[Tensor, Tensor]],  # without them torch computes both passes to find them
+        schedule: str,
+        n_microbatches: int,
+        group: ProcessGroup,
+        device: torch.device,
     ) -> None:
         pp, self.n_microbatches = group.size(), n_microbatches
         check_microbatches(schedule, n_microbatches, pp)
         n = n_stages(schedule, pp)
-        parts = [PipelineStage(stage, i, n, device, group=group) for i, stage in stages.items()]
+        parts = [PipelineStage(stage, i, n, device, *shapes[i], group=group) for i, stage in stages.items()]
         self.has_first, self.has_last = 0 in stages, n - 1 in stages
         self.schedule = _SCHEDULES[schedule](
             parts[0] if schedule == "1f1b" else parts,

@@ -9,19 +9,24 @@ from __future__ import annotations
 import copy
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
-from webtext.train.model.cross_entropy import token_losses
+from webtext.train.model.cross_entropy import sum_dtype, token_losses
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 
 class Stage(nn.Module):
-    """The blocks `blocks` of `model`, which isn't changed; a stage with all blocks is the full model with its loss."""
+    """The blocks `blocks` of `model`, which isn't changed; a stage with all blocks is the full model with its loss.
 
-    def __init__(self, model: GPT2, blocks: range) -> None:
+    It computes in `dtype`.
+    """
+
+    def __init__(self, model: GPT2, blocks: range, dtype: torch.dtype) -> None:
         super().__init__()
+        self.dtype = dtype
         n_layer = model.config.n_layer
         self.is_first, self.is_last = blocks.start == 0, blocks.stop == n_layer
         self.tensor_group: ProcessGroup | None = None
@@ -49,11 +54,13 @@ class Stage(nn.Module):
         loss = loss if counted_bt is None else loss * counted_bt.float().mean()
         return loss[None].clone()  # FSDP2 warns if its module returns a view
 
-    def input_shape(self, tokens_bt: Tensor) -> tuple[int, int, int]:
-        """Return the input shape of any stage but the first; tensor parallel ranks have a part of the sequence."""
+    def example(self, tokens_bt: Tensor) -> tuple[Tensor, Tensor]:
+        """Return an input and an output in training, without values: tensor parallel ranks have parts of a sequence."""
         b, t = tokens_bt.shape
         tp = 1 if self.tensor_group is None else self.tensor_group.size()
-        return b, t // tp, self.model.config.n_embd
+        hidden_bsc = torch.empty(b, t // tp, self.model.config.n_embd, dtype=self.dtype, device="meta").requires_grad_()
+        loss_1 = torch.empty(1, dtype=sum_dtype(hidden_bsc), device="meta").requires_grad_()
+        return tokens_bt.to("meta") if self.is_first else hidden_bsc, loss_1 if self.is_last else hidden_bsc
 
     def _mean_loss(self, hidden_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
         weight_vc, vocab_size = self.model.token_embedding.weight, self.model.config.vocab_size

@@ -24,6 +24,10 @@ from torch.nn import functional
 
 from webtext.train.model.gpt2 import GPT2
 
+# their names since torch 2.13; older ones have the other names alone, of which newer ones warn
+all_gather_single = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
+reduce_scatter_single = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
+
 _COLUMNS, _ROWS = ("query", "key", "value", "expand"), ("projection", "contract")
 
 
@@ -130,7 +134,7 @@ class _ScatterSum(torch.autograd.Function):
 def _gathered(x_bsc: Tensor, group: ProcessGroup) -> Tensor:
     b, s, c = x_bsc.shape
     x_pbsc = x_bsc.new_empty(group.size(), b, s, c)
-    distributed.all_gather_single(x_pbsc.flatten(0, 1), x_bsc.contiguous(), group)
+    all_gather_single(x_pbsc.flatten(0, 1), x_bsc.contiguous(), group)
     return x_pbsc.transpose(0, 1).reshape(b, -1, c)
 
 
@@ -142,5 +146,5 @@ def _scattered_sum(x_btc: Tensor, group: ProcessGroup) -> Tensor:
         distributed.all_to_all_single(received_pbsc, x_pbsc, group=group)
         return received_pbsc.sum(0)
     x_bsc = torch.empty_like(x_pbsc[0])
-    distributed.reduce_scatter_single(x_bsc, x_pbsc.flatten(0, 1), group=group)
+    reduce_scatter_single(x_bsc, x_pbsc.flatten(0, 1), group=group)
     return x_bsc

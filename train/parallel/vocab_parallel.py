@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, distributed
 
 from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
-from webtext.train.parallel.tensor_parallel import gather_sequence
+from webtext.train.parallel.tensor_parallel import all_gather_single, gather_sequence
 
 
 def vocab_parallel_loss(
@@ -110,7 +110,7 @@ def _of_rank(logits_nv: Tensor, here_n: Tensor) -> Tensor:
 def _over_ranks(of_rank_2n: Tensor, group: distributed.ProcessGroup) -> Tensor:
     """Return the same two numbers of the entire vocabulary, [2, n], with the same bits on all ranks."""
     of_ranks_p2n = of_rank_2n.new_empty(group.size(), *of_rank_2n.shape)
-    distributed.all_gather_single(of_ranks_p2n.flatten(0, 1), of_rank_2n, group)
+    all_gather_single(of_ranks_p2n.flatten(0, 1), of_rank_2n, group)
     return torch.stack([of_ranks_p2n[:, 0].logsumexp(0), of_ranks_p2n[:, 1].sum(0)])
 
 

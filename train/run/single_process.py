@@ -32,7 +32,7 @@ class SingleProcessModel:
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Process one microbatch after another, and free each before the next is read."""
         loss, share = torch.zeros((2,), device=self.device)
-        with cast_parameters(self.model, self.dtype, compiled=self.model.is_compiled):
+        with cast_parameters(self.model, self.dtype):
             for tokens_bt in microbatches:
                 part: Tensor = self._loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / n_microbatches
                 part.backward()  # type: ignore[no-untyped-call]
