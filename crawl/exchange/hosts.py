@@ -34,6 +34,11 @@ class Pace:
     max_delay: float = 60.0
     max_pause: float = 600.0
     max_host_failures: int = 10
+    shares: int = 1  # of the crawl, each on a machine of its own; together they ask an address at its pace
+
+    def of(self, name: str) -> float:
+        """Return the usual seconds between two requests to a host, or to an address, whose name starts with '@'."""
+        return self.delay * (self.shares if name.startswith("@") else 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -133,7 +138,7 @@ class Hosts:
     def _clock(self, name: str) -> _Clock:
         clock = self._clocks.get(name)
         if clock is None:
-            clock = self._clocks[name] = _Clock(self.pace.delay, self.pace.delay)
+            clock = self._clocks[name] = _Clock(self.pace.of(name), self.pace.of(name))
         return clock
 
     def _restart(self, *names: str) -> None:
@@ -160,7 +165,7 @@ class Hosts:
     def _notes(self) -> Iterator[NotedClock]:
         now = time.monotonic()
         for name, clock in self._clocks.items():
-            if clock.free_at > now or clock.delay > self.pace.delay:
+            if clock.free_at > now or clock.delay > self.pace.of(name):
                 yield NotedClock(name, clock.free_at - now, clock.delay)
 
     def _recall(self, notes: list[NotedClock]) -> None:
@@ -170,7 +175,8 @@ class Hosts:
                 continue
             clock = self._clock(noted.name)
             clock.free_at = now + noted.wait
-            clock.delay = max(clock.delay, min(noted.pace, max(self.pace.max_delay, MAX_CRAWL_DELAY)))
+            if not noted.name.startswith("@"):  # an address's pace is the same in a run, and depends on its shares
+                clock.delay = max(clock.delay, min(noted.pace, max(self.pace.max_delay, MAX_CRAWL_DELAY)))
             if noted.wait > self.pace.max_pause:
                 clock.gave_up = HOST_ASKED_TO_WAIT
 
@@ -180,17 +186,14 @@ class Hosts:
         # A clock without a pause is like a new one. Of failed and slow hosts, those asked last are kept: far more than
         # have links in work. The next sweep comes at twice the size, so sweeps stay rare.
         now = time.monotonic()
-        odd = [c for c in self._clocks.values() if not (c.users or c.free_at > now or self._is_plain(c))]
-        since = heapq.nlargest(CLOCKS_KEPT // 2, [c.free_at for c in odd])[-1] if odd else now
-        self._clocks = {
-            k: c
-            for k, c in self._clocks.items()
-            if c.users or c.free_at > now or (c.free_at >= since and not self._is_plain(c))
-        }
+        kept = {name: clock for name, clock in self._clocks.items() if clock.users or clock.free_at > now}
+        odd = [each for each in self._clocks.items() if each[0] not in kept and not self._is_plain(*each)]
+        kept.update(heapq.nlargest(CLOCKS_KEPT // 2, odd, key=lambda each: each[1].free_at))
+        self._clocks = kept
         self._n_kept = max(CLOCKS_KEPT, 2 * len(self._clocks))
 
-    def _is_plain(self, clock: _Clock) -> bool:
-        return clock.delay <= self.pace.delay and clock.gave_up is None and not clock.failures
+    def _is_plain(self, name: str, clock: _Clock) -> bool:
+        return clock.delay <= self.pace.of(name) and clock.gave_up is None and not clock.failures
 
 
 class Turn:

@@ -11,7 +11,6 @@ Memory: 12 bytes per host, and during sorting 60 bytes for each link of one rang
 from __future__ import annotations
 
 import functools
-import hashlib
 import mmap
 import os
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.storage import no_space_is_an_error
-from webtext.base.web.urls import registrable_domain
 from webtext.crawl.fetch.page_source import Queue
 from webtext.crawl.pages.link_table import hosts_of, string_keys
 from webtext.crawl.pages.pages_set import Link
@@ -123,16 +121,3 @@ def _write_ranges(batch: pa.RecordBatch, first: int, file: BinaryIO) -> npt.NDAr
     ranges = (rows["host"] >> np.uint64(58)).astype(np.uint8)  # 6 bits
     file.write(rows[np.argsort(ranges, kind="stable")].tobytes())
     return np.bincount(ranges, minlength=RANGES)
-
-
-def in_share(url: str, share: tuple[int, int]) -> bool:
-    """Whether a link is in share (k, n), k from 1 to n.
-
-    A registrable domain is always in one share, so only one machine asks its hosts and, mostly, their addresses.
-
-    >>> sum(in_share("http://a.example.org/", (k, 8)) for k in range(1, 9))
-    1
-    """
-    part, n_parts = share
-    digest = hashlib.blake2b(registrable_domain(url).encode(), digest_size=8).digest()
-    return n_parts == 1 or int.from_bytes(digest, "big") % n_parts == part - 1

@@ -15,7 +15,7 @@ import math
 import platform
 import resource
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,7 +41,7 @@ from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loo
 from webtext.crawl.exchange.client import Client, host_and_port
 from webtext.crawl.exchange.clock_journal import ClockJournal
 from webtext.crawl.exchange.hosts import Hosts, Pace
-from webtext.crawl.fetch.frontier import Frontier, in_share
+from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
 from webtext.crawl.fetch.tally import Tally
@@ -49,7 +49,16 @@ from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
 from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.pages.link_table import LinkTable, batches, link_keys, over_host_cap
+from webtext.crawl.pages.link_table import (
+    Keys,
+    LinkTable,
+    batches,
+    domains_of_share,
+    is_in,
+    link_keys,
+    over_host_cap,
+    string_keys,
+)
 from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent
@@ -105,18 +114,27 @@ def fetch_pages(
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
-    is_whole = sample is None and settings.share_of() == WHOLE
-    n_links = len(table) if is_whole else sum(batch.num_rows for batch in _links(parent, settings, sample))
+    share = settings.share_of()
+    mine = None if share == WHOLE else domains_of_share(parent, share, settings.max_pages_per_host)
+    elsewhere = [PartSet.open(url, "pages") for url in settings.fetched_in]
+    done = [
+        pages.done,
+        LinkTable(link_keys(rows["link_id"]) for each in elsewhere for rows in batches(each, ["link_id"])),
+    ]
+    n_links = len(table)
+    if mine is not None or sample is not None:
+        n_links = sum(batch.num_rows for batch in _links(parent, mine, sample))
     _check_sample(parent, sample, n_links)
-    n_done = len(pages.done) - n_gone
-    n_missing = n_links - n_done
-    run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_done:,} done, {n_missing:,} to fetch")
+    n_missing = n_links - (len(pages.done) - n_gone)
+    if mine is not None or elsewhere:
+        n_missing = sum(batch.num_rows for batch in _links(parent, mine, sample, done))
+    run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_links - n_missing:,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
     n_waiting = 0
     if n_missing or pages.has_open_part:
         exclusions = _exclusions(parent, domains, run)
-        missing = _links(parent, settings, sample, pages.done)
+        missing = _links(parent, mine, sample, done)
         n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
     about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
@@ -217,8 +235,9 @@ class _Crawl:
     async def run(self, links: Iterator[pa.RecordBatch]) -> None:
         """Give every link a row. Only an error in writing ends the run, nothing on the web does."""
         settings = self.settings
-        wanted = {each.name: getattr(settings, each.name) for each in dataclasses.fields(Pace)}
-        pace = Pace(**wanted | {"concurrency": settings.requests_at_once})
+        others = {"concurrency": settings.requests_at_once, "shares": settings.share_of()[1]}
+        names = {each.name for each in dataclasses.fields(Pace)} - others.keys()
+        pace = Pace(**{name: getattr(settings, name) for name in names}, **others)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, open_files()) if soft >= 0 else soft, hard))
         folder = self.pages.local_folder
@@ -302,20 +321,19 @@ def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
 
 
 def _links(
-    links: PartSet, settings: FetchSettings, sample: Sample | None, done: LinkTable | None = None
+    links: PartSet, domains: Keys | None, sample: Sample | None, done: Sequence[LinkTable] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the links in this share and sample that are not done, with the fields of `Link` as columns."""
-    share = settings.share_of()
-    for batch in batches(links, ["link_id", "url", "karma", "split", "first_created", "posts"]):
+    """Yield the links of these domains, or of all, and in the sample, that are not done, with the fields of `Link`."""
+    for batch in batches(links, ["link_id", "url", "domain", "karma", "split", "first_created", "posts"]):
         is_mine = np.ones(batch.num_rows, np.bool_)
-        if done is not None:
-            is_mine &= ~done.has(link_keys(batch["link_id"]))
-        if share != WHOLE:
-            is_mine &= [in_share(url, share) for url in batch["url"].to_pylist()]
+        for table in done:
+            is_mine &= ~table.has(link_keys(batch["link_id"]))
+        if domains is not None:
+            is_mine &= is_in(string_keys(batch["domain"]), domains)
         if sample is not None:
             is_mine &= [sample.holds(link_id) for link_id in batch["link_id"].to_pylist()]
         names = ["voted" if name == "first_created" else name for name in batch.schema.names]
-        yield batch.rename_columns(names).filter(pa.array(is_mine))
+        yield batch.rename_columns(names).drop_columns(["domain"]).filter(pa.array(is_mine))
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:

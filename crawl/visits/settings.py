@@ -107,8 +107,16 @@ class FetchSettings:
     obey_noindex: bool = setting(True, "skip pages whose X-Robots-Tag or meta tag says 'noindex'")
     share: str = setting(
         "1/1",
-        "K/N: the K-th of N shares of the links, one per machine, each with its own --out; domains are not split",
+        "K/N: the K-th of N equal shares of the links, one per machine, each with its own --out; domains are not split, "
+        "and each share asks an address N times less often",
         group="Shares and parts",
+        in_recipe=False,
+    )
+    fetched_in: tuple[str, ...] = setting(
+        (),
+        "pages set of another share, whose links are not fetched again: name all of them when N or the links have "
+        "changed; repeatable",
+        in_recipe=False,
     )
     part_pages: int | None = setting(
         None,

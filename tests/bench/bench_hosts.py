@@ -178,10 +178,12 @@ def write_half_of_the_pages(folder: Path, links: PartSet) -> None:
             some = links.table(each)[::2]
             columns = {name: some[name] for name in PAGE.names if name in some.column_names}
             columns |= {"final_url": some["url"], "voted": some["first_created"]}
-            known = {"outcome": "fetched", "source": "web", "requests": 1, "redirects": [], "opt_outs": []}
-            columns |= {name: pa.array([value] * len(some), PAGE.field(name).type) for name, value in known.items()}
-            others = {name: pa.nulls(len(some), PAGE.field(name).type) for name in PAGE.names if name not in columns}
-            part.write_table(pa.table(columns | others).select(PAGE.names).cast(PAGE))
+            known = {"outcome": "fetched", "source": "web", "requests": 1}
+            for field in PAGE:
+                if field.name not in columns:
+                    value = known.get(field.name, None if field.nullable else [])
+                    columns[field.name] = pa.array([value] * len(some), field.type)
+            part.write_table(pa.table(columns).select(PAGE.names).cast(PAGE))
             parts.append(part.publish())
     writer.seal(parts, complete=False, reproducible=False)
 

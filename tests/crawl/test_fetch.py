@@ -18,11 +18,12 @@ from hostile_answers import HEAD, NO_ROBOTS
 from local_web import SITE_FILES
 
 from webtext.base.archives.reader import read_responses
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, CRAWLERS_AS_OF, OPT_OUTS
 from webtext.crawl.command import group
+from webtext.crawl.exchange.hosts import Hosts, Pace
 from webtext.crawl.reasons import REASONS
 from webtext.crawl.visits.settings import FetchSettings
 
@@ -217,11 +218,32 @@ def test_machines_fetch_their_shares_of_the_links_and_together_all_of_them(
     assert sum(bool(share) for share in shares) > 1
 
 
-def test_a_folder_holds_one_share(crawl: Any, web: Any, make_links: Any) -> None:
-    links = make_links([web.page("/page", host=host) for host in range(1, 9)])
-    crawl(links, share="1/2")
-    with pytest.raises(InputError, match="started with other settings: share"):
-        crawl(links, share="2/2")
+def test_the_number_of_shares_may_change_and_each_link_is_fetched_once(
+    crawl: Any, web: Any, make_links: Any, tmp_path: Path
+) -> None:
+    """Three shares have made their first parts when the crawl continues with two."""
+    urls = [web.page(f"/page{n}", host=host) for host in range(1, 9) for n in range(3)]
+    first, links = make_links(urls[::2], "first"), make_links(urls)
+    folders = [str(tmp_path / f"pages-{part}") for part in (1, 2, 3)]
+    for part, folder in enumerate(folders, 1):
+        crawl(first, folder, share=f"{part}/3")
+    for part, folder in enumerate(folders[:2], 1):
+        crawl(links, folder, share=f"{part}/2", fetched_in=tuple(set(folders) - {folder}))
+    rows = [row["url"] for each in folders for row in PartSet.open(each, "pages").table(0).to_pylist()]
+    rows += [row["url"] for each in folders[:2] for row in PartSet.open(each, "pages").table(1).to_pylist()]
+    assert sorted(rows) == sorted(urls)
+    assert sum(len(web.paths(host=host)) for host in range(1, 9)) == len(urls)
+
+
+def test_each_share_asks_an_address_less_often_and_a_host_as_usual() -> None:
+    async def free_at() -> tuple[float, float]:
+        hosts = Hosts(Pace(delay=10.0, shares=3))
+        async with hosts.turn("a.example", "192.0.2.1"):
+            pass
+        return hosts._clocks["a.example"].free_at, hosts._clocks["@192.0.2.1"].free_at
+
+    own, shared = asyncio.run(free_at())
+    assert shared - own == pytest.approx(20.0)
 
 
 @pytest.mark.parametrize("share", ["", "0/2", "3/2", "1", "1/0", "a/b", "1/-2", "1 / 2"])

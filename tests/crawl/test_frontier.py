@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from webtext.base.parts.identifiers import link_id
 from webtext.base.web.urls import host_of
-from webtext.crawl.fetch.frontier import Frontier, in_share
+from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.page_source import SCHEMA
 from webtext.crawl.pages.pages_set import Link
 
@@ -58,13 +58,6 @@ def test_no_file_is_left_behind_however_the_process_ends(tmp_path: Path) -> None
     with Frontier(batches([link("http://a.example/")]), tmp_path / "frontier") as frontier:
         assert len(frontier) == 1
         assert list(tmp_path.iterdir()) == []
-
-
-@given(st.integers(1, 9), st.lists(st.sampled_from(["a.example.org", "b.example.org", "example.com", "127.0.0.1"])))
-def test_shares_split_links_by_domain_and_lose_none(n_parts: int, hosts: list[str]) -> None:
-    for url in [f"http://{host}/" for host in hosts]:
-        assert sum(in_share(url, (part, n_parts)) for part in range(1, n_parts + 1)) == 1
-    assert in_share("http://a.example.org/", (1, n_parts)) == in_share("http://b.example.org/", (1, n_parts))
 
 
 def test_queues_can_be_read_side_by_side(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
-from webtext.crawl.fetch.frontier import in_share
+from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable, registrable_domain
 from webtext.crawl.fetch.run import PLAIN_URL
 from webtext.crawl.pages import link_table
-from webtext.crawl.pages.link_table import count_hosts, link_keys, over_host_cap
+from webtext.crawl.pages.link_table import count_hosts, domains_of_share, is_in, link_keys, over_host_cap, string_keys
 from webtext.crawl.visits.settings import FetchSettings
 
 
@@ -146,4 +146,35 @@ def test_a_url_that_is_plain_is_canonical(rest: str, start: str) -> None:
 def test_plans_and_shares_count_links_whose_url_has_no_host() -> None:
     counted = count_hosts(_InMemory([(url, 5) for url in BAD_URLS]))  # type: ignore[arg-type]
     assert sum(counted["n"].to_pylist()) == len(BAD_URLS)
-    assert sum(in_share("", (k, 8)) for k in range(1, 9)) == 1
+
+
+def shares_of(urls: list[str], n_parts: int, make_links: Any, cap: int | None = None) -> list[list[str]]:
+    links = PartSet.open(make_links(urls, f"links-{n_parts}-{cap}"), "links")
+    domains = string_keys(pa.array(map(registrable_domain, urls), pa.string()))
+    mine = [is_in(domains, domains_of_share(links, (part, n_parts), cap)) for part in range(1, n_parts + 1)]
+    return [[url for url, is_mine in zip(urls, each, strict=True) if is_mine] for each in mine]
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3, 7])
+def test_shares_split_links_by_domain_and_lose_none(n_parts: int, make_links: Any) -> None:
+    urls = [f"http://{host}/{i}" for i in range(3) for host in ("a.x.org", "b.x.org", "y.org", "127.0.0.1", "z.net")]
+    found = shares_of([*urls, *BAD_URLS], n_parts, make_links)
+    assert sorted(url for each in found for url in each) == sorted([*urls, *BAD_URLS])
+    assert sum(any(".x.org" in url for url in each) for each in found) == 1
+
+
+def test_shares_have_as_many_links_where_hosts_differ_a_lot(make_links: Any) -> None:
+    """The numbers of links fall like 1/rank. By a hash of the domain, the largest of four shares has 1.5 times the mean."""
+    urls = [f"http://host{rank}.example/{i}" for rank in range(1, 200) for i in range(200 // rank)]
+    sizes = [len(each) for each in shares_of([u.replace("host", "www.host") for u in urls], 4, make_links)]
+    assert max(sizes) - min(sizes) <= 1
+    capped = shares_of(urls, 2, make_links, cap=10)
+    pages = [sum(min(10, n) for n in Counter(url.split("/")[2] for url in each).values()) for each in capped]
+    assert abs(pages[0] - pages[1]) <= 1
+
+
+def test_a_key_depends_on_all_bytes_of_a_string_and_on_nothing_else() -> None:
+    names = ["", "a", "b", "ab", "ba", "aa", "a" * 300, "a" * 299 + "b"]
+    keys = string_keys(pa.array(names))
+    assert len(set(keys.tolist())) == len(names)
+    assert string_keys(pa.array(["x", *names, "y"])[1:-1]).tolist() == keys.tolist()
