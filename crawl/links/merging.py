@@ -6,8 +6,11 @@ Runs in a worker, on a few buckets at a time (crawl/links/spill.py), so its memo
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id
@@ -76,8 +79,12 @@ def _votes_of(buckets: range, payload: MergePayload) -> tuple[list[str], list[Vo
         wanted = [block for block in blocks if block.bucket in buckets]
         if wanted:
             with payload.work.open(name) as file:
-                votes += read_blocks(file, wanted, payload.work.location(name))
-    identifiers = [link_id(vote.url) for vote in votes]
+                for vote in read_blocks(file, wanted, payload.work.location(name)):
+                    if votes and vote.url == votes[-1].url:  # a link may have millions of posts: share their strings
+                        shared = {"source": sys.intern(vote.post.source), "url": sys.intern(vote.post.url or "")}
+                        vote = Vote(votes[-1].url, votes[-1].domain, msgspec.structs.replace(vote.post, **shared))
+                    votes.append(vote)
+    identifiers = [sys.intern(link_id(vote.url)) for vote in votes]
     order = sorted(range(len(votes)), key=identifiers.__getitem__)
     return [identifiers[place] for place in order], [votes[place] for place in order]
 

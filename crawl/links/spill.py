@@ -20,6 +20,7 @@ from webtext.crawl.links.submission import Submission
 N_BUCKETS = 1024
 FLUSH_BYTES = 64 << 20
 SUFFIX = ".spill"
+VOTES_PER_BLOCK = 16_384  # at most; a block is decoded at once
 _ARRAY_OF_32_BIT_LENGTH = b"\xdd"  # MessagePack's array header: this byte, then the length, then the items
 
 
@@ -76,11 +77,12 @@ class SpillWriter:
 
     def _flush(self) -> None:
         for bucket, votes in sorted(self._buffers.items()):
-            array = _ARRAY_OF_32_BIT_LENGTH + len(votes).to_bytes(4, "big") + b"".join(votes)
-            data = self._compress(array)
-            self._file.write(data)
-            self.blocks.append(Block(bucket, self._offset, len(data), len(array)))
-            self._offset += len(data)
+            for some in (votes[at : at + VOTES_PER_BLOCK] for at in range(0, len(votes), VOTES_PER_BLOCK)):
+                array = _ARRAY_OF_32_BIT_LENGTH + len(some).to_bytes(4, "big") + b"".join(some)
+                data = self._compress(array)
+                self._file.write(data)
+                self.blocks.append(Block(bucket, self._offset, len(data), len(array)))
+                self._offset += len(data)
         self._buffers.clear()
         self._buffered_bytes = 0
 

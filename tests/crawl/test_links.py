@@ -23,9 +23,11 @@ import zstandard
 from dump_files import by_url, counts_of, dump, files_of, post, rows_of, submission
 
 from webtext.base.errors import InputError
+from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.base.workers.journal import Journal
 from webtext.crawl.command import group
@@ -33,7 +35,7 @@ from webtext.crawl.links import merging, reading, votes
 from webtext.crawl.links.collect import broken_dumps, collect_links
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.links.spill import N_BUCKETS, Block, SpillWriter, Vote, read_blocks
+from webtext.crawl.links.spill import N_BUCKETS, VOTES_PER_BLOCK, Block, SpillWriter, Vote, read_blocks
 
 
 def made_dumps(folder: Path, n_posts: int) -> list[str]:
@@ -313,6 +315,30 @@ def test_small_buffers_change_nothing(tmp_path: Path) -> None:
             assert list(read_blocks(file, of_one, "spill")) == [vote(i) for i in range(1, 100, 3)]
             with pytest.raises(InputError, match="damaged"):
                 list(read_blocks(file, [Block(1, of_one[0].offset + 1, of_one[0].length, 0)], "spill"))
+
+
+def test_the_posts_of_one_link_share_their_strings_and_are_decoded_a_few_at_a_time(tmp_path: Path) -> None:
+    """1.4 million posts of one link took 1.3 GB."""
+    n_votes = VOTES_PER_BLOCK + 1
+    with open(tmp_path / "spill", "wb") as file:
+        writer = SpillWriter(file)
+        for i in range(n_votes):
+            post = submission(post_id=str(i), score=1, created=i, url="http://a.example/#top")
+            writer.add(3, Vote("http://a.example/", "a.example", post))
+        writer.close()
+    assert len(writer.blocks) == 2
+    payload = merging.MergePayload(
+        work=Folder(str(tmp_path)), blocks=(("spill", tuple(writer.blocks)),), unlinked=Counts(), failures=(),
+        validation_ratio=0.0, min_karma_sum=None,
+    )  # fmt: skip
+    identifiers, found = merging._votes_of(range(3, 4), payload)
+    assert [vote.post.post_id for vote in found] == [str(i) for i in range(n_votes)]
+    assert {vote.post.url for vote in found} == {"http://a.example/#top"}
+    for strings in (
+        identifiers,
+        *([pick(vote) for vote in found[1:]] for pick in (lambda v: v.url, lambda v: v.domain, lambda v: v.post.url)),
+    ):
+        assert len(set(map(id, strings))) == 1
 
 
 def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
