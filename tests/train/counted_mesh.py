@@ -50,7 +50,7 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     """Return the counts of the second step, since the first one allocates the optimizer's state; and of held-out windows."""
     shape = MeshShape.parse(mesh)
     n = max(2, shape.pp)
-    sizes = {"n_layer": 16, "n_head": 16, "n_embd": 1024, "batch_size": MICROBATCH * n * shape.n_data}
+    sizes = {"n_layer": 12, "n_head": 16, "n_embd": 1024, "batch_size": MICROBATCH * n * shape.n_data}
     settings = TrainSettings.of(**{**sizes, "microbatch_size": MICROBATCH, **changes})
     with META:
         model = GPT2(settings.config(50257))
