@@ -258,8 +258,9 @@ def patched(run: Setting, settings: TrainSettings) -> AbstractContextManager[Any
     def with_momentum(optimizer: Any, *rate: Any) -> None:
         set_rate(optimizer, *rate)
         missing = max(0.0, 1 - next(updates) / (settings.steps // 10))
-        for group in (group for group in optimizer.param_groups if "momentum" in group):
-            group["momentum"] = settings.optimizer.muon_momentum * (1 - missing) + 0.85 * missing
+        for part in optimizer.parts:
+            if hasattr(part, "decay"):  # Muon's momentum; that of its groups is SGD's
+                part.decay = settings.optimizer.muon_momentum * (1 - missing) + 0.85 * missing
 
     def in_pieces(self: Any, *windows: Any) -> Any:
         n = 4 >> min(2, 5 * next(calls) // settings.steps)

@@ -275,7 +275,7 @@ def plan_text(plan: TrainPlan) -> str:
         ways = "--measured DIR, --tokens-per-second, --peak-tflops with --mfu-ratio, or a --data-sheet"
         lines.append(f"time: unknown; give {ways}")
     else:
-        lines.append(f"{plan.tokens_per_second:,.0f} tokens/s: {timedelta(seconds=round(plan.seconds))} hours")
+        lines.append(f"{plan.tokens_per_second:,.0f} tokens/s: {timedelta(seconds=round(plan.seconds))} (h:mm:ss)")
     if plan.time is not None and plan.machine is not None:
         lines += _step_text(plan, plan.time, plan.machine)
     if settings.machine.offload is not None:
