@@ -76,4 +76,4 @@ def test_a_stage_with_shards_launches_one_operation_more_for_each_of_its_paramet
 def test_muon_launches_some_more_where_two_axes_split_its_matrices() -> None:
     for row in counted(MUON, "dp=2,fsdp=2,tp=2", [0, 7]):
         assert row["step"] <= 150
-        assert row["update"] <= 75
+        assert row["update"] <= 80
