@@ -34,13 +34,16 @@ class Console:
         """Print a warning on stderr, in every mode."""
         print(f"warning: {_visible(text)}", file=sys.stderr, flush=True)
 
-    def result(self, value: Mapping[str, Any], text: str) -> None:
-        """Print the verb's result on stdout: `value` as JSON in json mode, `text` in human mode, nothing in quiet."""
+    def result(self, value: Mapping[str, Any], text: str, *, coloured: bool = False) -> None:
+        """Print the verb's result on stdout: `value` as JSON in json mode, `text` in human mode, nothing in quiet.
+
+        A `coloured` text has escape sequences of its own, so the caller has escaped the controls of untrusted text.
+        """
         if self.mode == "json":
             line = json.dumps(value, ensure_ascii=False, sort_keys=True)
             print(line if _visible(_printable(line)) == line else json.dumps(value, sort_keys=True), flush=True)
         elif self.mode == "human" and text:
-            print(_printable(text), flush=True)
+            print(text if coloured else _printable(text), flush=True)
 
     def stream(self, pieces: Iterable[str]) -> str:
         """Return the joined pieces of a result; human mode also prints each piece as soon as it arrives."""

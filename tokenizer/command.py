@@ -212,8 +212,9 @@ def inspect(
             target.write(page(view, facts(tokenizer._vocabulary, tokenizer.hash)).encode())
         run.console.result({"out": out, "n_tokens": len(view)}, f"{len(view):,} tokens in '{out}'")
         return
-    shown = view.coloured() if wants_colour() else str(view)
-    run.console.result(view.to_json(), "\n".join([shown, *([view.rows()] if ids else []), view.summary()]))
+    coloured = wants_colour()
+    lines = [view.coloured() if coloured else str(view), *([view.rows()] if ids else []), view.summary()]
+    run.console.result(view.to_json(), "\n".join(lines), coloured=coloured)
 
 
 CONVERT_EXAMPLES = """\b
