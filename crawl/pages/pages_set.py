@@ -234,7 +234,7 @@ def _differences(begun: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     old, new = begun["settings"], now["settings"]
     found = [
         f"{name} was {old.get(name)!r}, is {new.get(name)!r}"
-        for name in sorted(new)  # a setting that an earlier version had in its recipe may change now
+        for name in sorted({*new, "sample"})  # a setting that only an earlier version had in its recipe may change now
         if old.get(name) != new.get(name)
     ]
     if not found and (begun["stage"], begun["code_version"]) != (now["stage"], now["code_version"]):
