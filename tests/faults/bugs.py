@@ -239,8 +239,8 @@ BUGS = (
     Bug(
         "rows of the open part are forgotten and fetched again",
         "crawl/pages/pages_set.py",
-        "            for entry in self._recovered.entries:\n",
-        "            for entry in ():\n",
+        "if self._recovered is not None and self._recovered.entries:",
+        "if self._recovered is not None and not self._recovered.entries:",
         "crawl",
         "killed run",
     ),

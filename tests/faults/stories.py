@@ -165,7 +165,7 @@ def crawl(links: str, out: str) -> int:
     recipe = Recipe(stage="crawl.fetch", code_version=1, settings=recipe_settings(settings))
     pages = PagesSet(out, recipe, parent, settings)
     rows = [row for part in parent.parts for row in parent.table(part).to_pylist()]
-    missing = [row for row in rows if row["link_id"] not in pages.done]
+    missing = [row for row in rows if not pages.done.has_url(row["url"])]
     if missing or pages.has_open_part:
         with pages.writing():
             sites, clocks = SilentSites(Path(out) / "silent.tsv", 3, 30.0), ClockJournal(Path(out))
