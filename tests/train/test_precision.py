@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -55,6 +58,15 @@ def test_gradients_of_several_backward_passes_are_summed_in_float32() -> None:
         assert total.dtype == torch.float32
         assert torch.equal(total, one + two + three)
     assert any(not torch.equal(g, g.bfloat16().float()) for g in gradients)
+
+
+def test_the_copies_are_freed_after_the_block() -> None:
+    model = GPT2(TINY)
+    with cast_parameters(model, BFLOAT16):
+        model.loss(*batch()).backward()  # type: ignore[no-untyped-call]
+        copies = [weakref.ref(parameter) for parameter in model.parameters()]
+    gc.collect()
+    assert not any(copy() is not None for copy in copies)
 
 
 def test_a_blocks_sums_are_complete_before_the_last_pass_has_reached_the_blocks_below() -> None:

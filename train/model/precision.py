@@ -75,6 +75,8 @@ def cast_parameters(
     finally:
         for module, name, parameter in places:
             setattr(module, name, parameter)
+        for one in sums:
+            one.close()
 
 
 class GradientSums:
@@ -96,8 +98,7 @@ class GradientSums:
         self.pairs, self.dtype, self.n_passes, self.when_summed = pairs, dtype, n_passes, when_summed
         self._add = torch.compile(_add, dynamic=False) if compiled and len(pairs) > 1 else _add
         self._flat: Tensor | None = None
-        for _, copy in pairs:
-            copy.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
+        self._hooks = [copy.register_post_accumulate_grad_hook(self._take) for _, copy in pairs]  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def _take(self, _: Tensor | None = None) -> None:
@@ -127,6 +128,11 @@ class GradientSums:
             if self.when_summed is not None:
                 self.when_summed(self._flat)
             self._flat, self._parts = None, []
+
+    def close(self) -> None:
+        """Let go of the copies: Python's collector doesn't see that their hooks refer to them."""
+        for hook in self._hooks:
+            hook.remove()
 
 
 def _add(sums: list[Tensor], gradients: list[Tensor]) -> None:
