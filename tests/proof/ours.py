@@ -41,7 +41,7 @@ delay = {delay}
 [tokenizer]
 vocab_size = {vocab_size}
 
-# Optimizer, rates and schedule are those of train/recipes/toy-cpu-fast.toml.
+# Like train/recipes/toy-cpu-fast.toml before its momentum, beta2 and learning rate were tuned.
 [train]
 context = {context}
 batch_size = {batch_size}
