@@ -46,7 +46,7 @@ def counted(changes: dict[str, Any], mesh: str, ranks: list[int]) -> list[dict[s
         pytest.param({}, "dp=8,tp=8", [0, 63], marks=SLOW),
         pytest.param({}, "dp=2,fsdp=4,tp=8", [0, 31, 63], marks=SLOW),
         pytest.param({}, "pp=4,dp=8,tp=2", [0, 31, 63], marks=SLOW),
-        pytest.param(ZBV, "pp=4,dp=2", [0, 7], marks=SLOW),
+        pytest.param({**ZBV, "n_layer": 16}, "pp=4,dp=2", [0, 7], marks=SLOW),
         pytest.param(INTERLEAVED, "pp=4,dp=2", [0, 7], marks=SLOW),
         pytest.param(MASKS, "pp=2,dp=2,tp=2", [0, 7], marks=SLOW),
         pytest.param(MASKS, "fsdp=8", [0], marks=SLOW),

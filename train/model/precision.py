@@ -45,15 +45,16 @@ def cast_parameters(
     """Replace the parameters of `model` by copies in `dtype` inside the block; set the original parameters' gradients.
 
     The backward pass has to be inside the block too, because activation checkpointing uses the parameters again. The
-    block may contain any number of backward passes. Each of the model's blocks has its sums in one tensor, which
-    `when_summed` gets after `n_passes` of them, while other gradients are computed; or at the end, if there were fewer.
+    block may contain any number of backward passes. Each of the model's blocks has its sums in one tensor, and so have
+    its ends. `when_summed` gets it after `n_passes` of them, while other gradients are computed; or at the end, if there
+    were fewer.
     """
     groups: dict[str, list[tuple[nn.Module, str, nn.Parameter]]] = {}
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.dtype != dtype or when_summed is not None:
-                blocks, number, *_ = f"{path}..".split(".")
-                groups.setdefault(f"{blocks}.{number or name}", []).append((module, name, parameter))
+                block = path.split(".")[1] if path.startswith("blocks.") else "ends"
+                groups.setdefault(block, []).append((module, name, parameter))
     if not groups:
         yield
         return

@@ -36,7 +36,7 @@ FORWARD_WIDTHS, BACKWARD_WIDTHS = 17, 29
 back two norms 4 each, GELU 3 x 4, and 9 for the sums of the biases' gradients."""
 RECOMPUTED_WIDTHS = {"none": 0, "selective": 15, "full": FORWARD_WIDTHS}
 """Those that checkpointing reads and writes again; selective: two norms 2 each, a sum 3, GELU 4 + 4."""
-LAUNCHES_PER_BLOCK, OTHER_LAUNCHES = 32, 43
+LAUNCHES_PER_BLOCK, OTHER_LAUNCHES = 32, 40
 """Kernels of a block's two passes, compiled, with the sum of its gradients, and of the rest of a microbatch; counted by
 `tests/train/test_counted_steps.py`."""
 Kernel = tuple[float, float]
