@@ -31,18 +31,18 @@ def group() -> None:
 @verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
 @click.argument("tokens", nargs=-1)
 def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None:
-    """Estimate what `train run` with the same settings would take: memory, operations, time and cost.
+    """Estimate what `train run` with the same settings would take: memory, operations and time.
 
     TOKENS are token sets, which determine the vocabulary and the number of passes over each. --devices also proposes a
     mesh and a microbatch, with the reasons.
 
     \b
-      webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000 --price 2
+      webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000
       webtext train plan --model 1542M --devices 64 --memory-gib 80 --data-sheet h200
-      webtext train plan build/tokens --config build.toml --measured build/model
+      webtext train plan build/tokens --config build.toml --tflops 150
 
     \b
-    Reads:  token sets and the metrics of an earlier run, if given
+    Reads:  token sets, if given
     Writes: nothing
     """
     from webtext.train.plan.plan import plan_text, plan_training

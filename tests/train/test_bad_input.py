@@ -255,13 +255,6 @@ def test_a_model_folder_in_use(model: Path, tokens: str, fails: Fails) -> None:
     assert contents(model) == before
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe", b'{"step": 1, "los', b"[1]\n", b"[" * 100_000])
-def test_metrics_that_cannot_be_read(data: bytes, model: Path, fails: Fails) -> None:
-    (model / "metrics.jsonl").write_bytes(data)
-    remedy = "name the folder of a run that made steps"
-    fails(["train", "plan", "--measured", str(model)], 3, f"'{model}/metrics.jsonl' contains no speed", remedy)
-
-
 @pytest.mark.parametrize("error", [CUDA, CPU, MemoryError()], ids=["cuda", "cpu", "python"])
 def test_too_little_memory(
     error: Exception, model: Path, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: Fails

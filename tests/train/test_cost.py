@@ -97,7 +97,6 @@ def test_a_host_that_launches_slower_than_the_device_computes_is_the_rest_of_the
     """32 kernels for each of 8 blocks and 40 others, for each of 32 microbatches."""
     time = step_time(CONFIG, SETTINGS, layout("", 2, 32), replace(MACHINE, launch=1.0))
     assert time.total == pytest.approx(32 * (32 * 8 + 40))
-    assert time.bottleneck.startswith("the host")
 
 
 def test_selective_checkpointing_costs_the_memory_traffic_of_norms_and_gelu() -> None:

@@ -1,1 +1,1 @@
-"""What a run takes, before it starts: memory, operations, time, cost, and a mesh that fits. Needs no torch."""
+"""What a run takes, before it starts: memory, operations, time, and a mesh that fits. Needs no torch."""

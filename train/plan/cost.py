@@ -118,20 +118,6 @@ class StepTime:
         """Seconds of the complete step."""
         return float(sum(astuple(self)))
 
-    @property
-    def bottleneck(self) -> str:
-        """The largest cost besides computing once: memory (computing twice), the pipeline's bubble, or the links."""
-        losses = {
-            "memory: blocks are computed twice": self.recompute,
-            "the host, which launches kernels": self.host,
-            "the pipeline's bubble": self.bubble,
-            "the links": self.tensor_parallel + self.messages + self.data_parallel,
-        }
-        name = max(losses, key=losses.__getitem__)
-        if losses[name] < 0.05 * self.total:
-            return f"computing, {self.compute / self.total:.0%} of the step; memory {self.between / self.total:.0%}"
-        return f"{name}, {losses[name] / self.total:.0%} of the step"
-
 
 def gather_seconds(n_bytes: float, n: int, link: Link) -> float:
     """Return the time of a ring's all-gather to `n_bytes` on each of n ranks, or of a reduce-scatter from them.

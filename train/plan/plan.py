@@ -1,31 +1,26 @@
-"""What a run takes, before it starts: memory, operations, time, cost; and the mesh of given devices that is fastest.
+"""What a run takes, before it starts: memory, operations, time; and the mesh of given devices that is fastest.
 
-It is arithmetic and needs no torch. The time of a run as it is set comes from a measured speed, or from the data sheet
-of a device, which no step exceeds (`cost.py`). Meshes are compared by the same model, on an H100 if no other is named.
+It is arithmetic and needs no torch. The time of a run as it is set comes from a known speed, or from the data sheet of a
+device, which no step exceeds (`cost.py`). Meshes are compared by the same model, on an H100 if no other is named.
 Those within 3 % of the fastest count as equal, because the model isn't more exact; of these the simplest is taken, the
 one with the fewest axes. A tenth of the memory is left to what isn't counted, the allocator's gaps and the libraries.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from webtext.base.errors import ConfigError, InputError
-from webtext.base.storage import Folder
-from webtext.train.checkpoint.checkpoint import find_checkpoint
-from webtext.train.checkpoint.model_copy import local_model
+from webtext.base.errors import ConfigError
 from webtext.train.mesh import MeshShape
-from webtext.train.metrics import METRICS, read_metrics
 from webtext.train.model.flops import flops_per_token, recomputed_flops_per_token
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.parallel.refusal import check_trainable
 from webtext.train.plan.cost import DATA_SHEETS, Machine, StepTime, step_time
-from webtext.train.plan.footprint import GIB, Memory, block_parameters, memory_of_layout, number_bytes
+from webtext.train.plan.footprint import GIB, Memory, memory_of_layout, number_bytes
 from webtext.train.plan.layout import Layout, layouts, meshes
 from webtext.train.plan.settings import PlanSettings
 from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
@@ -45,9 +40,8 @@ COMPARED = "h100"
 class TrainPlan:
     """A run in numbers; unknown ones are None.
 
-    `seconds` leaves out held-out measurements and checkpoints; `cost` is in the currency of the given price.
-    `max_microbatch` is the largest that fits on the mesh that is set. `time` is a step's on `machine`. If the layout
-    was chosen, `simpler` says why simpler kinds of mesh weren't taken.
+    `seconds` leaves out held-out measurements and checkpoints. `time` is a step's on `machine`. If the layout was chosen,
+    `simpler` says why simpler kinds of mesh weren't taken.
     """
 
     config: GPT2Config
@@ -55,13 +49,11 @@ class TrainPlan:
     given: PlanSettings
     layout: Layout
     memory: Memory
-    max_microbatch: int | None
     sources: Sequence[SourceUse]
     tokens: int
     flops: int
     tokens_per_second: float | None
     seconds: float | None
-    cost: float | None
     machine: Machine | None
     time: StepTime | None
     simpler: Mapping[str, str]
@@ -72,7 +64,7 @@ class TrainPlan:
         answer["config"]["parameters"] = self.config.n_parameters
         answer["memory"]["total"] = self.memory.total
         if self.time is not None:
-            answer["time"] |= {"total": self.time.total, "bottleneck": self.time.bottleneck}
+            answer["time"]["total"] = self.time.total
         return answer
 
 
@@ -90,36 +82,30 @@ def plan_training(settings: TrainSettings, given: PlanSettings, tokens: Sequence
         vocab_size = opened[0].train.vocab_size
         sources = source_uses(opened, settings, n_tokens)
     config = settings.config(vocab_size)
-    per_token, flops, speed = flops_per_token(config), _speed(given), given.tokens_per_second
-    machine, time, most = _machine(given, flops), None, None
+    machine, time, speed = _machine(given), None, given.tokens_per_second
     simpler: dict[str, str] = {}
     if given.devices is not None:
         layout, time, simpler = _propose(config, settings, machine, given.devices, (given.memory_gib or 0) * GIB)
     else:
         processes = given.processes if settings.machine.mesh is None else settings.machine.mesh_shape(1).size
         layout = Layout.of(settings, check_trainable(config, settings, processes))
-        if flops is not None:
-            speed = processes * flops / per_token
+        if given.tflops is not None:
+            speed = processes * machine.flops / flops_per_token(config)
         elif speed is None and given.data_sheet is not None and settings.machine.offload is None:
             time = step_time(config, settings, layout, machine)
-        if given.memory_gib is not None:
-            most = max_microbatch(config, settings, layout.shape, given.memory_gib * GIB)
     if time is not None:
         speed = settings.batch_size * settings.context / time.total
-    seconds = None if speed is None else n_tokens / speed
     return TrainPlan(
         config=config,
         settings=settings,
         given=given,
         layout=layout,
         memory=memory_of_layout(config, settings, layout),
-        max_microbatch=most,
         sources=sources,
         tokens=n_tokens,
-        flops=n_tokens * per_token,
+        flops=n_tokens * flops_per_token(config),
         tokens_per_second=speed,
-        seconds=seconds,
-        cost=None if seconds is None or given.price is None else seconds / 3600 * layout.shape.size * given.price,
+        seconds=None if speed is None else n_tokens / speed,
         machine=None if time is None else machine,
         time=time,
         simpler=simpler,
@@ -147,12 +133,12 @@ def _propose(
     return best, times[best], reasons
 
 
-def _machine(given: PlanSettings, flops: float | None) -> Machine:
+def _machine(given: PlanSettings) -> Machine:
     sheet = DATA_SHEETS[given.data_sheet or COMPARED]
     inside, between = given.inside_gb_per_second, given.between_gb_per_second
     return replace(
         sheet,
-        flops=flops or sheet.flops,
+        flops=given.tflops * 1e12 if given.tflops else sheet.flops,
         inside=replace(sheet.inside, bandwidth=inside * 1e9) if inside else sheet.inside,
         between=replace(sheet.between, bandwidth=between * 1e9) if between else sheet.between,
         devices_per_node=given.devices_per_node,
@@ -202,58 +188,26 @@ def _simplicity(layout: Layout) -> tuple[Any, ...]:
     return len(kinds), kinds, ACTIVATION_CHECKPOINTING.index(layout.activation_checkpointing), -layout.microbatch
 
 
-def by_fit(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float) -> list[tuple[int, Layout]]:
-    """Return the layouts on a mesh in the run's schedule, and their bytes: those that fit, beginning with the fullest,
-    and then the others, beginning with the smallest."""
-    schedule = Layout.of(settings, shape).schedule
-    found = [one for one in layouts(config, settings, shape) if one.schedule == schedule]
-    sizes = [(memory_of_layout(config, settings, one).total, one) for one in found]
-    return sorted(sizes, key=lambda pair: (pair[0] > n_bytes, pair[0] if pair[0] > n_bytes else -pair[0]))
-
-
-def max_microbatch(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float) -> int | None:
-    """Return the largest microbatch that divides a device's share of the first batch and fits, or None."""
-    how, found = settings.machine.activation_checkpointing, by_fit(config, settings, shape, n_bytes)
-    return next((one.microbatch for n, one in found if n <= n_bytes and one.activation_checkpointing == how), None)
-
-
 def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float, most: int) -> str:
-    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model."""
-    how, microbatch = settings.machine.activation_checkpointing, settings.accumulation(shape.n_data)[0]
-    offloads = settings.machine.offload is not None  # then the device never has the entire model
-    found = [one for _, one in by_fit(config, settings, shape, math.inf if offloads else n_bytes)]
+    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model.
+
+    Estimates aren't exact: if none fits, the least is named.
+    """
+    now, offloads = Layout.of(settings, shape), settings.machine.offload is not None
+    usable = 2**63 if offloads else n_bytes  # offloaded, the device never has the entire model
+    bytes_of = {one: memory_of_layout(config, settings, one).total for one in layouts(config, settings, shape)}
+    found = sorted(bytes_of, key=lambda one: (bytes_of[one] > usable, abs(usable - bytes_of[one])))
+    found = [one for one in found if one.schedule == now.schedule]
+    how = now.activation_checkpointing
     smaller = [one.microbatch for one in found if one.activation_checkpointing == how and one.microbatch <= most]
-    others = [one.activation_checkpointing for one in found if one.microbatch == microbatch]
+    others = [one.activation_checkpointing for one in found if one.microbatch == now.microbatch]
     other = [f"activation_checkpointing = '{one}'" for one in others if one != how]
-    if offloads:
-        other = ["a larger device_memory_gib"]
     fewer = f"microbatch_size = {smaller[0]}" if smaller else "a smaller model or context"
-    return " or ".join([fewer, *other[:1]])
-
-
-def _speed(given: PlanSettings) -> float | None:
-    """Return the model FLOP/s of a process."""
-    if given.peak_tflops is not None and given.mfu_ratio is not None:
-        return given.peak_tflops * 1e12 * given.mfu_ratio
-    return None if given.measured is None else measured_speed(given.measured)
-
-
-def measured_speed(model: str) -> float:
-    """Return the model FLOP/s per process of an earlier run: the median of its steps, for the shape it trained."""
-    model_dir = local_model(model)
-    checkpoint = find_checkpoint(model_dir)
-    try:
-        rows = read_metrics(Folder(model_dir), "")
-        speed = statistics.median(float(row["tokens_per_second"]) for row in rows if "tokens_per_second" in row)
-        return speed * flops_per_token(checkpoint.config) / int(checkpoint.state["environment"]["processes"])
-    except (InputError, OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"'{model_dir / METRICS}' contains no speed ({error!r})", "name the folder of a run that made steps"
-        ) from None
+    return " or ".join([fewer, *(["a larger device_memory_gib"] if offloads else other[:1])])
 
 
 def plan_text(plan: TrainPlan) -> str:
-    """Return a plan as aligned lines."""
+    """Return a plan as aligned lines; a step's parts begin with the longest."""
     config, settings, given, memory, layout = plan.config, plan.settings, plan.given, plan.memory, plan.layout
     ramp = f"{settings.first_batch_size:,} to " if settings.schedule.batch_ramp_steps else ""
     rows = asdict(memory) | {"total": memory.total}
@@ -267,43 +221,40 @@ def plan_text(plan: TrainPlan) -> str:
         "memory of one device, GiB",
         *(f"  {name.replace('_', ' '):<20}{n / GIB:>9.2f}" for name, n in rows.items()),
         *([] if given.memory_gib is None else [_fit_text(plan, given.memory_gib)]),
-        f"{flops_per_token(config) / 1e9:,.3f} GFLOP per token, {plan.flops:.3g} FLOP in total",
     ]
-    if recomputed := recomputed_flops_per_token(config, layout.activation_checkpointing):
-        lines.append(f"  and {recomputed / 1e9:,.3f} GFLOP per token recomputed")
+    if settings.machine.offload is not None:
+        n_bytes = offloaded_bytes(config, settings, layout)
+        lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")
+    recomputed = recomputed_flops_per_token(config, layout.activation_checkpointing)
+    lines.append(
+        f"{flops_per_token(config) / 1e9:,.3f} GFLOP per token, {plan.flops:.3g} FLOP in total"
+        + (f", and {recomputed / 1e9:,.3f} GFLOP per token recomputed" if recomputed else "")
+    )
     if plan.seconds is None or plan.tokens_per_second is None:
-        ways = "--measured DIR, --tokens-per-second, --peak-tflops with --mfu-ratio, or a --data-sheet"
-        lines.append(f"time: unknown; give {ways}")
+        lines.append("time: unknown; give --tokens-per-second, --tflops, or a --data-sheet")
     else:
         lines.append(f"{plan.tokens_per_second:,.0f} tokens/s: {timedelta(seconds=round(plan.seconds))} (h:mm:ss)")
     if plan.time is not None and plan.machine is not None:
         lines += _step_text(plan, plan.time, plan.machine)
-    if settings.machine.offload is not None:
-        lines.append(_offload_text(plan))
-    return "\n".join(lines if plan.cost is None else [*lines, f"cost: {plan.cost:,.2f}"])
+    return "\n".join(lines)
 
 
 def _fit_text(plan: TrainPlan, memory_gib: float) -> str:
-    fits = f"  {'fits' if plan.memory.total <= memory_gib * GIB else 'does not fit'} in {memory_gib:.1f} GiB"
-    if plan.given.devices is not None:
-        return f"{fits}, of which {USABLE_RATIO:.0%} are planned with"
-    if plan.max_microbatch is not None:
-        return f"{fits}; the largest microbatch_size that fits is {plan.max_microbatch}"
-    least = replace(plan.settings, microbatch_size=1)
-    return f"{fits}; not even one sequence fits: choose {advice(plan.config, least, plan.layout.shape, memory_gib * GIB, 0)}"
+    if plan.memory.total <= memory_gib * GIB:
+        return f"  fits in {memory_gib:.1f} GiB"
+    what = advice(plan.config, plan.settings, plan.layout.shape, memory_gib * GIB, plan.layout.microbatch)
+    return f"  does not fit in {memory_gib:.1f} GiB: choose {what}"
 
 
 def _step_text(plan: TrainPlan, time: StepTime, machine: Machine) -> list[str]:
-    given = plan.given
-    parts = [f"{name.replace('_', ' ')} {n:.3g}" for name, n in asdict(time).items() if n >= 0.001 * time.total]
-    is_bound = given.peak_tflops is None and given.measured is None
-    source = f" ({given.data_sheet or COMPARED}'s data sheet: no step is faster)" if is_bound else ""
+    parts = sorted(asdict(time).items(), key=itemgetter(1), reverse=True)
+    texts = [f"{name.replace('_', ' ')} {n:.3g}" for name, n in parts if n >= 0.001 * time.total]
+    sheet = f" ({plan.given.data_sheet or COMPARED}'s data sheet: no step is faster)"
     return [
-        f"  one step: {time.total:.3g} s ({', '.join(parts)})",
-        f"  bottleneck: {time.bottleneck}",
+        f"  one step: {time.total:.3g} s ({', '.join(texts)})",
         *(f"  simpler: {name}: {why}" for name, why in plan.simpler.items()),
         f"  at {machine.flops / 1e12:,.1f} TFLOP/s and {machine.memory_bandwidth / 1e9:,.0f} GB/s of memory per "
-        f"device{source}, links of {machine.inside.bandwidth / 1e9:g} GB/s in a node and "
+        f"device{'' if plan.given.tflops else sheet}, links of {machine.inside.bandwidth / 1e9:g} GB/s in a node and "
         f"{machine.between.bandwidth / 1e9:g} between nodes",
     ]
 
@@ -313,20 +264,3 @@ def offloaded_bytes(config: GPT2Config, settings: TrainSettings, layout: Layout)
     memory = memory_of_layout(config, settings, layout)
     inputs = layout.n_microbatches * layout.microbatch * config.context * config.n_embd * number_bytes(settings)
     return memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
-
-
-def _offload_text(plan: TrainPlan) -> str:
-    """Return the bytes on an offloaded replica's host, and on which links a layer's copies take no longer than computing.
-
-    All microbatches are in one group. The optimizer isn't counted.
-    """
-    config, layout, size = plan.config, plan.layout, number_bytes(plan.settings)
-    text = f"offloaded: {offloaded_bytes(config, plan.settings, layout) / GIB:,.2f} GiB on the host"
-    if plan.tokens_per_second is None:
-        return text
-    n_tokens = layout.n_microbatches * layout.microbatch * config.context
-    forward = n_tokens * (24 * config.n_embd**2 + 4 * config.n_embd * config.context)
-    seconds = forward * layout.shape.size / (plan.tokens_per_second * flops_per_token(config))
-    layer, inputs = size * block_parameters(config, 1), size * n_tokens * config.n_embd
-    covering = max(layer, inputs, (layer + inputs) / 3) / seconds  # going back takes three times as long
-    return f"{text}; computing hides its copies on links of {covering / 1e9:,.3g} GB/s or more, each way"

@@ -1,4 +1,4 @@
-"""The settings of a plan, `[train.plan]`: the devices, and a measured speed."""
+"""The settings of a plan, `[train.plan]`: the devices, and their speed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from webtext.train.settings import require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """The devices for which a run is planned, and a measured speed, given in one of three ways."""
+    """The devices for which a run is planned, and their speed if it is known."""
 
     processes: int = setting(1, "processes, each with a device of its own")
     devices: int | None = setting(None, "propose a mesh of so many devices, a microbatch and what else it takes to fit")
@@ -25,25 +25,17 @@ class PlanSettings:
     vocab_size: int = setting(50_257, "vocabulary size if no token set is given")
     memory_gib: float | None = setting(None, "memory of one device, GiB: reports whether the run fits, and what would")
     tokens_per_second: float | None = setting(None, "speed of all devices together")
-    peak_tflops: float | None = setting(None, "TFLOP/s of one device's matrix products; with mfu_ratio")
-    mfu_ratio: float | None = setting(None, "share of peak_tflops that the model's own operations reach")
-    measured: str | None = setting(None, "model folder of an earlier run, whose FLOP/s per process apply")
-    price: float | None = setting(None, "price of one device for one hour")
+    tflops: float | None = setting(None, "TFLOP/s of the model's own operations that one device reaches")
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int | float) and field.name != "price":
+            if isinstance(value, int | float):
                 require(value > 0, field.name, value, "above 0")
-        require(self.price is None or self.price >= 0, "price", self.price, "0 or more")
-        require(self.mfu_ratio is None or self.mfu_ratio <= 1, "mfu_ratio", self.mfu_ratio, "at most 1")
         known = ", ".join(DATA_SHEETS)
         require(self.data_sheet in (None, *DATA_SHEETS), "data_sheet", f"'{self.data_sheet}'", f"one of {known}")
-        ways = [name for name in ("tokens_per_second", "peak_tflops", "measured") if getattr(self, name) is not None]
-        if len(ways) > 1:
-            raise ConfigError(f"{' and '.join(ways)} all set the speed", "give one of them")
-        if (self.peak_tflops is None) != (self.mfu_ratio is None):
-            raise ConfigError("peak_tflops and mfu_ratio set a speed only together", "give both, or neither")
+        if self.tokens_per_second is not None and self.tflops is not None:
+            raise ConfigError("tokens_per_second and tflops both set the speed", "give one of them")
         if self.devices is not None:
             given = "if devices is set"
             require(self.memory_gib is not None, "memory_gib", None, f"a device's memory {given}: give --memory-gib")
