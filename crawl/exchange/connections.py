@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAX_HEADER_BYTES = 8190  # per line; the limit of aiohttp and most servers
 MAX_HEADERS = 128
 MAX_INTERIM = 16  # answers with a 1xx status before the final one; without end, 64 such servers took 442 MiB
-READ_BYTES = 64 * 1024  # a connection buffers up to twice this much of a body; most pages fit
+READ_BYTES = 32 * 1024  # a connection buffers up to twice this much of a body, or a sixteenth as many chunks
 MAX_KEEP_ALIVE = 15.0  # seconds before an idle connection is closed
 ORIGINS_KNOWN = 4096
 
