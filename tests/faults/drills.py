@@ -300,9 +300,7 @@ def named(n_cuts: int, n_faults: int, n_decays: int, seed: int) -> dict[str, Cal
         "power cuts": lambda drills: drills.power_cuts(drills.moments(n_cuts, seed), {**FIXED, **samples}),
         "lost writes": lambda drills: drills.lost_writes(n_cuts, seed),
         "failing calls": some(n_faults, seed, (Fault.FAIL, full), (Fault.FAIL, broken), (Fault.TEAR_AND_FAIL, full)),
-        "short writes": lambda drills: drills.faults(
-            drills.writes_to_each_file(n_faults // 3, seed), [(Fault.SHORTEN, 0)]
-        ),
+        "short writes": lambda drills: drills.faults(drills.writes_to_each_file(n_faults, seed), [(Fault.SHORTEN, 0)]),
         "killed run": some(n_faults // 3, seed + 2, (Fault.TEAR, 0), (Fault.KILL, 0)),
         "killed worker": some(n_faults // 3, seed + 3, (Fault.DIE, 0)),
         "flipped bytes": lambda drills: drills.decay(range(seed, seed + n_decays)),
