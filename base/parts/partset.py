@@ -130,20 +130,25 @@ class Part:
 
 
 def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield a Parquet file in batches of at most `max_rows` rows and about BATCH_BYTES.
+    """Yield a Parquet file in batches of at most `max_rows` rows and about BATCH_BYTES; small row groups share a batch.
 
     The size is estimated from the mean row size of each row group.
     """
     from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 
+    groups, n_batches = [], 0.0
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         about = [group.column(i) for i in range(group.num_columns)]
         read = [each for each in about if columns is None or each.path_in_schema.partition(".")[0] in columns]
         mean = sum(each.total_uncompressed_size for each in read) // max(1, group.num_rows)
         n_rows = max(1, min(max_rows, BATCH_BYTES // max(1, mean)))
-        names = None if columns is None else list(columns)
-        yield from file.iter_batches(batch_size=n_rows, row_groups=[number], columns=names, use_threads=False)
+        groups.append((int(n_batches), number, n_rows))
+        n_batches += group.num_rows / n_rows
+    names = None if columns is None else list(columns)
+    for _, some in itertools.groupby(groups, key=lambda each: each[0]):
+        _, numbers, sizes = zip(*some, strict=True)
+        yield from file.iter_batches(min(sizes), list(numbers), names, use_threads=False)
 
 
 def part_name(index: int) -> str:

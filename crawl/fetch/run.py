@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import uvloop
 
 from webtext.base.config import recipe_settings
@@ -35,7 +34,7 @@ from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
-from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
+from webtext.base.web.urls import is_fetchable
 from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.exchange.client import Client, host_and_port
@@ -52,10 +51,12 @@ from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.pages.link_table import (
     Keys,
     LinkTable,
+    are_fetchable,
     batches,
     domains_of_share,
     is_in,
     link_keys,
+    only,
     over_host_cap,
     string_keys,
 )
@@ -66,8 +67,6 @@ from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings, open_files
 from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
-PLAIN_URL = r"^https?://([a-z0-9]+\.)+[a-z]+(/([A-Za-z0-9_~-][A-Za-z0-9._~-]*)?)+(\?[A-Za-z0-9._~=&%+-]+)?\z"
-"""An RE2 pattern of URLs that are canonical. Most URLs match; the others are checked one by one."""
 
 OpenArchives = Callable[
     [FetchSettings, OptOutCheck, Known, AddressRule, Hosts, contextlib.AsyncExitStack],
@@ -293,15 +292,11 @@ class _Crawl:
     def _under_cap(self, links: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the links to visit. Links with bad URLs or over the cap on pages per host get their rows here."""
         for batch in links:
-            is_short = pc.less_equal(pc.binary_length(batch["url"]), MAX_URL_BYTES)
-            is_plain = pc.and_(is_short, pc.match_substring_regex(batch["url"], PLAIN_URL))
-            is_bad = ~is_plain.to_numpy(zero_copy_only=False)
-            is_bad[is_bad] = [not is_fetchable(url) for url in batch["url"].filter(pa.array(is_bad)).to_pylist()]
-            is_over = self.over_cap.has(link_keys(batch["link_id"]))
-            for row in batch.filter(pa.array(is_bad | is_over)).to_pylist():
+            are_left = are_fetchable(batch["url"]) & ~self.over_cap.has(batch["link_id"])
+            for row in only(batch, ~are_left).to_pylist():
                 reason = OVER_HOST_CAP if is_fetchable(row["url"]) else BAD_URL
                 self._done(Link(**row), Visit(url=row["url"], reason=reason))
-            yield batch.filter(pa.array(~(is_bad | is_over)))
+            yield only(batch, are_left)
 
     def _done(self, link: Link, visit: Visit) -> None:
         self.pages.add(link, visit)
@@ -324,16 +319,16 @@ def _links(
     links: PartSet, domains: Keys | None, sample: Sample | None, done: Sequence[LinkTable] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Yield the links of these domains, or of all, and in the sample, that are not done, with the fields of `Link`."""
-    for batch in batches(links, ["link_id", "url", "domain", "karma", "split", "first_created", "posts"]):
+    names = ["link_id", "url", "karma", "split", "posts", "first_created"]
+    for batch in batches(links, [*names, *(["domain"] if domains is not None else [])]):
         is_mine = np.ones(batch.num_rows, np.bool_)
         for table in done:
-            is_mine &= ~table.has(link_keys(batch["link_id"]))
+            is_mine &= ~table.has(batch["link_id"])
         if domains is not None:
             is_mine &= is_in(string_keys(batch["domain"]), domains)
         if sample is not None:
             is_mine &= [sample.holds(link_id) for link_id in batch["link_id"].to_pylist()]
-        names = ["voted" if name == "first_created" else name for name in batch.schema.names]
-        yield batch.rename_columns(names).drop_columns(["domain"]).filter(pa.array(is_mine))
+        yield only(batch.select(names).rename_columns([*names[:-1], "voted"]), is_mine)
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:

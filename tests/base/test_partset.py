@@ -7,13 +7,16 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.partset import Failure, PartSet, bounded_batches
 from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, without_check
+from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 from webtext.base.storage import pretty_json
 
 RECIPE = Recipe(stage="test", code_version=1, settings={"min_karma": 3})
@@ -61,6 +64,23 @@ def test_equal_rows_written_in_other_batches_give_equal_bytes_and_digests(tmp_pa
                 start += size
             parts.append(part.publish())
     assert parts[0] == parts[1]
+
+
+@pytest.mark.parametrize(("n_long", "expected"), [(0, [64, 64, 64, 8]), (10, [64, *[3] * 8, 2, 32, 64, 14])])
+def test_small_row_groups_are_read_together_up_to_a_number_of_rows_and_bytes(
+    n_long: int, expected: list[int], tmp_path: Path
+) -> None:
+    """Row groups of 16 rows. Of long rows, three fit into a batch, also with the short rows that they are read with."""
+    texts = [f"{number:09d}" for number in range(200)]
+    texts[80 : 80 + n_long] = [text.ljust(4 << 20) for text in texts[80 : 80 + n_long]]
+    with pq.ParquetWriter(tmp_path / "texts.parquet", pa.schema({"text": pa.string()})) as writer:
+        for some in (texts[:80], texts[80 : 80 + n_long], texts[80 + n_long :]):
+            writer.write_table(pa.table({"text": pa.array(some, pa.string())}), row_group_size=16)
+    with pq.ParquetFile(tmp_path / "texts.parquet") as file:
+        batches = list(bounded_batches(file, ["text"], 64))
+    assert [text for batch in batches for text in batch["text"].to_pylist()] == texts
+    assert [batch.num_rows for batch in batches] == expected
+    assert max(batch.nbytes for batch in batches) <= BATCH_BYTES
 
 
 def test_the_record_digest_sees_a_null_where_there_was_an_empty_string(tmp_path: Path) -> None:

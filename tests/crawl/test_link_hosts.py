@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,16 +17,22 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable, registrable_domain
-from webtext.crawl.fetch.run import PLAIN_URL
 from webtext.crawl.pages import link_table
-from webtext.crawl.pages.link_table import count_hosts, domains_of_share, is_in, link_keys, over_host_cap, string_keys
+from webtext.crawl.pages.link_table import (
+    are_fetchable,
+    count_hosts,
+    domains_of_share,
+    is_in,
+    over_host_cap,
+    string_keys,
+)
 from webtext.crawl.visits.settings import FetchSettings
 
 
 def kept(links: PartSet, cap: int | None) -> set[str]:
     over = over_host_cap(links, cap)
     urls = [url for part in links.parts for url in links.table(part)["url"].to_pylist()]
-    is_over = over.has(link_keys(pa.array(map(link_id, urls), pa.string())))
+    is_over = over.has(pa.array(map(link_id, urls), pa.string()))
     return {url for url, dropped in zip(urls, is_over, strict=True) if not dropped}
 
 
@@ -138,9 +143,15 @@ def test_a_link_with_a_bad_url_is_counted_and_the_others_are_fetched(
 
 
 @given(st.text(alphabet="aZ0.-_~%2eE/?=&:\n", max_size=20), st.sampled_from(["http://a.b/", "http://", "http://1.2"]))
-def test_a_url_that_is_plain_is_canonical(rest: str, start: str) -> None:
-    is_plain = pc.match_substring_regex(pa.array([start + rest]), PLAIN_URL)[0].as_py()
-    assert not is_plain or is_fetchable(start + rest)
+def test_urls_are_judged_together_as_one_by_one(rest: str, start: str) -> None:
+    urls = [start + rest, *BAD_URLS, "http://a.example/b"]
+    assert are_fetchable(pa.array(urls)).tolist() == list(map(is_fetchable, urls))
+
+
+def test_a_link_with_a_bad_url_takes_no_place_under_the_cap(make_links: Any) -> None:
+    karma = {"http://bad.example/a b": 9, "http://bad.example/x/../": 8} | {f"http://bad.example/{i}": i for i in "123"}
+    links = PartSet.open(make_links(list(karma), karma={url: int(n) for url, n in karma.items()}), "links")
+    assert kept(links, 2) == set(karma) - {"http://bad.example/1"}
 
 
 def test_plans_and_shares_count_links_whose_url_has_no_host() -> None:
