@@ -130,21 +130,20 @@ def crawl(urls: Sequence[str], n_own: int, seconds: float = 0.0) -> tuple[float,
         write_links(Path(folder, "links"), urls)
         command = [sys.executable, "-c", CHILD, f"{folder}/links", f"{folder}/pages", SHARED_ADDRESS]
         child = subprocess.Popen(command)
-        moments: dict[int, float] = {}
+        moments: list[float] = []
         try:
-            n = 0
-            while n < n_own and child.poll() is None:
-                time.sleep(0.01)
-                n = n_pages[False].value
-                for mark in (1, n_own // 10, n_own * 9 // 10, n_own):
-                    if n >= mark:
-                        moments.setdefault(mark, time.monotonic())
-            first, early, late, last = moments.values()
+            for mark in (1, max(1, n_own // 10), max(1, n_own * 9 // 10), n_own):
+                while n_pages[False].value < mark:
+                    if child.poll() is not None:
+                        raise SystemExit(f"the crawl ended after {n_pages[False].value} of {n_own} pages")
+                    time.sleep(0.01)
+                moments.append(time.monotonic())
+            first, early, late, last = moments
             peak = next(line for line in Path(f"/proc/{child.pid}/status").read_text().splitlines() if "VmHWM" in line)
             user, system = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
             cpu = (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
             used = f"{cpu:.1f} s of CPU, peak {int(peak.split()[1]) >> 10} MiB"
-            return late - early, last - first, n_pages[True].value, used
+            return max(late - early, 0.01), max(last - first, 0.01), n_pages[True].value, used
         finally:
             child.kill()
             child.wait()
