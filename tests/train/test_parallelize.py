@@ -26,6 +26,7 @@ SHORT = [
     "dp=2,tp=2 1f1b float64 masks selective",
     "pp=2,tp=2 zbv float64 pads",
     "pp=2,dp=2 zbv bfloat16 plain",
+    "pp=2,fsdp=2 interleaved bfloat16 masks",
 ]
 """Together they have every axis and every fix of a known silent error."""
 WITHIN = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 2e-2}

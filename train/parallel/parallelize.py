@@ -109,11 +109,14 @@ class ParallelModel:
         mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
         for module in (*stage.model.blocks.children(), stage):
             fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-            if self.dtype != own and self.shape.pp == 1:
+            if self.dtype != own and (self.shape.pp == 1 or self.schedule != "zbv"):
                 module.register_forward_pre_hook(self._sum_together)
 
     def _sum_together(self, module: nn.Module, _: Any) -> None:
-        """Sum the gradients of a module with shards in one operation; FSDP2 takes one for each parameter."""
+        """Sum the gradients of a module with shards in one operation; FSDP2 takes one for each parameter.
+
+        A zero-bubble schedule sets gradients without telling, so FSDP2 sums them there.
+        """
         if self._n_passes > 1 and module not in self._sums:
             own = [p for name, p in module.named_parameters() if not name.startswith("model.blocks.")]
             for parameter in own:
@@ -205,6 +208,7 @@ class ParallelModel:
         if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp changes the number
             shapes = {i: stage.example(inputs_bt[: len(inputs_bt) // n]) for i, stage in self.stages.items()}
             self._pipeline = Pipeline(self.stages, shapes, self.schedule, n, self.mesh.get_group("pp"), self.device)
+        self._n_passes = n
         loss = self._pipeline.step(tokens_bt, self.rules.documents(inputs_bt), self.rules.counted(inputs_bt))
         return loss, self.rules.counted_share(inputs_bt)
 
