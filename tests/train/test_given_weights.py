@@ -16,6 +16,7 @@ import safetensors.torch
 import small_runs
 import torch
 import transformers
+from huggingface_hub import ModelCard
 from small_runs import losses, on_ranks, rows, small, train
 
 from webtext.app.main import run as command
@@ -150,6 +151,8 @@ def test_the_model_card_of_an_export_says_what_the_model_was_trained_from(
         assert command(["train", "export", str(model), "--out", str(tmp_path / "export"), "--quiet"]) == 0
         card = (tmp_path / "export/README.md").read_text()
         assert start in card
+        head = ModelCard(card).data  # Hugging Face's parser, which asks nobody
+        assert (head.library_name, head.pipeline_tag, head.tags) == ("transformers", "text-generation", ["gpt2"])
         assert f"| tokenizer | {tokenizer.vocab_size} ids, `{tokenizer.hash}` |" in card
         assert "| trained | 4 steps, 320 tokens |" in card
         described = json.loads(card.partition("```json\n")[2].partition("```")[0])
