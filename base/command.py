@@ -76,7 +76,9 @@ WORKER_OPTIONS = [
     ),
 ]
 OUTPUT_OPTIONS = [
-    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, nothing else."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, and progress as JSON on stderr."
+    ),
     click.option("--quiet", is_flag=True, help="Print errors and warnings only."),
     click.option("--dry-run", is_flag=True, help="Print what the command would do, and write nothing."),
 ]

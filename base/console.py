@@ -1,7 +1,7 @@
 """All output to the user: messages on stderr, data on stdout, in one of three modes.
 
 human   messages, progress, and the result as text
-json    the result as one JSON object on stdout, nothing else
+json    the result as one JSON object on stdout, and progress as JSON objects on stderr
 quiet   errors and warnings only
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from webtext.base.errors import WebtextError
-from webtext.base.progress import Bar, Lines, Progress
+from webtext.base.progress import Events, Lines, Panel, Progress, has_cursor
 
 Mode = Literal["human", "json", "quiet"]
 
@@ -61,14 +61,10 @@ class Console:
         print(_visible("\n".join([f"error: {first}", *(f"  {line}" for line in rest)])), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
-    def progress(self, total: int | None, label: str, unit: str) -> Iterator[Progress]:
-        """Show progress over `total` units in human mode: a bar on a terminal, otherwise a plain line every 30 s."""
-        if self.mode != "human":
-            progress = Progress(total)
-        elif sys.stderr.isatty():
-            progress = Bar(total, label, unit)
-        else:
-            progress = Lines(total, label, unit)
+    def progress(self, total: int | None, label: str, unit: str, begun: int = 0) -> Iterator[Progress]:
+        """Show progress over `total` units: in human mode a panel or lines, in json mode events, in quiet mode nothing."""
+        kind = {"human": Panel if has_cursor() else Lines, "json": Events, "quiet": Progress}[self.mode]
+        progress = kind(total, _visible(label), unit, begun)
         try:
             yield progress
         finally:

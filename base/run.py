@@ -70,7 +70,7 @@ class Run:
                 results[index] = result
                 progress.advance()
 
-            failures = self.engine.map(function, tasks, on_done=on_done, **options)
+            failures = self.engine.map(function, tasks, on_done=on_done, on_records=progress.at, **options)
         if failures:
             first = failures[0]
             name = f"'{names[first.index]}'" if names else f"{unit} {first.index}"

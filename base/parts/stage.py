@@ -278,6 +278,7 @@ class _Stage:
         quarantine = _Quarantine(self.main.folder, self.run.share)
         made: dict[str, list[Part]] = {name: [] for name in self.writers}
         versions: dict[str, dict[str, str]] = {name: {} for name in self.writers}
+        outcomes = dict.fromkeys(("kept", "dropped", "failed"), 0)
         with self.run.console.progress(len(jobs), self.label, "parts") as progress:
 
             def note(_: int, published: Mapping[str, tuple[Part, Mapping[str, str]]]) -> None:
@@ -285,7 +286,12 @@ class _Stage:
                     made[name].append(part)
                     versions[name] |= of_files
                     self.done[name][part.index] = part
-                progress.advance(note=f"{counted(made[outputs[0][0]][-1].records, 'record')} in the last part")
+                counts = made[outputs[0][0]][-1].counts
+                outcomes["kept"] += counts.kept
+                outcomes["dropped"] += sum(counts.dropped.values())
+                outcomes["failed"] += sum(counts.failed.values())
+                note = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes.items())
+                progress.advance(note=note, **outcomes)
 
             failures = self.run.engine.map(
                 _make_part,
@@ -293,6 +299,7 @@ class _Stage:
                 on_done=note,
                 set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
                 on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
+                on_records=progress.at,
                 writes=[writer.folder for writer in self.writers.values()],
             )
         with shares.turn(self.main.folder, self.run.share):

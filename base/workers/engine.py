@@ -91,19 +91,21 @@ class LocalEngine:
         on_done: Callable[[int, R], None],
         set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = ignore,
+        on_records: Callable[[int], None] = ignore,
         writes: Sequence[Folder] = (),
     ) -> list[TaskFailure]:
         """Call function(journal, task) for each task and return the tasks that failed, in order.
 
         `function` must be importable by name. `on_done(index, result)` is called in this process as tasks finish, in
         any order. `set_aside` maps a task index to the records known to kill workers and their causes;
-        `on_set_aside(index, position, cause)` is called for each new one before its part is retried. A bad input or
+        `on_set_aside(index, position, cause)` is called for each new one before its part is retried. `on_records(n)`
+        is called now and then with the number of records finished so far, also in unfinished tasks. A bad input or
         setting (exit codes 2 and 3) and a machine that lacks something (a full disk) stop the map and are raised here.
         `writes` are the folders that the tasks write; an engine of several machines checks that all of them see them.
         """
         check_importable(function)
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
-        return _Map(self, function, tasks, parts, on_done, on_set_aside).run()
+        return _Map(self, function, tasks, parts, on_done, on_set_aside, on_records).run()
 
     def limited(self, limits: Limits) -> LocalEngine:
         """Return another engine of this kind with these limits; close it after use."""
@@ -177,12 +179,15 @@ class _Map:
         parts: list[_Part],
         on_done: Callable[[int, Any], None],
         on_set_aside: Callable[[int, int, str], None],
+        on_records: Callable[[int], None],
     ) -> None:
         self.engine = engine
         self.function, self.tasks = function, tasks
         self.limits = engine.limits
         self.on_done = on_done
         self.on_set_aside = on_set_aside
+        self.on_records = on_records
+        self.n_records = 0  # in finished tasks
         self.waiting = deque(_Attempt(part) for part in parts)
         self.running: dict[WorkerProcess, _Attempt] = {}
         self.failures: list[TaskFailure] = []
@@ -200,6 +205,7 @@ class _Map:
                 elapsed, looked = min(time.monotonic() - looked, 1.0), time.monotonic()
                 for worker in list(self.running):
                     self._watch(worker, elapsed)
+                self.on_records(self.n_records + sum(worker.journal.records for worker in self.running))
             return sorted(self.failures, key=lambda failure: failure.index)
         finally:  # after any error, including Ctrl-C, no worker may keep running
             for worker in self.running:
@@ -217,6 +223,7 @@ class _Map:
             part = attempt.part
             # Pickled just before it is sent, so that memory never contains all tasks twice.
             call = pickle.dumps((self.function, self.tasks[part.index]), protocol=pickle.HIGHEST_PROTOCOL)
+            worker.journal.reset()
             worker.send(Order(list(sys.path), call, dict(part.set_aside), attempt.only))
 
     def _hear(self, worker: WorkerProcess) -> None:
@@ -243,6 +250,7 @@ class _Map:
             self.failures.append(TaskFailure(attempt.part.index, message.error))
         else:
             assert isinstance(message, Done), message
+            self.n_records += worker.journal.records
             self.on_done(attempt.part.index, message.result)
 
     def _watch(self, worker: WorkerProcess, elapsed: float) -> None:

@@ -22,9 +22,11 @@ KILLED_WORKER = "killed_worker"
 RAISED = "raised"
 """Reason of a record for which the function raised an error."""
 
-_POSITION, _STEPS, _OUT_OF_MEMORY = range(3)  # one aligned 64-bit cell each, so that no reader sees half a write
+_POSITION, _STEPS, _OUT_OF_MEMORY, _RECORDS = range(
+    4
+)  # one aligned 64-bit cell each, so that no reader sees half a write
 _NOWHERE = -1  # records have positions from 0, batches have -2 and below
-JOURNAL_BYTES = 3 * 8
+JOURNAL_BYTES = 4 * 8
 
 
 class JournalPage:
@@ -51,15 +53,24 @@ class JournalPage:
         """Whether the worker exited because an allocation failed."""
         return bool(self._cells[_OUT_OF_MEMORY])
 
+    @property
+    def records(self) -> int:
+        """How many records of the task are finished."""
+        return self._cells[_RECORDS]
+
     def reset(self) -> None:
         """Begin a task, outside any record."""
-        self._cells[_OUT_OF_MEMORY] = 0
+        self._cells[_OUT_OF_MEMORY] = self._cells[_RECORDS] = 0
         self.note(None)
 
     def note(self, position: int | None) -> None:
         """Write the position of the record that begins; None means outside any record."""
         self._cells[_POSITION] = _NOWHERE if position is None else position
         self._cells[_STEPS] += 1
+
+    def count(self, n_records: int) -> None:
+        """Count finished records."""
+        self._cells[_RECORDS] += n_records
 
     def note_out_of_memory(self) -> None:
         """Record that the worker is about to exit because it is out of memory."""
@@ -125,7 +136,7 @@ class Journal:
             self.note(position)
             yield position, record
             # Not in a `finally`: an exception that ends the task leaves the position of the record that raised it.
-            self.idle()
+            self.idle(1)
             if self.only is not None:
                 return
 
@@ -159,8 +170,9 @@ class Journal:
             result: R | Failed = function(rows)
         except Exception as error:
             result = Failed.of(error)
-        self.idle()
-        if isinstance(result, Failed) and rows.num_rows > 1:
+        is_apart = isinstance(result, Failed) and rows.num_rows > 1
+        self.idle(0 if is_apart else rows.num_rows)
+        if is_apart:
             for i in range(rows.num_rows):
                 yield from self._apply(function, rows.slice(i, 1), first + i, whole)
         else:
@@ -171,7 +183,8 @@ class Journal:
         if self._page:
             self._page.note(position)
 
-    def idle(self) -> None:
-        """From now on, charge a death to the part: no record is being processed."""
+    def idle(self, n_records: int = 0) -> None:
+        """From now on, charge a death to the part: no record is being processed, and so many more are finished."""
         if self._page:
             self._page.note(None)
+            self._page.count(n_records)

@@ -106,9 +106,10 @@ class RayEngine:
         on_done: Callable[[int, R], None],
         set_aside: Mapping[int, Mapping[int, str]] | None = None,
         on_set_aside: Callable[[int, int, str], None] = ignore,
+        on_records: Callable[[int], None] = ignore,
         writes: Sequence[Folder] = (),
     ) -> list[TaskFailure]:
-        """See `LocalEngine.map`."""
+        """See `LocalEngine.map`. `on_records` is not called: the journals are in the memory of other machines."""
         check_importable(function)
         self._connect()
         parts = deque(_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks)))

@@ -75,9 +75,8 @@ def main() -> None:
         connection.send(None)
         while True:
             order: Order = pickle.loads(connection.recv_bytes())
-            page.reset()
             answer = _answer(order, page)
-            page.reset()
+            page.note(None)
             connection.send_bytes(answer)
 
 

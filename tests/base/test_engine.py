@@ -68,6 +68,17 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], float]]
     return lambda clock: monkeypatch.setattr("webtext.base.workers.engine.time", SimpleNamespace(monotonic=clock))
 
 
+def test_finished_records_are_counted_also_in_unfinished_tasks(engine: LocalEngine, tmp_path: Path) -> None:
+    heard: list[int] = []
+    tasks = [["a", "b", "wait 0.5"], ["segfault_once " + str(tmp_path / "once"), "c"]]
+    assert not Heard().map(engine, work.process, tasks, on_records=heard.append)
+    assert heard[-1] == max(heard) == 5
+    assert 2 in heard  # while the third record was waiting
+    heard.clear()
+    assert not Heard().map(engine, work.process_batches, [["a"] * 10], on_records=heard.append)
+    assert heard[-1] == 10
+
+
 def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
     heard: Heard, tmp_path: Path, set_clock: Callable[[Callable[[], float]], None]
 ) -> None:

@@ -1,7 +1,8 @@
-"""Progress: a live bar on a terminal, known and unknown totals, and silent progress that still counts."""
+"""Progress: a live panel on a terminal, lines in a log, events for programs, and silent progress that still counts."""
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -13,20 +14,21 @@ import pytest
 from webtext.base import progress as progress_module
 from webtext.base.progress import Lines, Progress, _duration
 
-SHOW_A_BAR = """
+SHOW_A_PANEL = """
 from webtext.base.console import Console
 console = Console({mode!r})
 with console.progress({total}, "crawl.fetch", "links") as progress:
-    for _ in range(3):
-        progress.advance(note="2 pages")
+    for loss in (3.0, 2.0, 1.0):
+        progress.at(1000)
+        progress.advance(1, "2 pages", loss, pages=2)
 console.result({{"links": 3}}, "3 links")
 """
 
 
-def on_a_terminal(code: str) -> tuple[str, str]:
+def on_a_terminal(code: str, columns: int = 120, term: str = "xterm") -> tuple[str, str]:
     """Run code in a Python whose stderr is a terminal; return what the terminal received, and stdout."""
     ours, theirs = pty.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "120", "NO_COLOR": "1"}
+    environment = os.environ | {"TERM": term, "COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=theirs, env=environment, text=True
     )
@@ -46,26 +48,97 @@ def on_a_terminal(code: str) -> tuple[str, str]:
     return shown.decode(), stdout
 
 
-def test_on_a_terminal_a_bar_is_drawn_and_stays_when_it_is_full() -> None:
-    shown, stdout = on_a_terminal(SHOW_A_BAR.format(mode="human", total=3))
-    last = next(line for line in reversed(re.split(r"[\r\n]", shown)) if "links" in line)
-    assert "crawl.fetch" in last
-    assert "3/3 links" in last
-    assert "2 pages" in last
-    assert "\x1b[" in shown  # it moves the cursor: it is live
+def last_lines(shown: str) -> list[str]:
+    """Return the lines that stay on the terminal."""
+    last = re.split(r"\x1b\[2K", shown)[-1]
+    return [line.rstrip() for line in re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", last).splitlines()]
+
+
+def test_on_a_terminal_a_panel_is_drawn_and_stays_with_the_last_figures() -> None:
+    shown, stdout = on_a_terminal(SHOW_A_PANEL.format(mode="human", total=3))
+    head, curve, records, note, *_ = last_lines(shown)
+    assert re.fullmatch(r"crawl.fetch \S+ 3/3 links 0:0\d", head)
+    assert curve == "  3.000 █▅▁ 1.000"
+    assert re.fullmatch(r"  1,000 records, [\d,]+ per second", records)
+    assert note == "  2 pages"
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1  # the cursor is hidden, and shown at the end
     assert stdout == "3 links\n"
 
 
-def test_a_bar_without_a_total_counts() -> None:
-    shown, _ = on_a_terminal(SHOW_A_BAR.format(mode="human", total=None))
-    assert "3/? links" in shown
+def test_a_panel_without_a_total_counts() -> None:
+    shown, _ = on_a_terminal(SHOW_A_PANEL.format(mode="human", total=None))
+    assert last_lines(shown)[0].startswith("crawl.fetch 3 links 0:0")
 
 
-@pytest.mark.parametrize("mode", ["json", "quiet"])
-def test_under_json_and_quiet_a_terminal_is_sent_nothing(mode: str) -> None:
-    shown, stdout = on_a_terminal(SHOW_A_BAR.format(mode=mode, total=3))
-    assert shown == ""
-    assert stdout == ('{"links": 3}\n' if mode == "json" else "")
+def test_a_narrow_terminal_has_no_line_that_wraps() -> None:
+    shown, _ = on_a_terminal(SHOW_A_PANEL.format(mode="human", total=3).replace("2 pages", 99 * "x"), columns=40)
+    assert max(map(len, last_lines(shown))) == 40
+    assert "3/3 links" in last_lines(shown)[0]
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
+    shown, _ = on_a_terminal(SHOW_A_PANEL.format(mode="human", total=3), term="dumb")
+    assert shown == ""  # a short run is silent
+
+
+def test_an_error_leaves_the_cursor_visible_and_a_hostile_label_commands_nothing() -> None:
+    code = SHOW_A_PANEL.format(mode="human", total=3).replace("crawl.fetch", "\\x1b[31m[bold]")
+    code = code.replace("progress.at(1000)", "raise SystemExit")
+    shown, _ = on_a_terminal(code)
+    assert "\x1b[31m" not in shown
+    assert "\\x1b[31m[bold]" in shown
+    assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_quietly_a_terminal_is_sent_nothing() -> None:
+    assert on_a_terminal(SHOW_A_PANEL.format(mode="quiet", total=3)) == ("", "")
+
+
+def test_under_json_progress_is_events_on_stderr() -> None:
+    shown, stdout = on_a_terminal(SHOW_A_PANEL.format(mode="json", total=3))
+    event = json.loads(shown.splitlines()[-1])
+    assert event.pop("seconds") >= 0
+    assert event == {
+        "event": "end",
+        "label": "crawl.fetch",
+        "unit": "links",
+        "done": 3,
+        "total": 3,
+        "records": 1000,
+        "seconds_left": 0.0,
+        "pages": 2,
+    }
+    assert stdout == '{"links": 3}\n'
+
+
+def test_the_time_left_counts_from_where_an_earlier_run_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    progress = Progress(100, "train", "steps", begun=80)
+    assert (progress.done, progress.seconds_left) == (80, None)
+    now[0] = 10.0
+    progress.advance(5)
+    assert progress.seconds_left == 30.0
+
+
+def test_the_speed_is_that_of_the_last_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    progress = Progress(None, "read", "parts")
+    for second in range(1, 101):
+        now[0] = second
+        progress.at(1000 * second if second <= 50 else 50_000 + 10 * (second - 50))
+    assert progress.records_per_second == pytest.approx(10.0)
+
+
+def test_a_curve_of_any_length_keeps_a_bounded_number_of_points() -> None:
+    progress = Progress()
+    for value in range(10_000):
+        progress.advance(curve=float(value))
+    assert 64 <= len(progress.curve) < 128
+    assert progress.curve == sorted(progress.curve)
+    progress.advance(curve=float("nan"))
+    assert 64 <= len(progress.curve) < 128
 
 
 def test_a_line_without_a_total_shows_no_remaining_time(
@@ -100,7 +173,7 @@ def test_a_short_run_in_a_log_is_silent(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_silence_counts_all_the_same() -> None:
-    silent = Progress(5)
+    silent = Progress(5, "read", "posts")
     silent.advance()
     silent.advance(3, "note")
     assert silent.done == 4

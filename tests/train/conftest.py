@@ -92,11 +92,10 @@ WAITS = """
 import time
 from webtext.train.run.trainer import Trainer
 settle = Trainer._settle
-def settle_and_wait(self, queued):
-    note = settle(self, queued)
+def settle_and_wait(self, queued, progress):
+    settle(self, queued, progress)
     while self.step >= {step} and self.settings.seed >= {seed} and not self._termination.asked:
         time.sleep(0.005)
-    return note
 Trainer._settle = settle_and_wait
 """
 FORKING = f"""

@@ -23,6 +23,7 @@ from torch.nn.attention import sdpa_kernel
 from webtext.base.console import Console
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.base.parts.recipe import Recipe, sha256_json
+from webtext.base.progress import Progress
 from webtext.train.checkpoint import checkpoint as checkpoints
 from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
@@ -155,17 +156,16 @@ class Trainer:
             )
             if self.world.device.type == "cuda":
                 stack.enter_context(sdpa_kernel(preferred_kernels(self.world.device), set_priority=True))
-            progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps"))
+            progress = stack.enter_context(self.console.progress(settings.last_step, "train", "steps", self.step))
             self._announce()
             if self.step == 0:  # the untrained model, with which every later loss is compared
                 self._evaluate()
-            progress.advance(self.step)
             self._clock = time.perf_counter()
             while self.step < settings.last_step:
                 with memory_is_an_error(self.config, settings, self.world):
                     self._queue_step()
                     while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
-                        progress.advance(1, self._settle(self._queued.popleft()))
+                        self._settle(self._queued.popleft(), progress)
                 self._do_what_is_due()
                 if not self._queued:
                     self._clock = time.perf_counter()  # time only the steps, not measurements and checkpoints
@@ -237,8 +237,8 @@ class Trainer:
             self.world.progress.advance()
             yield tokens_bt
 
-    def _settle(self, queued: _Queued) -> str:
-        """Read the result of an update, judge it and log it; return its line for the progress bar."""
+    def _settle(self, queued: _Queued, progress: Progress) -> None:
+        """Read the result of an update, judge it, log it and show it."""
         loss, norm, n_asked = queued.reading.read()
         self._is_warm = True
         now = time.perf_counter()
@@ -261,7 +261,9 @@ class Trainer:
         most = max(speed.memory_bytes, self.result["memory_bytes"])
         self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
         self._log(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
-        return f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
+        note = f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
+        facts = {name: row[name] for name in ("loss", "grad_norm", "learning_rate", "tokens") if name in row}
+        progress.advance(1, note, row.get("loss"), **facts, tokens_per_second=speed.tokens_per_second)
 
     def _compare_devices(self) -> None:
         """Log the speed of each process's device; warn about one for which all others wait."""
