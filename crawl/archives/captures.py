@@ -97,19 +97,19 @@ class Judge:
         if place not in self._stored:
             robots = None
             try:
-                capture = await archive.find(Visit(url=url), f"{origin_of(url)}/robots.txt", voted)
-                robots = read_robots(capture) if not is_redirect(capture.status) else None
-                if robots is not None and not capture.has_body:  # not text, or marked like a page, e.g. with noindex
-                    raise Refused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
+                robots = archived_robots(await archive.find(Visit(url=url), f"{origin_of(url)}/robots.txt", voted))
             except Failure as failure:
                 if failure.reason != NOT_ARCHIVED:
                     raise
             while len(self._stored) >= ORIGINS_KEPT:
                 del self._stored[next(iter(self._stored))]
             self._stored[place] = robots
-        stored = self._stored[place]
-        if stored is not None:
-            await self._opt_outs.apply(visit, url, stored, f" in {archive.name}")
+        await self.obey(visit, url, self._stored[place], archive.name)
+
+    async def obey(self, visit: Visit, url: str, robots: Robots | None, archive: str) -> None:
+        """Record what a gone site's robots.txt in an archive states for `url`. Raises Refused if it opts out."""
+        if robots is not None:
+            await self._opt_outs.apply(visit, url, robots, f" in {archive}")
 
     def check(self, visit: Visit, url: str) -> None:
         """Raise Failure if the visit has reached a URL that has another row, and Refused if it is excluded."""
@@ -139,6 +139,15 @@ class Judge:
         refuse_marked_page(visit, capture, self._settings)
         capture.identified_type = text_type(capture.body, capture.header("content-encoding") or "")
         visit.exchange = capture
+
+
+def archived_robots(capture: Exchange) -> Robots | None:
+    """Parse an archived robots.txt; a redirect states nothing. Raises Refused if it has no body."""
+    if is_redirect(capture.status):
+        return None
+    if not capture.has_body:  # not text, or marked like a page, e.g. with noindex
+        raise Refused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
+    return read_robots(capture)
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord
 from webtext.crawl.archives.captures import Preference, Rank
 from webtext.crawl.exchange.messages import REDIRECT_STATUSES, is_redirect
+from webtext.crawl.opt_outs.robots_cache import origin_of
 from webtext.crawl.pages.cdxj import REVISIT_TYPE
 from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.surt import surt
@@ -32,7 +33,8 @@ from webtext.crawl.visits.visit import PAGE_STATUSES, Visit
 
 LINKS_AT_A_TIME = 100_000
 BATCH_ROWS = 32_768
-SUBSETS = ("warc", "crawldiagnostics")  # pages; redirects, among others. The third, 'robotstxt', holds no pages
+ROBOTS = "robotstxt"
+SUBSETS = ("warc", "crawldiagnostics", ROBOTS)  # pages; redirects, among others; every robots.txt
 STATUSES = sorted(PAGE_STATUSES | REDIRECT_STATUSES)
 _COLUMNS = pa.schema(
     [
@@ -56,14 +58,6 @@ CREATE TABLE places (id INT, url TEXT, digest TEXT, file TEXT, offset INT, lengt
 """
 
 
-class Lookup(msgspec.Struct, array_like=True, frozen=True):
-    """A URL to look up for a link: `visit.at`, or the original of `revisit` if a revisit was found at that URL."""
-
-    link: Link
-    visit: Visit
-    revisit: ArchivedRecord | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """The position of the record that was chosen for a link, and the URL and digest that it must have."""
@@ -73,6 +67,18 @@ class Place:
     length: int
     url: str  # canonical
     digest: str | None
+
+
+class Lookup(msgspec.Struct, array_like=True, frozen=True):
+    """A URL to look up for a link: `visit.at`, or the original of `revisit` if a revisit was found at that URL.
+
+    With `page`, the place that was found for it, it is the robots.txt of the URL's site, which is gone.
+    """
+
+    link: Link
+    visit: Visit
+    revisit: ArchivedRecord | None = None
+    page: Place | None = None
 
 
 class _Wanted(NamedTuple):
@@ -111,6 +117,8 @@ class LinkJoin:
         """Add a look-up."""
         visit, original = lookup.visit, lookup.revisit and lookup.revisit.original
         url, only = (original.url, (original.captured, original.digest)) if original else (visit.at, (None, None))
+        if lookup.page is not None:
+            url, only = f"{origin_of(visit.at)}/robots.txt", (None, None)
         row = (surt(url), url, lookup.link.voted, "\n".join(visit.redirects), *only, self._encoder.encode(lookup))
         self._db.execute(
             "INSERT INTO wanted (key, url, voted, passed, captured, digest, lookup) VALUES (?, ?, ?, ?, ?, ?, ?)", row
@@ -220,7 +228,11 @@ def _matches(keys: list[str], index: ds.Dataset) -> Iterator[dict[str, Any]]:
     condition = (key >= keys[0]) & (key <= keys[-1]) & key.isin(pa.array(keys)) & status.isin(STATUSES)
     condition &= subset.is_null() | subset.isin(SUBSETS)
     batches = index.to_batches(
-        columns=_COLUMNS.names, filter=condition, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1
+        columns=[*_COLUMNS.names, "subset"],
+        filter=condition,
+        batch_size=BATCH_ROWS,
+        batch_readahead=2,
+        fragment_readahead=1,
     )
     try:
         for batch in batches:
@@ -236,4 +248,5 @@ def _is_usable(row: dict[str, Any]) -> bool:
     kind, place = row["content_mime_detected"], (row["warc_record_offset"], row["warc_record_length"])
     is_placed = bool(row["warc_filename"]) and all(isinstance(number, int) and number >= 0 for number in place)
     is_text = kind is None or kind in TEXT_TYPES or kind == REVISIT_TYPE or is_redirect(row["fetch_status"])
+    is_text |= row["subset"] == ROBOTS  # often called text/x-robots
     return is_placed and row["warc_record_length"] > 0 and is_text

@@ -17,8 +17,8 @@ from typing import TypeVar
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.archives.archived_record import read_record
-from webtext.crawl.archives.captures import Judge, Preference, not_archived, reasons
+from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
+from webtext.crawl.archives.captures import Judge, Preference, archived_robots, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.exchange.failures import Failure
@@ -69,8 +69,11 @@ class CommonCrawl:
         """Answer for each look-up of `join`, or add the next look-up of its link to `later`."""
         await asyncio.to_thread(join.choose, self._index, self._preference)
         for lookup in join.others():
-            lookup.visit.fail(not_archived(_sought(lookup)))
-            answer(lookup.link, lookup.visit)
+            if lookup.page is None:
+                lookup.visit.fail(not_archived(_sought(lookup)))
+                answer(lookup.link, lookup.visit)
+            else:  # without a robots.txt
+                await self._take_records([(_of_page(lookup), lookup.page)], later, answer)
         room = asyncio.Semaphore(GROUPS_AT_A_TIME)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -82,12 +85,16 @@ class CommonCrawl:
             raise errors.exceptions[0] from None
 
     async def _take(self, group: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
-        """Fetch the records of one group whose sites have not opted out."""
-        await asyncio.gather(*(self._ask(lookup, place) for lookup, place in group))
-        for lookup, _ in group:
+        """Fetch the records of one group whose sites have not opted out. Of gone sites, look up robots.txt instead."""
+        wanted = []
+        are_gone = await asyncio.gather(*(self._ask(lookup, place) for lookup, place in group))
+        for (lookup, place), is_gone in zip(group, are_gone, strict=True):
             if lookup.visit.reason is not None:
                 answer(lookup.link, lookup.visit)
-        wanted = [member for member in group if member[0].visit.reason is None]
+            elif is_gone:
+                later.add(Lookup(lookup.link, lookup.visit, lookup.revisit, place))
+            else:
+                wanted.append((lookup, place))
         for members in neighbours(wanted, self._settings.cc_max_gap):
             await self._take_records(members, later, answer)
 
@@ -96,8 +103,9 @@ class CommonCrawl:
         asker, first = members[0]  # a request for several links counts for the first one
         end = max(place.offset + place.length for _, place in members)
         data, failure = b"", None
+        visit = asker.visit if asker.page is None else Visit(url=asker.visit.url)  # those for robots.txt don't count
         try:
-            data = await self._fetch(asker.visit, first.file, first.offset, end - first.offset)
+            data = await self._fetch(visit, first.file, first.offset, end - first.offset)
         except Failure as error:
             failure = error
         if failure is not None and failure.reason == ARCHIVE_DAMAGED and len(members) > 1:
@@ -110,28 +118,41 @@ class CommonCrawl:
                 if failure is not None:
                     raise failure
                 start = place.offset - first.offset
-                further = self._accept(lookup, place, data[start : start + place.length])
-            if further is None:
+                record = self._read_record(place, data[start : start + place.length])
+                if lookup.page is None:
+                    further = self._accept(lookup, record)
+                else:
+                    robots = archived_robots(replace(record.capture, has_body=record.original is None))
+                    await self._judge.obey(lookup.visit, lookup.visit.at, robots, self.name)
+            if lookup.page is not None and lookup.visit.reason is None:
+                await self._take_records([(_of_page(lookup), lookup.page)], later, answer)
+            elif further is None:
                 answer(lookup.link, lookup.visit)
             else:
                 later.add(further)
 
-    async def _ask(self, lookup: Lookup, place: Place) -> None:
-        """Check the opt-outs of the record's sites. If the record may not be taken, the visit gets the reason."""
-        visit = lookup.visit
+    async def _ask(self, lookup: Lookup, place: Place) -> bool:
+        """Check the opt-outs of the record's sites. If the record may not be taken, the visit gets the reason.
+
+        Returns whether robots.txt has to be looked up first, because a site is gone.
+        """
+        visit, is_gone = lookup.visit, False
         with reasons(visit):
             if not _FILE_NAME.fullmatch(place.file):
                 raise Failure(ARCHIVE_DAMAGED, f"the index has an invalid file name {place.file!r}")
             if place.length > 2 * self._settings.max_bytes:
                 raise Failure("too_large", f"{place.length} bytes in the archive")
+            if lookup.page is not None:
+                return False
             if lookup.revisit is None:  # the original of a revisit may be another link's page: its body is stored twice
                 self._judge.check(visit, place.url)
-            await self._judge.ask_site(visit, visit.at)
+            is_gone = not await self._judge.ask_site(visit, visit.at)
             if place.url != visit.at:
-                await self._judge.ask_site(visit, place.url)
+                is_gone |= not await self._judge.ask_site(visit, place.url)
+        return is_gone
 
-    def _accept(self, lookup: Lookup, place: Place, data: bytes) -> Lookup | None:
-        """Make the record the page of the visit, or return the next look-up for a redirect or revisit."""
+    def _read_record(self, place: Place, data: bytes) -> ArchivedRecord:
+        """Read a record, and check that it is the one in the index."""
         record = read_record(data, self._settings.max_bytes)
         if record.capture.url != place.url:
             raise Failure(ARCHIVE_DAMAGED, f"the record is of '{record.capture.url}'")
@@ -139,7 +160,10 @@ class CommonCrawl:
             raise Failure(ARCHIVE_DAMAGED, "the record's payload does not have the digest in its index")
         source = f"{self._base}/{place.file}" if "://" in self._base else place.file
         origin = [("WARC-Source-URI", source), ("WARC-Source-Range", _range(place.offset, place.length))]
-        record = replace(record, capture=replace(record.capture, origin=origin))
+        return replace(record, capture=replace(record.capture, origin=origin))
+
+    def _accept(self, lookup: Lookup, record: ArchivedRecord) -> Lookup | None:
+        """Make the record the page of the visit, or return the next look-up for a redirect or revisit."""
         if lookup.revisit is not None:
             next_url = self._judge.take(lookup.visit, lookup.revisit.with_body_of(record))
         elif record.original is not None:
@@ -202,6 +226,11 @@ def neighbours(members: Iterable[tuple[T, Place]], max_gap: int) -> Iterator[lis
         end = max(end, place.offset + place.length)
     if group:
         yield group
+
+
+def _of_page(lookup: Lookup) -> Lookup:
+    """Return the look-up that this one of a robots.txt was made for."""
+    return Lookup(lookup.link, lookup.visit, lookup.revisit)
 
 
 def _sought(lookup: Lookup) -> str:

@@ -115,9 +115,11 @@ class LocalCommonCrawl:
     ) -> None:
         self._n_indexed = len(self._rows)
         rows = sorted(self._rows, key=lambda row: row["url_surtkey"])
-        others = [row for row in rows if row["fetch_status"] != 200]
-        pages = [row for row in rows if row["fetch_status"] == 200]
-        parts = {name: pages} | ({name.replace("subset=warc", "subset=crawldiagnostics"): others} if others else {})
+        parts: dict[str, list[dict[str, Any]]] = {name: []}
+        for row in rows:
+            subset = "robotstxt" if row["url"].endswith("/robots.txt") else "warc"
+            subset = subset if row["fetch_status"] == 200 else "crawldiagnostics"
+            parts.setdefault(name.replace("subset=warc", f"subset={subset}"), []).append(row)
         for part_name, part in parts.items():
             path = self.folder / "index" / part_name
             path.parent.mkdir(parents=True, exist_ok=True)

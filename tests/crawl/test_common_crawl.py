@@ -108,6 +108,45 @@ def test_a_truncated_capture_or_another_spelling_is_better_than_none(crawl_archi
     assert (rows[slash]["outcome"], rows[slash]["final_url"]) == ("fetched", slash + "/")
 
 
+@pytest.mark.usefixtures("names")  # which knows none of these hosts
+def test_the_archived_robots_txt_of_a_gone_site_is_obeyed(crawl_archive: LocalCommonCrawl) -> None:
+    """A site without one, or whose own moved, allows everything. One that can't be read forbids everything."""
+    rules = b"User-agent: *\nDisallow: /closed"
+    hosts = ("gone", "moved", "bare", "same")
+    urls = [f"http://{host}.example/{path}" for host in hosts for path in ("closed", "open")]
+    for url in urls:
+        crawl_archive.page(url)
+    gone, moved, same = (f"http://{host}.example/robots.txt" for host in ("gone", "moved", "same"))
+    crawl_archive.page(gone, "2017-11-01", rules, content_mime_detected="text/x-robots")
+    crawl_archive.page(gone, "2017-12-01", b"", content_mime_detected="text/x-robots")  # is farther from the vote
+    crawl_archive.redirect(moved, "/")
+    crawl_archive.revisit(same, same, rules, "2017-12-01", "2017-11-01")
+    rows = crawl_archive.crawl(urls, contact="https://example.org/", take_gone_sites=True)
+    reasons = ["robots_disallowed", *[None] * 5, "robots_unreachable", "robots_unreachable"]
+    assert [rows[url]["reason"] for url in urls] == reasons
+    [notice] = rows[urls[0]]["opt_out_evidence"]
+    source = f"{gone} in common-crawl"
+    assert notice == {"rule": "robots_disallowed", "source": source, "noticed": seconds("2017-11-01")}
+    assert {rows[url]["requests"] for url in urls if rows[url]["reason"] is None} == {1}
+    rows = crawl_archive.crawl(urls, "more", contact="https://example.org/", take_gone_sites=True, obey_robots=False)
+    assert (rows[urls[0]]["outcome"], rows[urls[0]]["opt_outs"]) == ("fetched", ["robots_disallowed"])
+
+
+@pytest.mark.usefixtures("names")
+def test_redirects_and_revisits_between_gone_sites_are_followed_as_robots_txt_allows(
+    crawl_archive: LocalCommonCrawl,
+) -> None:
+    start, end, other = "http://start.example/a", "http://end.example/b", "http://end.example/c"
+    crawl_archive.redirect(start, end)
+    crawl_archive.revisit(end, other, b"<html>c", "2017-12-01", "2017-11-01")
+    crawl_archive.page(other, "2017-11-01", b"<html>c")
+    rows = crawl_archive.crawl([start], contact="https://example.org/", take_gone_sites=True)
+    assert (rows[start]["outcome"], rows[start]["final_url"]) == ("fetched", end)
+    crawl_archive.page("http://end.example/robots.txt", body=b"User-agent: GPTBot\nDisallow: /b")
+    rows = crawl_archive.crawl([start], "more", contact="https://example.org/", take_gone_sites=True)
+    assert rows[start]["reason"] == "robots_disallowed_ai_training"
+
+
 def test_links_under_one_key_share_no_page(crawl_archive: LocalCommonCrawl) -> None:
     """The best capture of two links is of a third URL: only one of them gets it. A link's own capture is its own."""
     plain, slash = crawl_archive.web.url("/a"), crawl_archive.web.url("/a/")
