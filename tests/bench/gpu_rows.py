@@ -42,7 +42,8 @@ from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import Reading, is_fault
-from webtext.train.plan.footprint import memory_on
+from webtext.train.plan.footprint import memory_of_layout
+from webtext.train.plan.layout import Layout
 from webtext.train.resilience.distributed import join_world
 from webtext.train.run.determinism import deterministic
 from webtext.train.run.loop import make_recipe, train_model
@@ -222,7 +223,7 @@ def fitting(place: Place, settings: TrainSettings, attempt: Callable[[TrainSetti
     size = settings.microbatch_size
     if not place.toy:
         config, free = settings.config(vocab_size(place)), 0.9 * torch.cuda.mem_get_info()[0]
-        while size > 1 and memory_on(config, settings, MeshShape(), size).total > free:
+        while size > 1 and memory_of_layout(config, settings, Layout.of(settings, MeshShape(), size)).total > free:
             size //= 2
     return halving(dataclasses.replace(settings, microbatch_size=size), attempt)
 

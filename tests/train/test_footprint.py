@@ -23,7 +23,7 @@ from webtext.train.model.loss import documents_of
 from webtext.train.model.precision import cast_parameters
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.parallel.tensor_parallel import split_tensors
-from webtext.train.plan.footprint import LOGITS_PER_CHUNK, block_parameters, memory_of_layout, memory_on
+from webtext.train.plan.footprint import LOGITS_PER_CHUNK, block_parameters, memory_of_layout
 from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
@@ -35,7 +35,7 @@ CONFIG = SMALL.config(1000)
 
 def activations_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
     """Return the estimate for one device."""
-    return memory_on(config, settings, MeshShape(), microbatch).activations
+    return memory_of_layout(config, settings, Layout.of(settings, MeshShape(), microbatch)).activations
 
 
 def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more: Any) -> Layout:
@@ -128,7 +128,7 @@ def test_logits_have_a_float32_copy_where_the_loss_is_not_compiled_except_on_a_c
 
     def output_layer(compile: str) -> int:
         how = changed(settings, compile=compile)
-        return memory_on(how.config(1000), how, MeshShape(), 1).output_layer
+        return memory_of_layout(how.config(1000), how, Layout.of(how, MeshShape(), 1)).output_layer
 
     assert output_layer("off") - output_layer("on") == (0 if device == "cpu" else largest.n_bytes)
 
@@ -192,7 +192,7 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(n
     optimizer = make_optimizer(dict(model.named_parameters()), settings)
     model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
     optimizer.step()
-    planned = memory_on(model.config, settings, MeshShape(), 2)
+    planned = memory_of_layout(model.config, settings, Layout.of(settings, MeshShape(), 2))
     assert planned.parameters == sum(p.nbytes for p in model.parameters())
     assert planned.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]

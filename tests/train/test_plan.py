@@ -12,7 +12,8 @@ from webtext.app.main import run
 from webtext.base.errors import ConfigError
 from webtext.train.mesh import MeshShape
 from webtext.train.model.flops import flops_per_token
-from webtext.train.plan.footprint import GIB, memory_on
+from webtext.train.plan.footprint import GIB, memory_of_layout
+from webtext.train.plan.layout import Layout
 from webtext.train.plan.plan import advice, plan_text, plan_training
 from webtext.train.plan.settings import PlanSettings
 from webtext.train.settings import TrainSettings
@@ -45,7 +46,10 @@ def test_a_batch_ramp_takes_fewer_tokens() -> None:
 def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> None:
     settings = TrainSettings(batch_size=96, microbatch_size=12)
     config, mesh = settings.config(50_257), MeshShape(dp=8)
-    sizes = {size: memory_on(config, settings, MeshShape(), size).total for size in (1, 2, 3, 4, 6, 12)}
+    sizes = {
+        size: memory_of_layout(config, settings, Layout.of(settings, MeshShape(), size)).total
+        for size in (1, 2, 3, 4, 6, 12)
+    }
     chosen = {
         limit: advice(config, settings, mesh, limit, 12).partition(" or ")[0] for limit in (sizes[4], sizes[6] - 1)
     }
@@ -63,7 +67,7 @@ def test_a_mesh_that_is_set_is_planned() -> None:
     settings = TrainSettings.of(mesh="dp=2,fsdp=2", microbatch_size=16)
     plan = plan_training(settings, PlanSettings(memory_gib=80.0))
     assert (plan.layout.shape.size, plan.layout.microbatch, plan.layout.n_microbatches) == (4, 16, 8)
-    whole = memory_on(plan.config, settings, MeshShape(), 16)
+    whole = memory_of_layout(plan.config, settings, Layout.of(settings, MeshShape(), 16))
     assert plan.memory.parameters == whole.parameters // 2
     assert "processes: 4, each 8 x 16 sequences" in plan_text(plan)
     with pytest.raises(ConfigError, match="tp=5 does not divide n_head"):

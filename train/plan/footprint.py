@@ -22,7 +22,6 @@ import dataclasses
 import math
 from dataclasses import dataclass
 
-from webtext.train.mesh import MeshShape
 from webtext.train.plan.layout import Layout
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
@@ -47,11 +46,6 @@ class Memory:
     def total(self) -> int:
         """Sum of all purposes."""
         return sum(dataclasses.astuple(self))
-
-
-def memory_on(config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int) -> Memory:
-    """Return `memory_of_layout` for a run with these settings on a mesh; `MeshShape()` is one device."""
-    return memory_of_layout(config, settings, Layout.of(settings, shape, microbatch))
 
 
 def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout) -> Memory:
