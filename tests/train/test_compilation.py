@@ -66,7 +66,7 @@ def test_a_compiled_run_has_the_losses_of_others_and_compiles_each_of_its_parts_
     compiled, plain = losses(tmp_path / "on"), losses(tmp_path / "off")
     assert compiled == pytest.approx(plain, rel=1e-2)
     assert len(compiled) == 4 + 3
-    assert n_compilations() == 3  # a block, the loss, and the sum of a block's gradients
+    assert n_compilations() == 4  # a block, the loss, and the sums of the gradients of a block and of the ends
 
 
 def kept_and_gradients(
