@@ -113,16 +113,20 @@ class LinkJoin:
         """Drop everything and free the disk space."""
         self._db.close()
 
-    def add(self, lookup: Lookup) -> None:
-        """Add a look-up."""
+    def add(self, lookup: Lookup, place: Place | None = None) -> None:
+        """Add a look-up, with its place if that is known."""
         visit, original = lookup.visit, lookup.revisit and lookup.revisit.original
         url, only = (original.url, (original.captured, original.digest)) if original else (visit.at, (None, None))
         if lookup.page is not None:
             url, only = f"{origin_of(visit.at)}/robots.txt", (None, None)
-        row = (surt(url), url, lookup.link.voted, "\n".join(visit.redirects), *only, self._encoder.encode(lookup))
-        self._db.execute(
+        key = surt(url) if place is None else None  # which `choose` passes over
+        row = (key, url, lookup.link.voted, "\n".join(visit.redirects), *only, self._encoder.encode(lookup))
+        added = self._db.execute(
             "INSERT INTO wanted (key, url, voted, passed, captured, digest, lookup) VALUES (?, ?, ?, ?, ?, ?, ?)", row
         )
+        if place is not None:
+            known = (added.lastrowid, place.url, place.digest, place.file, place.offset, place.length)
+            self._db.execute("INSERT INTO places VALUES (?, ?, ?, ?, ?, ?)", known)
         self.n_wanted += 1
 
     def choose(self, index: ds.Dataset, preference: Preference) -> None:

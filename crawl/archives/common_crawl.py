@@ -73,7 +73,7 @@ class CommonCrawl:
                 lookup.visit.fail(not_archived(_sought(lookup)))
                 answer(lookup.link, lookup.visit)
             else:  # without a robots.txt
-                await self._take_records([(_of_page(lookup), lookup.page)], later, answer)
+                later.add(lookup, lookup.page)
         room = asyncio.Semaphore(GROUPS_AT_A_TIME)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -103,9 +103,11 @@ class CommonCrawl:
         asker, first = members[0]  # a request for several links counts for the first one
         end = max(place.offset + place.length for _, place in members)
         data, failure = b"", None
-        visit = asker.visit if asker.page is None else Visit(url=asker.visit.url)  # those for robots.txt don't count
+        is_robots = asker.page not in (None, first)  # whose requests don't count
         try:
-            data = await self._fetch(visit, first.file, first.offset, end - first.offset)
+            data = await self._fetch(
+                Visit(url="") if is_robots else asker.visit, first.file, first.offset, end - first.offset
+            )
         except Failure as error:
             failure = error
         if failure is not None and failure.reason == ARCHIVE_DAMAGED and len(members) > 1:
@@ -119,17 +121,16 @@ class CommonCrawl:
                     raise failure
                 start = place.offset - first.offset
                 record = self._read_record(place, data[start : start + place.length])
-                if lookup.page is None:
+                if lookup.page in (None, place):
                     further = self._accept(lookup, record)
                 else:
                     robots = archived_robots(replace(record.capture, has_body=record.original is None))
                     await self._judge.obey(lookup.visit, lookup.visit.at, robots, self.name)
-            if lookup.page is not None and lookup.visit.reason is None:
-                await self._take_records([(_of_page(lookup), lookup.page)], later, answer)
-            elif further is None:
+                    further = lookup
+            if further is None:
                 answer(lookup.link, lookup.visit)
             else:
-                later.add(further)
+                later.add(further, further.page)
 
     async def _ask(self, lookup: Lookup, place: Place) -> bool:
         """Check the opt-outs of the record's sites. If the record may not be taken, the visit gets the reason.
@@ -226,11 +227,6 @@ def neighbours(members: Iterable[tuple[T, Place]], max_gap: int) -> Iterator[lis
         end = max(end, place.offset + place.length)
     if group:
         yield group
-
-
-def _of_page(lookup: Lookup) -> Lookup:
-    """Return the look-up that this one of a robots.txt was made for."""
-    return Lookup(lookup.link, lookup.visit, lookup.revisit)
 
 
 def _sought(lookup: Lookup) -> str:
