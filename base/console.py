@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from webtext.base.errors import WebtextError
 from webtext.base.progress import Events, Lines, Panel, Progress, has_cursor
+from webtext.base.visible import visible
 
 Mode = Literal["human", "json", "quiet"]
 
@@ -28,11 +28,11 @@ class Console:
 
     def say(self, text: str) -> None:
         if self.mode == "human":
-            print(_visible(text), file=sys.stderr, flush=True)
+            print(visible(text), file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
         """Print a warning on stderr, in every mode."""
-        print(f"warning: {_visible(text)}", file=sys.stderr, flush=True)
+        print(f"warning: {visible(text)}", file=sys.stderr, flush=True)
 
     def result(self, value: Mapping[str, Any], text: str, *, coloured: bool = False) -> None:
         """Print the verb's result on stdout: `value` as JSON in json mode, `text` in human mode, nothing in quiet.
@@ -41,7 +41,7 @@ class Console:
         """
         if self.mode == "json":
             line = json.dumps(value, ensure_ascii=False, sort_keys=True)
-            print(line if _visible(_printable(line)) == line else json.dumps(value, sort_keys=True), flush=True)
+            print(line if visible(_printable(line)) == line else json.dumps(value, sort_keys=True), flush=True)
         elif self.mode == "human" and text:
             print(text if coloured else _printable(text), flush=True)
 
@@ -58,13 +58,13 @@ class Console:
 
     def error(self, error: WebtextError) -> None:
         first, *rest = error.lines
-        print(_visible("\n".join([f"error: {first}", *(f"  {line}" for line in rest)])), file=sys.stderr, flush=True)
+        print(visible("\n".join([f"error: {first}", *(f"  {line}" for line in rest)])), file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def progress(self, total: int | None, label: str, unit: str, begun: int = 0) -> Iterator[Progress]:
         """Show progress over `total` units: in human mode a panel or lines, in json mode events, in quiet mode nothing."""
         kind = {"human": Panel if has_cursor() else Lines, "json": Events, "quiet": Progress}[self.mode]
-        progress = kind(total, _visible(label), unit, begun)
+        progress = kind(total, visible(label), unit, begun)
         try:
             yield progress
         finally:
@@ -75,15 +75,7 @@ def _printable(text: str) -> str:
     """Escape what stdout's encoding can't represent (a file name that isn't UTF-8), and on a terminal all controls."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = text.encode(encoding, "backslashreplace").decode(encoding)
-    return _visible(text) if sys.stdout.isatty() else text
-
-
-def _visible(text: str) -> str:
-    """Escape the control characters of untrusted text, with which it could command a terminal or hide other text."""
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")  # C0, C1, directions
+    return visible(text) if sys.stdout.isatty() else text
 
 
 def counted(n: int, singular: str, plural: str | None = None) -> str:

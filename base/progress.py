@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -9,6 +10,8 @@ import sys
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
+
+from webtext.base.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,7 +83,7 @@ class Progress:
 
     def _details(self) -> list[str]:
         records = f"{self.records:,} records, {self.records_per_second:,.0f} per second" if self.records else ""
-        return [records, self.note]
+        return [records, visible(self.note)]
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -126,7 +129,8 @@ class Events(Progress):
     def _show(self, event: str = "progress") -> None:
         left = None if self.seconds_left is None else round(self.seconds_left, 3)
         about = {"event": event, "label": self.label, "unit": self.unit, "done": self.done, "total": self.total}
-        about |= {"records": self.records, "seconds": round(self.seconds, 3), "seconds_left": left, **self.facts}
+        about |= {"records": self.records, "seconds": round(self.seconds, 3), "seconds_left": left}
+        about |= {name: fact if math.isfinite(fact) else None for name, fact in self.facts.items()}  # JSON has no NaN
         print(json.dumps(about), file=sys.stderr, flush=True)
 
     def close(self) -> None:
@@ -138,11 +142,13 @@ class Panel(Progress):
 
     def __init__(self, total: int | None, label: str, unit: str, begun: int) -> None:
         super().__init__(total, label, unit, begun)
-        from rich.console import Console
         from rich.live import Live
 
-        self._terminal = Console(stderr=True)
-        self._live = Live(console=self._terminal, get_renderable=self._rendered, refresh_per_second=4)
+        self._terminal = _terminal()
+        to_terminal = sys.stdout.isatty()  # otherwise results belong in the file or pipe that stdout is
+        self._live = Live(
+            console=self._terminal, get_renderable=self._rendered, refresh_per_second=4, redirect_stdout=to_terminal
+        )
         self._live.start()
 
     def close(self) -> None:
@@ -175,6 +181,17 @@ class Panel(Progress):
         low, high = min(shown), max(shown)
         steps = [round((value - low) / ((high - low) or 1.0) * (len(BLOCKS) - 1)) for value in shown]
         return f"{shown[0]:.3f} {''.join(BLOCKS[step] for step in steps)} {shown[-1]:.3f}"
+
+
+@functools.cache
+def _terminal() -> Any:
+    """Return rich's console, one for all panels: rich shows a step within a step below it, but only on one console.
+
+    Messages above a panel are neither wrapped at words nor coloured, so that a path in them can be copied.
+    """
+    from rich.console import Console
+
+    return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def has_cursor() -> bool:

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from webtext.base import progress as progress_module
-from webtext.base.progress import Lines, Progress, _duration
+from webtext.base.progress import Events, Lines, Progress, _duration
 
 SHOW_A_PANEL = """
 from webtext.base.console import Console
@@ -88,6 +88,54 @@ def test_an_error_leaves_the_cursor_visible_and_a_hostile_label_commands_nothing
     assert "\x1b[31m" not in shown
     assert "\\x1b[31m[bold]" in shown
     assert shown.count("\x1b[?25l") == shown.count("\x1b[?25h") == 1
+
+
+def test_a_note_with_escape_characters_commands_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    note = r"title \x1b[2J\x9b2J\u202e"
+    shown, _ = on_a_terminal(SHOW_A_PANEL.format(mode="human", total=3).replace("2 pages", note))
+    assert last_lines(shown)[3] == f"  {note}"
+    lines = Lines(None, "read", "posts")
+    lines._interval = 0.0
+    lines.advance(1, "\x1b[2J")
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_a_result_during_a_panel_goes_to_stdout_alone() -> None:
+    code = SHOW_A_PANEL.format(mode="human", total=3).replace("progress.at(1000)", "console.result({}, 'a result')")
+    shown, stdout = on_a_terminal(code)
+    assert "a result" not in shown
+    assert stdout == 3 * "a result\n" + "3 links\n"
+
+
+def test_a_message_during_a_panel_is_sent_as_it_is() -> None:
+    """Wrapped at a word or coloured, a path could not be copied."""
+    message = "resuming from '" + 9 * "/a path" + "' 12"
+    code = SHOW_A_PANEL.format(mode="human", total=3).replace("progress.at(1000)", f'console.say("{message}")')
+    assert message in on_a_terminal(code, columns=40)[0]
+
+
+def test_a_step_within_a_step_has_lines_of_its_own() -> None:
+    code = """
+from webtext.base.console import Console
+console = Console()
+with console.progress(100, "tokenizer train", "%") as outer, console.progress(2, "tokenizer.count", "parts") as inner:
+    outer._live.refresh()
+    inner.advance(2)
+    inner._live.refresh()
+    outer.advance(100)
+"""
+    shown = re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]", "", on_a_terminal(code)[0])
+    rows = [row for row in re.split(r"[\r\n]+", shown) if row]
+    assert all(row.count("tokenizer") == 1 for row in rows), rows
+    assert re.match(r"tokenizer train .* 100/100 %", rows[-1])
+
+
+def test_an_event_with_a_number_that_json_lacks_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    events = Events(3, "train", "steps")
+    events.advance(1, loss=float("nan"), tokens_per_second=float("inf"))
+    events.close()
+    event = json.loads(capsys.readouterr().err, parse_constant=pytest.fail)
+    assert event["loss"] is event["tokens_per_second"] is None
 
 
 def test_quietly_a_terminal_is_sent_nothing() -> None:
