@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +122,32 @@ def report(run: Run, folder: str) -> None:
     run.would_write(f"{folder}/report.html")
     path = write_report(folder)
     run.console.result({"report": path}, path)
+
+
+@verb(_commands, "view")
+@click.argument("folder", metavar="BUILD")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port of 127.0.0.1; 0 takes a free one.")
+def view(run: Run, folder: str, port: int) -> None:
+    """Show BUILD in a browser, until Ctrl-C: search its documents, and see why each is kept or dropped.
+
+    Only this machine can open the address that is printed, and only with the token in it. Nothing is written.
+
+    \b
+      webtext view build
+      webtext view build --port 8800
+
+    \b
+    Reads:  the folder of a build, finished or not
+    Writes: nothing
+    """
+    from webtext.app.view.server import Viewer
+
+    with Viewer(folder, port) as server:
+        run.console.result({"url": server.url}, server.url)
+        if run.dry_run:
+            return
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
 
 
 @verb(_commands, "demo", workers=True)

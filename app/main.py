@@ -27,6 +27,7 @@ STAGES = {
     "pretrain": ("webtext.app.command:pretrain", "Build, then train and evaluate: the whole pipeline."),
     "inspect": ("webtext.app.command:inspect", "Show why a record is kept or dropped."),
     "report": ("webtext.app.command:report", "Write a build's report.html and report.json."),
+    "view": ("webtext.app.command:view", "Show a build in a browser, on this machine alone."),
     "demo": ("webtext.app.command:demo", "Run the whole pipeline on a small web served by this machine."),
 }
 """Name -> (import path of the command, its help line), in the order shown by --help."""
@@ -39,6 +40,7 @@ EXTRA_OF_PACKAGE = {
     "rouge_score": "tasks",
     "sklearn": "score",
     "scipy": "score",
+    "duckdb": "view",
 }
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 SHOW_TRACEBACK = "WEBTEXT_TRACEBACK"  # environment variable: when it isn't empty, unexpected errors show a traceback

@@ -20,7 +20,7 @@ MAX_ON_PAGE = 100_000
 _COLOURS = (153, 223, 157, 218, 189)
 """Light background colours (256-colour palette), legible with black text; neighbouring tokens differ."""
 
-_TOKEN_STYLE = """
+TOKEN_STYLE = """
 .wt-tokens{font:14px/1.35 ui-monospace,"SF Mono",Menlo,Consolas,monospace;direction:ltr}
 .wt-tokens span{display:inline-block;max-width:100%;margin:2px 1px 2px 0;padding:.1em .12em;border-radius:3px;
 color:#16202c;unicode-bidi:isolate;cursor:default;white-space:pre-wrap;overflow-wrap:anywhere;vertical-align:top}
@@ -124,8 +124,7 @@ class TokenView(Sequence[Token]):
         return {"tokens": tokens, "n_characters": self.n_characters, "n_bytes": self.n_bytes}
 
     def _repr_html_(self) -> str:
-        boxes = _boxes(self, MAX_IN_NOTEBOOK)
-        return f"<style>{_TOKEN_STYLE}</style>{boxes}<div>{escape(self.summary())}</div>"
+        return f"<style>{TOKEN_STYLE}</style>{boxes(self, MAX_IN_NOTEBOOK)}<div>{escape(self.summary())}</div>"
 
 
 def view(vocabulary: Vocabulary, ids: Iterable[int]) -> TokenView:
@@ -139,10 +138,10 @@ def page(view: TokenView, facts: Mapping[str, str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>webtext tokens</title>'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}{_TOKEN_STYLE}</style></head>\n<body>\n'
+        f'<meta name="viewport" content="width=device-width"><style>{_PAGE_STYLE}{TOKEN_STYLE}</style></head>\n<body>\n'
         f"<h1>{len(view):,} tokens</h1><p>{escape(view.summary())}</p>\n{card(facts)}\n"
         '<input type="checkbox" id="ids"> <label for="ids">show ids</label>\n'
-        f"{_boxes(view, MAX_ON_PAGE)}\n</body></html>\n"
+        f"{boxes(view, MAX_ON_PAGE)}\n</body></html>\n"
     )
 
 
@@ -152,7 +151,8 @@ def card(facts: Mapping[str, str]) -> str:
     return f"<table>{''.join(rows)}</table>"
 
 
-def _boxes(view: TokenView, limit: int) -> str:
+def boxes(view: TokenView, limit: int) -> str:
+    """Return the first tokens as coloured boxes, in HTML that TOKEN_STYLE draws."""
     boxes = "".join(_box(place, token) for place, token in enumerate(view.tokens[:limit]))
     more = f"<div>… and {len(view) - limit:,} more tokens</div>" if len(view) > limit else ""
     return f'<div class="wt-tokens">{boxes}</div>{more}'

@@ -1,0 +1,203 @@
+"""Search a build's documents and decisions with DuckDB, which reads only the columns and row groups that a query needs.
+
+Values are bound, never part of the SQL. DuckDB may read the build's folder and nothing else, and load no extension.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import urlencode
+
+import duckdb
+import pyarrow as pa
+
+from webtext.app.chain import Layout
+from webtext.app.inspect.trace import documents_of
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.partset import PartSet
+
+PAGE_ROWS = 50
+MAX_SECONDS = 60.0
+MEMORY = "1GB"
+SETS = ("documents", "corpus", "dropped")
+COLUMNS = ("id", "url", "title", "domain", "language", "karma", "date")
+DECISION = ("id", "url", "reason", "stage", "value", "threshold")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What is searched for; the state of a page of results, and its query string. Empty fields don't filter.
+
+    `min_karma` is a number and `since` and `until` are dates like 2019-12-31, as typed.
+    """
+
+    set: str = "documents"
+    text: str = ""
+    domain: str = ""
+    reason: str = ""
+    language: str = ""
+    min_karma: str = ""
+    since: str = ""
+    until: str = ""
+    page: str = "1"
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Query:
+        """Return the query of a query string; unknown names are ignored. ConfigError for a bad value."""
+        query = cls(
+            **{each.name: values[each.name].strip() for each in fields(cls) if values.get(each.name, "").strip()}
+        )
+        if query.set not in SETS:
+            raise ConfigError(f"there is no set '{query.set}'", f"choose one of {', '.join(SETS)}")
+        query._conditions()
+        _number("page", query.page)
+        return query
+
+    def url(self, **changes: str) -> str:
+        """Return the address of the search with some fields changed; a change other than the page's returns to page 1."""
+        now = {each.name: getattr(self, each.name) for each in fields(self)} | {"page": "1"} | changes
+        return "/search?" + urlencode({name: value for name, value in now.items() if value})
+
+    @property
+    def first_row(self) -> int:
+        return (max(_number("page", self.page), 1) - 1) * PAGE_ROWS
+
+    def _conditions(self) -> list[tuple[str, Any]]:
+        """Return the conditions on columns, as SQL with one placeholder, and the values."""
+        found: list[tuple[str, Any]] = []
+        for name, operator in (("domain", "="), ("language", "="), ("reason", "=")):
+            if value := getattr(self, name):
+                found.append((f"{name} {operator} ?", value))
+        if self.min_karma:
+            found.append(("karma >= ?", _number("min_karma", self.min_karma)))
+        if self.since:
+            found.append(("date >= ?", _seconds("since", self.since)))
+        if self.until:
+            found.append(("date < ?", _seconds("until", self.until) + 86_400))
+        return found
+
+
+class Search:
+    """Searches of one build; may be called by many threads."""
+
+    def __init__(self, root: str) -> None:
+        self._layout = Layout.existing(root)
+        self._connection = duckdb.connect(
+            config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        )
+        self._connection.execute(f"SET memory_limit = '{MEMORY}'")
+        self._connection.execute("SET allowed_directories = ?", [[f"{root.rstrip('/')}/"]])
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+
+    def open(self, name: str) -> PartSet:
+        """Return a set of the build; InputError if it hasn't been made, is damaged or of a newer format."""
+        documents = documents_of(self._layout) if name == "documents" else None
+        return documents or PartSet.open(getattr(self._layout, name), name)
+
+    def rows(self, query: Query) -> Iterator[dict[str, Any]]:
+        """Yield the rows of the query's page, and one more if there is another page.
+
+        Without a text they come by karma, highest first. With one they come in the order of the set, as they are found.
+        Raises InputError if the search takes longer than MAX_SECONDS.
+        """
+        cursor = self._connection.cursor()
+        timer = threading.Timer(MAX_SECONDS, cursor.interrupt)
+        timer.start()
+        try:
+            yield from self._found(cursor, query)
+        except duckdb.InterruptException:
+            raise InputError(
+                f"the search took longer than {MAX_SECONDS:g} s", "filter by domain or language, too"
+            ) from None
+        finally:
+            timer.cancel()
+            cursor.close()
+
+    def reasons(self) -> list[str]:
+        """Return the reasons for which documents were dropped, most frequent first; none before documents are judged."""
+        try:
+            counts = self.open("corpus").counts.dropped
+        except InputError:
+            return []
+        return sorted(counts, key=lambda reason: -counts[reason])
+
+    def _found(self, cursor: duckdb.DuckDBPyConnection, query: Query) -> Iterator[dict[str, Any]]:
+        opened = self.open(query.set)
+        columns = DECISION if query.set == "dropped" else COLUMNS
+        if not query.text:
+            yield from self._select(
+                cursor, opened, list(range(len(opened.parts))), columns, query, query.first_row, PAGE_ROWS + 1
+            )
+            return
+        skipped, wanted = query.first_row, PAGE_ROWS + 1
+        for part in range(len(opened.parts)):  # part by part, so that the first hits are shown while others are read
+            rows = self._select(cursor, opened, [part], columns, query, 0, skipped + wanted)
+            yield from rows[skipped:]
+            wanted -= max(len(rows) - skipped, 0)
+            skipped = max(skipped - len(rows), 0)
+            if wanted <= 0:
+                return
+
+    def _select(
+        self,
+        cursor: duckdb.DuckDBPyConnection,
+        opened: PartSet,
+        parts: list[int],
+        columns: tuple[str, ...],
+        query: Query,
+        first: int,
+        n_rows: int,
+    ) -> list[dict[str, Any]]:
+        own = set(columns) | ({"text_start"} if opened.kind == "dropped" else {"text"})
+        conditions = query._conditions()
+        if query.text:
+            column = "text_start" if opened.kind == "dropped" else "text"
+            conditions.append((f"contains(lower({column}), lower(?))", query.text))
+        needs_documents = opened.kind == "dropped" and any(
+            sql.split()[0] not in {*own, "reason"} for sql, _ in conditions
+        )
+        needs_decisions = opened.kind != "dropped" and bool(query.reason)
+        needed = [*columns, *(["text_start"] if opened.kind == "dropped" else ["text"]) * bool(query.text)]
+        source, values = self._source(cursor, opened, parts, needed, "a")
+        sql = f"SELECT {', '.join(f'a.{name}' for name in columns)} FROM {source} a"
+        if needs_documents or needs_decisions:
+            other = self.open("documents" if needs_documents else "dropped")
+            names = ["id", "domain", "language", "karma", "date"] if needs_documents else ["id", "reason"]
+            joined, more = self._source(cursor, other, list(range(len(other.parts))), names, "b")
+            sql, values = f"{sql} JOIN (SELECT {', '.join(names)} FROM {joined}) b USING (id)", values + more
+        if conditions:
+            sql += " WHERE " + " AND ".join(condition for condition, _ in conditions)
+            values += [value for _, value in conditions]
+        if not query.text:
+            sql += " ORDER BY a.karma DESC NULLS LAST, a.id" if opened.kind != "dropped" else " ORDER BY a.id"
+        cursor.execute(f"{sql} LIMIT ? OFFSET ?", [*values, n_rows, first])
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+
+    def _source(
+        self, cursor: duckdb.DuckDBPyConnection, opened: PartSet, parts: list[int], names: list[str], alias: str
+    ) -> tuple[str, list[Any]]:
+        """Return a table expression of some parts and its values: their files, or, from a store, their checked batches."""
+        if opened.folder.is_local:
+            return "read_parquet(?)", [[str(opened.folder.local_path(opened.parts[part].name)) for part in parts]]
+        tables = [opened.table(part, names) for part in parts]
+        cursor.register(alias, pa.concat_tables(tables) if tables else pa.table({name: [] for name in names}))
+        return alias, []
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text[:12])
+    except ValueError:
+        raise ConfigError(f"{name} is '{text[:40]}'", "it must be a whole number") from None
+
+
+def _seconds(name: str, text: str) -> int:
+    try:
+        return int(datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC).timestamp())
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{name} is '{text[:40]}'", "it must be a date like 2019-12-31") from None

@@ -1,0 +1,322 @@
+"""The viewer: only its owner gets in, what it shows is what the build has, and no text of a build is markup."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import duckdb
+import pytest
+
+from webtext.app.main import run
+from webtext.app.view import search as search_module
+from webtext.app.view.pages import shown
+from webtext.app.view.search import PAGE_ROWS, Query, Search
+from webtext.app.view.server import Viewer
+from webtext.base.errors import InputError, MachineError
+
+from .conftest import IDS, SCRIPT, TEXTS, URLS, write_set
+
+HOSTILE = f"{SCRIPT}\x1b[31m\u202e" + "x" * 1_000_000
+
+
+class Client:
+    """What a browser would send and get."""
+
+    def __init__(self, server: Viewer) -> None:
+        self.server = server
+        self.cookie = f"{server.cookie}={server.token}"
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=60)
+        try:
+            connection.request(
+                method, path, headers={"Cookie": self.cookie} | {k.replace("_", "-"): v for k, v in headers.items()}
+            )
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read().decode()
+        finally:
+            connection.close()
+
+    def search(self, **values: str) -> str:
+        status, _, text = self.ask(f"/search?{urlencode(values)}")
+        assert status == 200, text
+        return text
+
+    def found(self, **values: str) -> list[str]:
+        """The ids of the documents on a page of results, in order."""
+        return re.findall(r'<li><a href="/document\?id=([^"]+)"', self.search(**values))
+
+
+def serving(root: Path) -> Iterator[Client]:
+    with Viewer(str(root)) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield Client(server)
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def client(written_build: Path) -> Iterator[Client]:
+    yield from serving(written_build)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """120 documents in two parts, of which every third was dropped; the first is hostile."""
+    root = tmp_path_factory.mktemp("many")
+    rows = [
+        {
+            "id": f"{n:032x}",
+            "url": "javascript:alert(1)" if n == 0 else f"http://d{n % 4}.example/{n}",
+            "title": HOSTILE if n == 0 else f"Page {n}",
+            "text": HOSTILE if n == 0 else f"Words of page {n}. {'Needle' if n in (70, 110) else ''}",
+            "domain": f"d{n % 4}.example",
+            "language": "de" if n % 5 == 0 else "en",
+            "karma": None if n == 0 else n * 7 % 120,
+            "date": 1_500_000_000 + n * 86_400,
+            "split": "train",
+        }
+        for n in range(120)
+    ]
+    write_set(root / "documents", "documents", [rows[:60], rows[60:]])
+    write_set(root / "corpus", "corpus", [[row for n, row in enumerate(rows) if n % 3]])
+    gone = [{"id": row["id"], "url": row["url"], "stage": "filter", "reason": f"reason_{n % 2}", "value": 1.0, "threshold": 2.0, "text_start": row["text"][:200]} for n, row in enumerate(rows) if n % 3 == 0]  # fmt: skip # noqa: E501
+    write_set(root / "dropped", "dropped", [gone])
+    yield from serving(root)
+
+
+def test_the_printed_address_gives_a_cookie_and_leaves_the_address_bar_without_the_token(client: Client) -> None:
+    status, headers, _ = client.ask(f"/search?set=corpus&token={client.server.token}", Cookie="")
+    assert (status, headers["Location"]) == (303, "/search?set=corpus")
+    assert headers["Set-Cookie"] == f"{client.cookie}; HttpOnly; SameSite=Strict; Path=/"
+    status, headers, text = client.ask("/")
+    assert status == 200
+    assert client.server.token not in text
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert headers["Cache-Control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Cookie": ""},
+        {"Cookie": "webtext-1=x; a"},
+        {"Host": "rebound.example"},
+        {"Origin": "http://other.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+    ],
+)
+@pytest.mark.parametrize("path", ["/", "/search", "/style.css", "/nowhere"])
+def test_nobody_else_gets_anything(client: Client, headers: dict[str, str], path: str) -> None:
+    status, _, text = client.ask(path, **headers)
+    assert status == 403
+    assert "kept.example" not in text
+
+
+def test_a_wrong_token_and_a_redirect_elsewhere_are_refused(client: Client) -> None:
+    assert client.ask("/?token=wrong", Cookie="")[0] == 403
+    assert client.ask("/?token=%C3%A9", Cookie="")[0] == 403
+    assert client.ask(f"//evil.example/?token={client.server.token}")[1]["Location"] == "/evil.example/"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
+def test_nothing_can_be_written(client: Client, method: str) -> None:
+    assert client.ask("/", method)[0] == 501
+
+
+def test_the_overview_has_the_funnel_and_leads_to_the_decisions(client: Client) -> None:
+    text = client.ask("/")[2]
+    assert re.search(r"<td>corpus</td><td class=n>\d+</td>", text)
+    reason = re.search(r'href="(/search\?set=dropped&amp;reason=([a-z_]+)[^"]*)"', text)
+    assert reason is not None
+    assert unescape(reason[1]).startswith(f"/search?set=dropped&reason={reason[2]}")
+    assert client.ask(unescape(reason[1]))[0] == 200
+
+
+def test_filters_find_what_a_loop_over_the_records_finds(many: Client) -> None:
+    def ids(test: Any) -> list[str]:
+        ranked = sorted((n for n in range(120) if test(n)), key=lambda n: (-(n * 7 % 120) if n else 1, f"{n:032x}"))
+        return [f"{n:032x}" for n in ranked[:PAGE_ROWS]]
+
+    assert many.found(domain="d3.example") == ids(lambda n: n % 4 == 3)
+    assert many.found(language="de", min_karma="50") == ids(lambda n: n % 5 == 0 and n and n * 7 % 120 >= 50)
+    assert many.found(set="corpus", domain="d1.example") == ids(lambda n: n % 3 and n % 4 == 1)
+    assert sorted(many.found(reason="reason_1")) == sorted(ids(lambda n: n % 3 == 0 and n % 2))
+    assert sorted(many.found(set="dropped", reason="reason_1", language="de")) == [
+        f"{n:032x}" for n in (15, 45, 75, 105)
+    ]
+    assert many.found(since="2017-07-24", until="2017-07-24") == [f"{10:032x}"]
+    assert many.found(text="nEEDLE") == [f"{70:032x}", f"{110:032x}"]
+    assert many.found(text="words of page 99", set="dropped") == [f"{99:032x}"]
+    assert many.found(domain="' OR 1=1 --") == many.found(text="%") == []
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(many: Client) -> None:
+    for values in ({}, {"text": "words"}):
+        seen = [many.found(page=str(page), **values) for page in (1, 2, 3, 4)]
+        assert [len(each) for each in seen[:2]] == [PAGE_ROWS, PAGE_ROWS]
+        assert len({each for some in seen for each in some}) == 120 - bool(values)
+        assert seen[3] == []
+        assert 'rel="next"' in many.search(page="2", **values)
+        assert 'rel="next"' not in many.search(page="3", **values)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("set=secrets", "there is no set 'secrets'"),
+        ("min_karma=many", "min_karma is 'many'"),
+        ("since=yesterday", "since is 'yesterday'"),
+        ("until=9999-12-31T99", "until is"),
+        ("page=one", "page is 'one'"),
+    ],
+)
+def test_a_bad_value_is_named(client: Client, query: str, said: str) -> None:
+    status, _, text = client.ask(f"/search?{query}")
+    assert status == 400
+    assert said in unescape(text)
+
+
+def test_a_document_shows_why_it_was_dropped_beside_its_votes_rules_and_text(client: Client) -> None:
+    status, _, text = client.ask(f"/document?id={IDS['short']}")
+    assert status == 200
+    assert "dropped: <bdi>too_few_words</bdi>" in text
+    assert "p-short" in text
+    assert shown(TEXTS["short"]) in text
+    text = client.ask(f"/document?id={IDS['copy']}")[2]
+    assert f'href="/document?id={IDS["kept"]}"' in text
+    assert client.ask(f"/document?id={quote(URLS['forbidden'], safe='')}")[0] == 200
+    assert client.ask("/document?id=unknown")[0] == 404
+
+
+def test_hostile_titles_addresses_and_texts_stay_text(many: Client, client: Client) -> None:
+    text = many.ask(f"/document?id={0:032x}")[2]
+    assert "<script>alert" not in text
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "\\x1b[31m\\u202e" in text
+    assert 'href="javascript' not in text
+    assert len(text) < 500_000
+    for path in ("/", f"/document?id={IDS['kept']}", "/search"):
+        assert "<script>alert" not in client.ask(path)[2]
+
+
+def test_a_build_that_has_only_links_says_what_is_missing(written_build: Path, tmp_path: Path) -> None:
+    shutil.copytree(written_build / "links", tmp_path / "links")
+    for client in serving(tmp_path):
+        assert "Not made yet: pages, documents, corpus, tokens" in client.ask("/")[2]
+        assert client.ask("/search")[0] == 404
+        assert "no training run" in client.ask("/training")[2]
+
+
+def test_a_folder_without_a_build_and_a_taken_port_are_errors(tmp_path: Path, client: Client) -> None:
+    assert run(["view", str(tmp_path)]) == 3
+    with pytest.raises(InputError, match="there is no build"):
+        Viewer(str(tmp_path))
+    with pytest.raises(MachineError, match="cannot be used"):
+        Viewer(client.server.root, client.server.server_port)
+
+
+def test_a_set_of_a_newer_format_is_named_not_shown(written_build: Path, tmp_path: Path) -> None:
+    shutil.copytree(written_build, tmp_path / "build")
+    manifest = tmp_path / "build/documents/manifest.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format_version": 99}))
+    for client in serving(tmp_path / "build"):
+        status, _, text = client.ask("/search")
+        assert status == 404
+        assert "documents" in text
+
+
+def test_queries_can_read_the_build_and_nothing_else(written_build: Path, tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a\n1\n")
+    search = Search(str(written_build))
+    for query in (f"SELECT * FROM '{tmp_path}/other.csv'", "INSTALL httpfs", "SET enable_external_access = true"):
+        with pytest.raises(duckdb.Error):
+            search._connection.execute(query)
+
+
+def test_a_search_that_takes_too_long_is_ended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(_: Search, cursor: Any, *__: Any) -> list[Any]:
+        return list(cursor.execute("SELECT count(*) FROM range(1000000000000) WHERE random() > 2").fetchall())
+
+    monkeypatch.setattr(search_module, "MAX_SECONDS", 0.1)
+    monkeypatch.setattr(Search, "_select", endless)
+    status, _, text = client.ask("/search")
+    assert status == 404
+    assert "took longer than 0.1 s" in text
+
+
+def test_a_query_is_its_address() -> None:
+    query = Query(set="dropped", text="a & b", page="3")
+    assert query.url() == "/search?set=dropped&text=a+%26+b&page=1"
+    assert Query.of({"text": " a & b ", "set": "dropped", "unknown": "x", "page": "3"}) == query
+
+
+def test_curves_are_drawn_and_reload_by_themselves(client: Client) -> None:
+    status, headers, text = client.ask("/training/curves")
+    assert status == 200
+    assert headers["Refresh"] == "5"
+    assert text.count("<svg") >= 2
+    assert "<script" not in text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_in_a_browser_keys_reach_everything_and_nothing_is_wrong(many: Client, scheme: str) -> None:
+    if not Path("/usr/bin/chromium").exists():
+        pytest.skip("needs chromium at '/usr/bin/chromium'")
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    wrong: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 390, "height": 800}, color_scheme=scheme)
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(many.server.url)
+
+        def check() -> None:
+            assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+            broken = [
+                each["id"]
+                for each in Axe().run(page).response["violations"]
+                if each["impact"] in ("serious", "critical")
+            ]
+            assert not broken
+
+        check()
+        page.keyboard.press("s")
+        page.wait_for_url("**/search")
+        check()
+        page.keyboard.press("/")
+        page.keyboard.type("needle")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**text=needle**")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/document?id={110:032x}")
+        check()
+        page.keyboard.press("b")
+        page.wait_for_url("**text=needle**")
+        page.keyboard.press("?")
+        assert page.locator("#keys").evaluate("keys => keys.open")
+        page.goto(page.url.partition("/search")[0] + f"/document?id={0:032x}")
+        check()
+        assert page.evaluate("document.title").startswith("<script>")
+        browser.close()
+    assert wrong == []
