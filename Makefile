@@ -8,6 +8,7 @@
 # make sanitize   the tests of the C++ cores under GCC's sanitizers; takes long
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
+# make docs   the documentation as a site in build/site; a broken link is an error
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
@@ -23,7 +24,11 @@ SIZE ?= small
 FUZZ ?= $(notdir $(wildcard tests/fuzz/corpus/*))
 MINUTES ?= 10
 
-.PHONY: venv demo test test-all test-mesh test-arm64 drills sanitize fuzz proof check size format bench wheel clean
+docs: venv
+	$(BIN)/sphinx-build -q -W --keep-going -c docs -b html . build/site
+	@echo "build/site/docs/index.html"
+
+.PHONY: docs venv demo test test-all test-mesh test-arm64 drills sanitize fuzz proof check size format bench wheel clean
 
 demo: venv
 	$(BIN)/webtext demo

@@ -228,10 +228,12 @@ class Build:
 def open(folder: str) -> Build:
     """Open the build in a folder or at an fsspec URL.
 
-    build = webtext.open("build")
-    build.corpus.to_duckdb().filter("karma > 100").order("karma desc").limit(5)
-    build.why("http://example.com/")
-    build.trace("train-00000.tok:4096")
+    For example::
+
+        build = webtext.open("build")
+        build.corpus.to_duckdb().filter("karma > 100").order("karma desc").limit(5)
+        build.why("http://example.com/")
+        build.trace("train-00000.tok:4096")
     """
     return Build(folder)
 
