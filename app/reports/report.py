@@ -20,12 +20,14 @@ import pyarrow.compute as pc
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
 from webtext.app.inspect.stale import stale_in
-from webtext.base.errors import ConfigError, InputError
+from webtext.app.reports.moved_rules import moved_rules, thresholds_of
+from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
 from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
 from webtext.clean.dedup.losses import known_losses
+from webtext.clean.rules.thresholds import RULES
 from webtext.train.evaluate.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics
 
@@ -60,6 +62,7 @@ def make_report(root: str) -> dict[str, Any]:
     if not sets:
         raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
     corpus, dropped = sets.get("corpus"), open_if_there(layout.dropped, "dropped")
+    signals = open_if_there(layout.signals, "signals")
     reasons, clusters = _dropped(dropped, corpus)
     failures = list(_failures(sets))
     return {
@@ -73,7 +76,8 @@ def make_report(root: str) -> dict[str, Any]:
         "failures": failures[:FAILURES_NAMED],
         "n_failures": len(failures),
         "corpus": _corpus(corpus),
-        "lengths": _lengths(open_if_there(layout.signals, "signals"), dropped, corpus),
+        "lengths": _lengths(signals, dropped, corpus),
+        "rules": moved_rules(signals, corpus),
         "tokens": _tokens(sets.get("tokens")),
         "training": _training(Folder(layout.model)),
     }
@@ -259,20 +263,6 @@ def _lengths(signals: PartSet | None, dropped: PartSet | None, corpus: PartSet |
         n_characters += int(rows.column("n_characters").to_numpy()[~is_gone].sum())
     return {
         "bins": [[int(bound), int(kept), int(gone)] for bound, kept, gone in zip(BOUNDS, *counts, strict=True)],
-        "thresholds": _word_thresholds(corpus),
+        "thresholds": [each for each in thresholds_of(corpus).items() if RULES[each[0]].column == "n_words"],
         "kept_characters": n_characters,
     }
-
-
-def _word_thresholds(corpus: PartSet | None) -> list[tuple[str, float]]:
-    """Return the word-count thresholds that the corpus was made with."""
-    from webtext.clean.rules.thresholds import RULES, RuleSettings
-
-    recorded = corpus.recipe["settings"].get("rules") if corpus else None
-    if recorded is None:
-        return []
-    try:
-        rules = RuleSettings(profile=recorded["profile"], rule=tuple(recorded["rule"]))
-    except ConfigError:
-        return []  # rules of another version: unknown names
-    return [(reason, value) for reason, value in rules.thresholds().items() if RULES[reason].column == "n_words"]

@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from webtext import __version__
+from webtext.app.reports.moved_rules import FACTORS
 from webtext.app.reports.report_style import STYLE
 from webtext.app.reports.report_svg import length_bars, loss_curves
 
@@ -46,6 +47,7 @@ def render(report: Row) -> str:
         _funnel(report["stages"]),
         _training(report["training"]),
         _dropped(report["dropped"], report["lengths"]),
+        _rules(report["rules"]),
         _clusters(report["clusters"]),
         _failures(report["failures"], report["n_failures"]),
         _corpus(report["corpus"]),
@@ -180,6 +182,28 @@ def _dropped_document(row: Row) -> str:
         measured += f", threshold {row['threshold']:.4g}"
     twin = f" · duplicate of <code>{escape(row['duplicate_of'])}</code>" if row["duplicate_of"] else ""
     return _article(row, f"{measured}{twin}")
+
+
+def _rules(rules: Sequence[Row]) -> str:
+    if not rules:
+        return ""
+    factors = "".join(f'<th class="n">× {factor:g}</th>' for factor in FACTORS)
+    rows = "".join(
+        f"<tr><td><code>{escape(rule['rule'])}</code><br>"
+        f'<span class="soft">{escape(rule["column"])} {"below" if rule["bound"] == "min" else "above"} {rule["threshold"]:,.4g}'
+        f'</span></td><td class="n">{rule["alone"]:,}</td>'
+        + "".join(f'<td class="n" title="{threshold:,.4g}">{n:,}</td>' for threshold, n in rule["moved"])
+        + "</tr>"
+        for rule in rules
+    )
+    about = (
+        "Documents that each rule drops with its threshold multiplied, and those that it alone drops now. A document can "
+        "break several rules; it is counted under one reason above."
+    )
+    return (
+        f'<h2>Rules, and what moving them would change</h2><p class="soft">{about}</p><div class="wide"><table>'
+        f'<tr><th>rule</th><th class="n">alone</th>{factors}</tr>{rows}</table></div>'
+    )
 
 
 def _clusters(clusters: Iterable[Row]) -> str:

@@ -40,6 +40,7 @@ ul.reasons i,.key i{display:inline-block;width:.62rem;height:.62rem;border-radiu
 figcaption.key span{margin:0 0 0 1rem}
 figure{margin:1rem 0}
 figcaption{color:var(--soft);font-size:.86rem}
+.wide{overflow-x:auto}
 svg{display:block;width:100%;height:auto;overflow:visible}
 svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
 svg .grid{stroke:var(--line)}

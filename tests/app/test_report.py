@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from webtext.app.main import run
+from webtext.app.reports.moved_rules import FACTORS
 from webtext.app.reports.report import ALARM_RATIO, BINS, BOUNDS, CURVE_POINTS, make_report, write_report
 from webtext.app.reports.report_html import render
 from webtext.app.reports.report_svg import length_bars, loss_curves
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
+
+from .conftest import write_set
 
 SCRIPT = "<script>alert('&\"')</script>"  # in titles, URLs, texts, causes and the model's sample
 VOID = {"meta", "br"}
@@ -129,6 +135,53 @@ def test_the_histogram_counts_every_document_once_beside_the_threshold(report: d
     assert report["lengths"]["thresholds"] == [("too_few_words", 100.0)]
     assert report["lengths"]["kept_characters"] == 1560 + 2640
     assert len(BOUNDS) == BINS
+
+
+@pytest.mark.parametrize("build", ["written_build", "only_links"])
+def test_every_report_fits_its_schema(build: str, request: pytest.FixtureRequest) -> None:
+    schema = json.loads(files("webtext.app.reports").joinpath("report.schema.json").read_text())
+    validator = Draft202012Validator(schema)
+    report = json.loads(json.dumps(make_report(str(request.getfixturevalue(build)))))
+    assert list(validator.iter_errors(report)) == []
+    assert set(schema["required"]) == set(report)
+    for wrong in ({"n_failures": -1}, {"surprise": 1}, {"stages": [{"name": "links"}]}):
+        assert list(validator.iter_errors(report | wrong)), wrong
+
+
+def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) -> None:
+    """300 documents in two parts, two rules; a value that is unknown breaks none."""
+    rng = random.Random(1)
+    rows = [
+        {"id": f"{n:032x}", "n_words": rng.randrange(200), "mean_word_length": rng.choice([None, rng.uniform(1, 9)])}
+        for n in range(300)
+    ]
+    write_set(tmp_path / "signals", "signals", [rows[:100], rows[100:]])
+    settings = {"rules": {"profile": "webtext", "rule": ["too_few_words=100", "words_too_long=5.5"]}}
+    write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
+    words, lengths = make_report(str(tmp_path))["rules"]
+    assert (words["rule"], words["column"], words["bound"], words["threshold"]) == (
+        "too_few_words",
+        "n_words",
+        "min",
+        100,
+    )
+    for factor, (threshold, n) in zip(FACTORS, words["moved"], strict=True):
+        assert threshold == factor * 100
+        assert n == sum(row["n_words"] < threshold for row in rows)
+    for factor, (_, n) in zip(FACTORS, lengths["moved"], strict=True):
+        assert n == sum((row["mean_word_length"] or 0) > factor * 5.5 for row in rows)
+    few, long = ({i for i, row in enumerate(rows) if test(row)} for test in (
+        lambda row: row["n_words"] < 100, lambda row: (row["mean_word_length"] or 0) > 5.5,
+    ))  # fmt: skip
+    assert (words["drops"], words["alone"]) == (len(few), len(few - long))
+    assert (lengths["drops"], lengths["alone"]) == (len(long), len(long - few))
+
+
+def test_rules_of_another_version_are_left_out(tmp_path: Path) -> None:
+    write_set(tmp_path / "signals", "signals", [[{"id": "a" * 32}]])
+    settings = {"rules": {"profile": "webtext", "rule": ["too_purple=1"]}}
+    write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
+    assert make_report(str(tmp_path))["rules"] == []
 
 
 class _Page(HTMLParser):

@@ -244,7 +244,7 @@ def check_nested(value: dict[str, Any], title: str) -> None:
         nested.setdefault(parent, {})[key] = kind
     check_types(value, nested[""], title)
     for name in nested.keys() - {""}:
-        found = value[name.removesuffix("[]")]
+        found = value.get(name.removesuffix("[]"), [])  # a key that is missing has a question mark, see check_types
         for each in found if name.endswith("[]") else [found]:
             check_types(each, nested[name], name)
 
