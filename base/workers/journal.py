@@ -22,9 +22,8 @@ KILLED_WORKER = "killed_worker"
 RAISED = "raised"
 """Reason of a record for which the function raised an error."""
 
-_POSITION, _STEPS, _OUT_OF_MEMORY, _RECORDS = range(
-    4
-)  # one aligned 64-bit cell each, so that no reader sees half a write
+# One aligned 64-bit cell each, so that no reader sees half a write.
+_POSITION, _STEPS, _OUT_OF_MEMORY, _RECORDS = range(4)
 _NOWHERE = -1  # records have positions from 0, batches have -2 and below
 JOURNAL_BYTES = 4 * 8
 
