@@ -48,6 +48,8 @@ CURVE_POINTS = 400
 FIRST_BOUND = 8
 BOUND_RATIO = 1.5
 BINS = 28
+KARMA_BOUNDS = [1, 2, 3, *(step * 10**power for power in range(5) for step in (5, 10, 20))]
+"""Lower bounds of the bins of karma; 3 is the paper's rule."""
 BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)])
 """Upper bounds of the bins in words; geometric, so that short and long documents both show."""
 
@@ -199,10 +201,16 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
         return None
     domains: Counter[str] = Counter()
     splits: Counter[str] = Counter()
+    karma: Counter[int] = Counter()
+    years: Counter[int] = Counter()
     chosen: list[dict[str, Any]] = []
-    for row in _rows(opened, ["id", "domain", "split"]):
+    for row in _rows(opened, ["id", "domain", "split", "karma", "posts"]):
         domains[row["domain"] or "unknown"] += 1
         splits[row["split"]] += 1
+        if row["karma"] is not None:
+            karma[max(b for b in (0, *KARMA_BOUNDS) if b <= max(row["karma"], 0))] += 1
+        if row["posts"]:
+            years[min(_year(post["created"]) for post in row["posts"])] += 1
         chosen.append(row)
         if len(chosen) > 2 * KEPT_SAMPLES:
             chosen = _smallest(chosen, KEPT_SAMPLES)
@@ -213,6 +221,8 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
         "splits": dict(sorted(splits.items())),
         "domains": sorted(domains.items(), key=lambda item: (-item[1], item[0]))[:TOP_DOMAINS],
         "n_domains": len(domains),
+        "karma": sorted(karma.items()),
+        "years": sorted(years.items()),
         "samples": list(find_rows(opened, "id", wanted, columns)),
     }
 
@@ -266,3 +276,8 @@ def _lengths(signals: PartSet | None, dropped: PartSet | None, corpus: PartSet |
         "thresholds": [each for each in thresholds_of(corpus).items() if RULES[each[0]].column == "n_words"],
         "kept_characters": n_characters,
     }
+
+
+def _year(seconds: int) -> int:
+    """Return the year of a time in UTC seconds, from 1970 to 2106: absurd times must not make a row each."""
+    return int(np.datetime64(min(max(seconds, 0), 2**32), "s").astype("datetime64[Y]").astype(int)) + 1970

@@ -240,18 +240,24 @@ def _corpus(corpus: Row | None) -> str:
     if corpus is None:
         return ""
     splits = ", ".join(f"{n:,} {split}" for split, n in corpus["splits"].items())
-    most = corpus["domains"][0][1] if corpus["domains"] else 1
-    domains = "".join(
-        f'<tr><td>{escape(name)}</td><td class="n">{n:,}</td>{_meter("kept", n / most)}</tr>'
-        for name, n in corpus["domains"]
-    )
+    domains = _bars([(escape(name), n) for name, n in corpus["domains"]])
+    karma = _bars([(f"{bound:,} or more", n) for bound, n in corpus["karma"]])
+    years = _bars([(str(year), n) for year, n in corpus["years"]])
     texts = "".join(_article(row, _about_kept(row)) for row in corpus["samples"])
     return (
         f'<h2>The corpus</h2><p class="soft">{_count(corpus["documents"], "document")} of '
         f"{_count(corpus['n_domains'], 'domain')}: {splits}.</p>"
-        f"<details><summary>the domains with the most documents</summary><table>{domains}</table></details>"
+        f"<details><summary>the domains with the most documents</summary>{domains}</details>"
+        f"<details><summary>by karma, each up to the next</summary>{karma}</details>"
+        f"<details><summary>by the year of the first vote</summary>{years}</details>"
         f"<h3>A random choice of kept documents</h3>{texts}"
     )
+
+
+def _bars(counts: Sequence[tuple[str, int]]) -> str:
+    most = max((n for _, n in counts), default=1)
+    rows = (f'<tr><td>{name}</td><td class="n">{n:,}</td>{_meter("kept", n / most)}</tr>' for name, n in counts)
+    return f"<table>{''.join(rows)}</table>"
 
 
 def _about_kept(row: Row) -> str:

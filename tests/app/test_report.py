@@ -177,6 +177,20 @@ def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) 
     assert (lengths["drops"], lengths["alone"]) == (len(long), len(long - few))
 
 
+def test_kept_documents_are_counted_by_karma_and_by_the_year_of_their_first_vote(tmp_path: Path) -> None:
+    post = {"source": "reddit", "post_id": "a", "subreddit": None, "score": 1, "retrieved": None}
+    rows = [
+        {"id": f"{n:032x}", "karma": karma, "posts": [post | {"created": second} for second in created]}
+        for n, (karma, created) in enumerate(
+            [(3, [1_483_228_799, 1_500_000_000]), (4, [1_483_228_800]), (-7, []), (10**12, [-1]), (None, [])]
+        )
+    ]
+    write_set(tmp_path / "corpus", "corpus", [rows])
+    report = make_report(str(tmp_path))["corpus"]
+    assert report["karma"] == [(0, 1), (3, 2), (200_000, 1)]
+    assert report["years"] == [(1970, 1), (2016, 1), (2017, 1)]
+
+
 def test_rules_of_another_version_are_left_out(tmp_path: Path) -> None:
     write_set(tmp_path / "signals", "signals", [[{"id": "a" * 32}]])
     settings = {"rules": {"profile": "webtext", "rule": ["too_purple=1"]}}
