@@ -169,7 +169,7 @@ def training(is_there: bool) -> str:
     frame = '<iframe src="/training/curves" title="loss, rate, gradient and speed"></iframe>'
     return page(
         "training",
-        frame if is_there else "<p>There is no training run in this build yet: run <code>webtext train run</code>.</p>",
+        frame if is_there else "<p>Nothing has been trained in this build yet: run <code>webtext train run</code>.</p>",
     )
 
 

@@ -52,7 +52,7 @@ class Query:
             **{each.name: values[each.name].strip() for each in fields(cls) if values.get(each.name, "").strip()}
         )
         if query.set not in SETS:
-            raise ConfigError(f"there is no set '{query.set}'", f"choose one of {', '.join(SETS)}")
+            raise ConfigError(f"unknown set '{query.set}'", f"choose one of {', '.join(SETS)}")
         query._conditions()
         _number("page", query.page)
         return query

@@ -95,7 +95,7 @@ class Viewer(ThreadingHTTPServer):
             return CSS, [_own_file("style.css"), TOKEN_STYLE]
         if path == "/keys.js":
             return JAVASCRIPT, [_own_file("keys.js")]
-        raise InputError(f"there is no page '{path[:100]}'", "go to the overview")
+        raise InputError(f"unknown page '{path[:100]}'", "go to the overview")
 
     def _overview(self) -> str:
         stages, missing = [], []

@@ -176,7 +176,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(many: Client) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("set=secrets", "there is no set 'secrets'"),
+        ("set=secrets", "unknown set 'secrets'"),
         ("min_karma=many", "min_karma is 'many'"),
         ("since=yesterday", "since is 'yesterday'"),
         ("until=9999-12-31T99", "until is"),
@@ -218,7 +218,7 @@ def test_a_build_that_has_only_links_says_what_is_missing(written_build: Path, t
     for client in serving(tmp_path):
         assert "Not made yet: pages, documents, corpus, tokens" in client.ask("/")[2]
         assert client.ask("/search")[0] == 404
-        assert "no training run" in client.ask("/training")[2]
+        assert "Nothing has been trained" in client.ask("/training")[2]
 
 
 def test_a_folder_without_a_build_and_a_taken_port_are_errors(tmp_path: Path, client: Client) -> None:
