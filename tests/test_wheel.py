@@ -75,6 +75,8 @@ def test_it_has_every_module_and_every_core_with_its_stub_and_nothing_of_the_bui
         ".json",
         ".sbatch",
         ".typed",
+        ".css",
+        ".js",
     }
 
 
