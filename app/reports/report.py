@@ -26,6 +26,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
 from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
+from webtext.base.web.urls import registrable_domain
 from webtext.clean.dedup.losses import known_losses
 from webtext.clean.rules.thresholds import RULES
 from webtext.train.evaluate.curve import thinned
@@ -65,7 +66,7 @@ def make_report(root: str) -> dict[str, Any]:
         raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
     corpus, dropped = sets.get("corpus"), open_if_there(layout.dropped, "dropped")
     signals = open_if_there(layout.signals, "signals")
-    reasons, clusters = _dropped(dropped, corpus)
+    reasons, clusters, domains = _dropped(dropped, corpus)
     failures = list(_failures(sets))
     return {
         "title": Path(root).resolve().name,
@@ -74,6 +75,7 @@ def make_report(root: str) -> dict[str, Any]:
         "sample": sample_of(sets.get("pages")),
         "stale": stale_in(layout),
         "dropped": reasons,
+        "dropped_domains": domains,
         "clusters": clusters,
         "failures": failures[:FAILURES_NAMED],
         "n_failures": len(failures),
@@ -150,14 +152,18 @@ def _rows(opened: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def _dropped(dropped: PartSet | None, corpus: PartSet | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return counts and samples by reason, and the largest duplicate clusters."""
+def _dropped(
+    dropped: PartSet | None, corpus: PartSet | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[str, int]]]:
+    """Return counts and samples by reason, the largest duplicate clusters, and the domains that lost most documents."""
+    domains: Counter[str] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
     samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
     clusters: Counter[str] = Counter()
     for row in _rows(dropped, DECISION.names) if dropped else ():
         reason = (row["stage"], row["reason"])
         counts[reason] += 1
+        domains[registrable_domain(row["url"] or "") or "unknown"] += 1
         chosen = samples.setdefault(reason, [])
         chosen.append(row)
         if len(chosen) > 2 * SAMPLES_PER_REASON:
@@ -168,7 +174,7 @@ def _dropped(dropped: PartSet | None, corpus: PartSet | None) -> tuple[list[dict
         {"stage": stage, "reason": name, "records": n, "samples": _smallest(samples[stage, name], SAMPLES_PER_REASON)}
         for (stage, name), n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
-    return reasons, _clusters(clusters, dropped, corpus)
+    return reasons, _clusters(clusters, dropped, corpus), _most(domains)
 
 
 def _clusters(sizes: Counter[str], dropped: PartSet | None, corpus: PartSet | None) -> list[dict[str, Any]]:
@@ -219,7 +225,7 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
     return {
         "documents": opened.records,
         "splits": dict(sorted(splits.items())),
-        "domains": sorted(domains.items(), key=lambda item: (-item[1], item[0]))[:TOP_DOMAINS],
+        "domains": _most(domains),
         "n_domains": len(domains),
         "karma": sorted(karma.items()),
         "years": sorted(years.items()),
@@ -276,6 +282,10 @@ def _lengths(signals: PartSet | None, dropped: PartSet | None, corpus: PartSet |
         "thresholds": [each for each in thresholds_of(corpus).items() if RULES[each[0]].column == "n_words"],
         "kept_characters": n_characters,
     }
+
+
+def _most(domains: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(domains.items(), key=lambda item: (-item[1], item[0]))[:TOP_DOMAINS]
 
 
 def _year(seconds: int) -> int:

@@ -46,7 +46,7 @@ def render(report: Row) -> str:
         *map(_stale, report["stale"]),
         _funnel(report["stages"]),
         _training(report["training"]),
-        _dropped(report["dropped"], report["lengths"]),
+        _dropped(report["dropped"], report["lengths"], report["dropped_domains"]),
         _rules(report["rules"]),
         _clusters(report["clusters"]),
         _failures(report["failures"], report["n_failures"]),
@@ -162,7 +162,7 @@ def _training(training: Row | None) -> str:
     return f"<h2>Training</h2>{curves}{table if rows else ''}{text}"
 
 
-def _dropped(reasons: Sequence[Row], lengths: Row | None) -> str:
+def _dropped(reasons: Sequence[Row], lengths: Row | None, domains: Sequence[tuple[str, int]]) -> str:
     bars = length_bars(lengths) if lengths else ""
     if not reasons and not bars:
         return ""
@@ -173,6 +173,9 @@ def _dropped(reasons: Sequence[Row], lengths: Row | None) -> str:
         for reason in reasons
     )
     about = "Each reason with a random choice of what it dropped." if reasons else "Nothing was dropped."
+    if domains:
+        table = _bars([(escape(name), n) for name, n in domains])
+        blocks += f"<details><summary>the domains that lost most documents</summary>{table}</details>"
     return f'<h2>Dropped documents</h2><p class="soft">{about}</p>{bars}{blocks}'
 
 

@@ -191,6 +191,14 @@ def test_kept_documents_are_counted_by_karma_and_by_the_year_of_their_first_vote
     assert report["years"] == [(1970, 1), (2016, 1), (2017, 1)]
 
 
+def test_the_domains_that_lost_most_are_named(tmp_path: Path) -> None:
+    urls = ["http://a.example.com/", "http://c.example.com/x", "http://example.org/", None, "not a URL"]
+    rows = [{"id": f"{n:032x}", "url": url, "stage": "filter", "reason": "too_few_words"} for n, url in enumerate(urls)]
+    write_set(tmp_path / "corpus", "corpus", [[]])
+    write_set(tmp_path / "dropped", "dropped", [rows])
+    assert make_report(str(tmp_path))["dropped_domains"] == [("example.com", 2), ("unknown", 2), ("example.org", 1)]
+
+
 def test_rules_of_another_version_are_left_out(tmp_path: Path) -> None:
     write_set(tmp_path / "signals", "signals", [[{"id": "a" * 32}]])
     settings = {"rules": {"profile": "webtext", "rule": ["too_purple=1"]}}
