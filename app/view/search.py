@@ -5,6 +5,7 @@ Values are bound, never part of the SQL. DuckDB may read the build's folder and 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import threading
 from collections.abc import Iterator, Mapping
@@ -90,7 +91,11 @@ class Search:
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         )
         self._connection.execute(f"SET memory_limit = '{MEMORY}'")
-        self._connection.execute("SET allowed_directories = ?", [[f"{root.rstrip('/')}/"]])
+        folders = [root]
+        with contextlib.suppress(InputError):  # damaged: said when they are searched
+            documents = documents_of(self._layout)
+            folders += [documents.folder.url] if documents is not None else []  # which may be elsewhere
+        self._connection.execute("SET allowed_directories = ?", [[f"{folder.rstrip('/')}/" for folder in folders]])
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
@@ -103,7 +108,7 @@ class Search:
         """Yield the rows of the query's page, and one more if there is another page.
 
         Without a text they come by karma, highest first. With one they come in the order of the set, as they are found.
-        Raises InputError if the search takes longer than MAX_SECONDS.
+        Raises InputError if the search takes longer than MAX_SECONDS, or meets a file that can't be read.
         """
         cursor = self._connection.cursor()
         timer = threading.Timer(MAX_SECONDS, cursor.interrupt)
@@ -114,6 +119,9 @@ class Search:
             raise InputError(
                 f"the search took longer than {MAX_SECONDS:g} s", "filter by domain or language, too"
             ) from None
+        except duckdb.Error as error:
+            cause = " ".join(str(error).split())[:200]
+            raise InputError(f"the search failed: {cause}", "check the set with webtext inspect set --verify") from None
         finally:
             timer.cancel()
             cursor.close()

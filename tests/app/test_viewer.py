@@ -22,6 +22,7 @@ from webtext.app.view.pages import shown
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.app.view.server import Viewer
 from webtext.base.errors import InputError, MachineError
+from webtext.base.parts.partset import PartSet
 
 from .conftest import IDS, SCRIPT, TEXTS, URLS, write_set
 
@@ -237,6 +238,25 @@ def test_a_set_of_a_newer_format_is_named_not_shown(written_build: Path, tmp_pat
         status, _, text = client.ask("/search")
         assert status == 404
         assert "documents" in text
+
+
+def test_a_damaged_file_is_said_in_a_sentence(written_build: Path, tmp_path: Path) -> None:
+    shutil.copytree(written_build, tmp_path / "build")
+    part = next((tmp_path / "build/documents").glob("*.parquet"))
+    part.write_bytes(b"PAR1" + b"\0" * (part.stat().st_size - 4))
+    for client in serving(tmp_path / "build"):
+        status, _, text = client.ask("/search")
+        assert status == 404
+        assert "inspect set --verify" in text
+
+
+def test_documents_in_another_folder_are_searched_too(written_build: Path, tmp_path: Path) -> None:
+    shutil.copytree(written_build, tmp_path / "whole")
+    whole = PartSet.open(str(tmp_path / "whole/documents"))
+    write_set(tmp_path / "build/links", "links", [[]])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "documents_of", lambda layout: whole)
+        assert len(list(Search(str(tmp_path / "build")).rows(Query()))) == whole.records
 
 
 def test_queries_can_read_the_build_and_nothing_else(written_build: Path, tmp_path: Path) -> None:
