@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import heapq
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
 from webtext.app.inspect.stale import stale_in
+from webtext.app.reports.histograms import histograms
 from webtext.app.reports.moved_rules import moved_rules, thresholds_of
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
@@ -28,7 +28,6 @@ from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
 from webtext.base.web.urls import registrable_domain
 from webtext.clean.dedup.losses import known_losses
-from webtext.clean.rules.thresholds import RULES
 from webtext.train.evaluate.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics
 
@@ -45,14 +44,11 @@ CLUSTER_MEMBERS = 5
 TOP_DOMAINS = 20
 FAILURES_NAMED = 200
 CURVE_POINTS = 400
+CURVES = ("learning_rate", "grad_norm", "tokens_per_second")
+"""Other keys of metrics.jsonl that are drawn."""
 
-FIRST_BOUND = 8
-BOUND_RATIO = 1.5
-BINS = 28
 KARMA_BOUNDS = [1, 2, 3, *(step * 10**power for power in range(5) for step in (5, 10, 20))]
 """Lower bounds of the bins of karma; 3 is the paper's rule."""
-BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)])
-"""Upper bounds of the bins in words; geometric, so that short and long documents both show."""
 
 
 def make_report(root: str) -> dict[str, Any]:
@@ -68,6 +64,7 @@ def make_report(root: str) -> dict[str, Any]:
     signals = open_if_there(layout.signals, "signals")
     reasons, clusters, domains = _dropped(dropped, corpus)
     failures = list(_failures(sets))
+    (words, *others), n_characters = histograms(signals, dropped, thresholds_of(corpus))
     return {
         "title": Path(root).resolve().name,
         "stages": [_stage(name, opened) for name, opened in sets.items()],
@@ -80,7 +77,8 @@ def make_report(root: str) -> dict[str, Any]:
         "failures": failures[:FAILURES_NAMED],
         "n_failures": len(failures),
         "corpus": _corpus(corpus),
-        "lengths": _lengths(signals, dropped, corpus),
+        "lengths": words and words | {"kept_characters": n_characters},
+        "histograms": others,
         "rules": moved_rules(signals, corpus),
         "tokens": _tokens(sets.get("tokens")),
         "training": _training(Folder(layout.model)),
@@ -255,33 +253,14 @@ def _training(model: Folder) -> dict[str, Any] | None:
         "validation_loss": [
             (row["step"], row["validation_loss"]) for row in rows if row.keys() >= {"step", "validation_loss"}
         ],
+        "curves": {name: thinned(points, CURVE_POINTS) for name in CURVES if (points := _curve(rows, name))},
         "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
     }
 
 
-def _lengths(signals: PartSet | None, dropped: PartSet | None, corpus: PartSet | None) -> dict[str, Any] | None:
-    """Return [upper bound, kept, dropped] per bin and the thresholds on the same axis; None without signals.
-
-    Part n of the signals has the same documents as part n of dropped.
-    """
-    if signals is None or dropped is None:
-        return None
-    by_index = {part.index: part for part in dropped.parts}
-    counts = np.zeros((2, BINS), np.int64)
-    n_characters = 0
-    for part in signals.parts:
-        rows = signals.table(part, ["id", "n_words", "n_characters"])
-        gone = dropped.table(by_index[part.index], ["id"]).column("id").to_pylist() if part.index in by_index else []
-        is_gone = pc.is_in(rows.column("id"), pa.array(gone, pa.string())).to_numpy()
-        bins = np.minimum(np.searchsorted(BOUNDS, rows.column("n_words").to_numpy()), BINS - 1)
-        for side, mask in enumerate((~is_gone, is_gone)):
-            counts[side] += np.bincount(bins[mask], minlength=BINS)
-        n_characters += int(rows.column("n_characters").to_numpy()[~is_gone].sum())
-    return {
-        "bins": [[int(bound), int(kept), int(gone)] for bound, kept, gone in zip(BOUNDS, *counts, strict=True)],
-        "thresholds": [each for each in thresholds_of(corpus).items() if RULES[each[0]].column == "n_words"],
-        "kept_characters": n_characters,
-    }
+def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    found = ((row["step"], row.get(name)) for row in rows if "step" in row)
+    return [(step, float(y)) for step, y in found if isinstance(y, (int, float)) and math.isfinite(y)]
 
 
 def _most(domains: Counter[str]) -> list[tuple[str, int]]:

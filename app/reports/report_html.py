@@ -6,14 +6,16 @@ All untrusted text goes through `escape`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from html import escape
 from typing import Any
 
 from webtext import __version__
 from webtext.app.reports.moved_rules import FACTORS
+from webtext.app.reports.report_charts import CURVES, histogram, loss_curves, other_curves, sankey
 from webtext.app.reports.report_style import STYLE
-from webtext.app.reports.report_svg import length_bars, loss_curves
 
 Row = Mapping[str, Any]
 
@@ -47,7 +49,7 @@ def render(report: Row) -> str:
         _funnel(report["stages"]),
         _training(report["training"]),
         _dropped(report["dropped"], report["lengths"], report["dropped_domains"]),
-        _rules(report["rules"]),
+        _rules(report["rules"], report["histograms"]),
         _clusters(report["clusters"]),
         _failures(report["failures"], report["n_failures"]),
         _corpus(report["corpus"]),
@@ -113,7 +115,9 @@ def _funnel(stages: Sequence[Row]) -> str:
     key = "".join(f'<span><i class="{name}"></i>{name}</span>' for name in ("kept", "dropped", "failed"))
     return (
         '<h2>The funnel</h2><p class="soft">At every stage, records in = kept + dropped + failed.</p>'
-        f'<p class="key">{key}</p>' + "".join(map(_stage, stages))
+        + _wide(sankey(stages))
+        + f'<p class="key">{key}</p>'
+        + "".join(map(_stage, stages))
     )
 
 
@@ -158,12 +162,17 @@ def _training(training: Row | None) -> str:
     )
     sample = evaluation.get("sample")
     text = f"<h3>Sample from the model</h3><pre>{escape(sample)}</pre>" if sample else ""
-    curves = loss_curves(training["training_loss"], training["validation_loss"])
+    key = '<span><i class="table"></i>training, averaged</span><span><i class="model"></i>held out</span>'
+    curves = _figure(loss_curves(training["training_loss"], training["validation_loss"]), f"Loss by step. {key}")
+    names = ", ".join(label for name, label in CURVES.items() if len(training["curves"].get(name, ())) > 1)
+    if names:
+        drawn = "".join(map(_wide, other_curves(training["curves"])))
+        curves += f"<details><summary>{names}</summary>{drawn}</details>"
     return f"<h2>Training</h2>{curves}{table if rows else ''}{text}"
 
 
 def _dropped(reasons: Sequence[Row], lengths: Row | None, domains: Sequence[tuple[str, int]]) -> str:
-    bars = length_bars(lengths) if lengths else ""
+    bars = _histogram(lengths) if lengths else ""
     if not reasons and not bars:
         return ""
     blocks = "".join(
@@ -187,9 +196,10 @@ def _dropped_document(row: Row) -> str:
     return _article(row, f"{measured}{twin}")
 
 
-def _rules(rules: Sequence[Row]) -> str:
+def _rules(rules: Sequence[Row], histograms: Sequence[Row]) -> str:
+    drawn = "".join(map(_histogram, histograms))
     if not rules:
-        return ""
+        return f"<h2>Signals</h2>{drawn}" if drawn else ""
     factors = "".join(f'<th class="n">× {factor:g}</th>' for factor in FACTORS)
     rows = "".join(
         f"<tr><td><code>{escape(rule['rule'])}</code><br>"
@@ -205,7 +215,7 @@ def _rules(rules: Sequence[Row]) -> str:
     )
     return (
         f'<h2>Rules, and what moving them would change</h2><p class="soft">{about}</p><div class="wide"><table>'
-        f'<tr><th>rule</th><th class="n">alone</th>{factors}</tr>{rows}</table></div>'
+        f'<tr><th>rule</th><th class="n">alone</th>{factors}</tr>{rows}</table></div>{drawn}'
     )
 
 
@@ -215,12 +225,13 @@ def _clusters(clusters: Iterable[Row]) -> str:
         kept = cluster["kept"] or {"id": cluster["id"], "url": None, "text_start": "", "karma": None}
         karma = f"karma {kept['karma']:,} · " if kept["karma"] is not None else ""
         name = escape(kept["url"] or cluster["id"])
-        members = "".join(_article(row, f"{escape(row['reason'])} {row['value']:.3g}") for row in cluster["members"])
+        stays = kept["text_start"]
+        members = "".join(_article(row, _similar(row), marked(row["text_start"], stays)) for row in cluster["members"])
         blocks.append(
             f'<details><summary><code>{name}</code><span class="n">{cluster["dropped"]:,} dropped for it</span></summary>'
-            f"{_article(kept, f'{karma}stays')}{members}</details>"
+            f'<div class="pair"><div>{_article(kept, f"{karma}stays")}</div><div>{members}</div></div></details>'
         )
-    about = "Each kept document, and some of its duplicates."
+    about = "Each kept document beside some of its duplicates. Words that it hasn't got are marked."
     return f'<h2>Largest clusters of duplicates</h2><p class="soft">{about}</p>{"".join(blocks)}' if blocks else ""
 
 
@@ -269,10 +280,39 @@ def _about_kept(row: Row) -> str:
     return f"{title}{karma}{row['characters']:,} characters · {escape(row['split'])}"
 
 
-def _article(row: Row, about: str) -> str:
-    """Return one document: its URL, a description (already escaped) and the start of its text."""
+def _similar(row: Row) -> str:
+    value = "" if row["value"] is None else f" {row['value']:.3g}"
+    return f"{escape(row['reason'])}{value}"
+
+
+def marked(text: str, other: str) -> str:
+    """Return a text, escaped, with the words marked that another text lacks at that place."""
+    words, others = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
+    found = []
+    for kind, _, _, start, end in SequenceMatcher(None, others, words, autojunk=False).get_opcodes():
+        run = escape("".join(words[start:end]))
+        found.append(run if kind == "equal" or not run.strip() else f"<mark>{run}</mark>")
+    return "".join(found)
+
+
+def _wide(drawing: str) -> str:
+    return f'<div class="wide chart" tabindex="0">{drawing}</div>' if drawing else ""
+
+
+def _figure(drawing: str, caption: str) -> str:
+    return f'<figure>{_wide(drawing)}<figcaption class="key">{caption}</figcaption></figure>'
+
+
+def _histogram(found: Row) -> str:
+    key = '<span><i class="kept"></i>kept</span><span><i class="dropped"></i>dropped</span>'
+    drawn = histogram(found)
+    return _figure(drawn, f"Documents by <code>{escape(found['column'])}</code>. {key}") if drawn else ""
+
+
+def _article(row: Row, about: str, text: str | None = None) -> str:
+    """Return one document: its URL, a description and the start of its text (both already escaped)."""
     name = escape(row["url"] or row["id"])
-    return f'<article><code>{name}</code><p class="soft">{about}</p><pre>{escape(row["text_start"])}</pre></article>'
+    return f'<article><code>{name}</code><p class="soft">{about}</p><pre>{text or escape(row["text_start"])}</pre></article>'
 
 
 def _recipes(stages: Sequence[Row]) -> str:

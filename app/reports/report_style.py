@@ -42,13 +42,10 @@ figure{margin:1rem 0}
 figcaption{color:var(--soft);font-size:.86rem}
 .wide{overflow-x:auto}
 svg{display:block;width:100%;height:auto;overflow:visible}
-svg text{font:12px system-ui,sans-serif;fill:var(--soft)}
-svg .grid{stroke:var(--line)}
-svg .training{fill:none;stroke:var(--pale);stroke-width:1.5}
-svg .held{fill:none;stroke:var(--model);stroke-width:2.5}
-svg .dot{fill:var(--model)}svg .bar-kept{fill:var(--kept)}svg .bar-dropped{fill:var(--dropped)}
-svg .threshold{stroke:var(--failed);stroke-width:1.5;stroke-dasharray:5 4}
-svg .threshold-name{fill:var(--failed)}
+.chart svg{min-width:34rem}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(18rem,1fr));gap:0 1.5rem}
+.pair>div{min-width:0}
+mark{background:none;color:var(--failed);text-decoration:underline}
 details{border-bottom:1px solid var(--line);padding:.45rem 0}
 summary{cursor:pointer}
 summary .n{color:var(--soft);margin-left:.6rem}
@@ -57,5 +54,6 @@ article p{font-size:.9rem}
 pre{font:.84rem/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;white-space:pre-wrap;overflow-wrap:anywhere;
 background:var(--tint);border-radius:6px;padding:.6rem .8rem;margin:.3rem 0;max-height:16rem;overflow:auto}
 .meter{width:45%}.meter i{display:block;height:.8rem;border-radius:3px;margin-top:.35rem}
-@media print{details{break-inside:avoid}body{max-width:none}}
+@media print{figure,.stage,article{break-inside:avoid}h2,h3{break-after:avoid}body{max-width:none}pre{max-height:none}
+.chart svg{min-width:0}*{print-color-adjust:exact}}
 """

@@ -22,8 +22,8 @@ from webtext.app.inspect.trace import Tracer, find_cluster
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.view import pages
 from webtext.app.view.search import Query, Search
+from webtext.base.charts import Line
 from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
-from webtext.base.line_chart import Line
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.show.view import TOKEN_STYLE, boxes

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from jsonschema import Draft202012Validator
 
 from webtext.app.main import run
+from webtext.app.reports.histograms import bounds_of
 from webtext.app.reports.moved_rules import FACTORS
-from webtext.app.reports.report import ALARM_RATIO, BINS, BOUNDS, CURVE_POINTS, make_report, write_report
-from webtext.app.reports.report_html import render
-from webtext.app.reports.report_svg import length_bars, loss_curves
+from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
+from webtext.app.reports.report_charts import histogram, loss_curves, sankey
+from webtext.app.reports.report_html import marked, render
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
 
@@ -132,9 +134,62 @@ def test_the_histogram_counts_every_document_once_beside_the_threshold(report: d
     """5 words: the first bin (up to 8); 320 and 360 words: the bin up to 461."""
     bins = {bound: (kept, dropped) for bound, kept, dropped in report["lengths"]["bins"] if kept or dropped}
     assert bins == {8: (0, 1), 461: (2, 1)}
-    assert report["lengths"]["thresholds"] == [("too_few_words", 100.0)]
+    assert report["lengths"]["thresholds"] == [["too_few_words", 100.0]]
     assert report["lengths"]["kept_characters"] == 1560 + 2640
-    assert len(BOUNDS) == BINS
+    assert [each["column"] for each in report["histograms"]] == ["language_score"]
+
+
+def test_each_rules_histogram_counts_known_values_beside_its_thresholds(tmp_path: Path) -> None:
+    """Of 1.1 the last bin; an unknown value has none; the second part's dropped documents are its own."""
+    shares = [0.0, 0.3, 0.31, 1.1, None]
+    rows = [{"id": f"{n:032x}", "duplicate_line_ratio": x, "mean_word_length": x} for n, x in enumerate(shares)]
+    write_set(
+        tmp_path / "signals",
+        "signals",
+        [
+            [row | {"duplicate_line_ratio": row["mean_word_length"] or 0.0} for row in part]
+            for part in (rows[:2], rows[2:])
+        ],
+    )
+    write_set(
+        tmp_path / "corpus",
+        "corpus",
+        [[]],
+        settings={"rules": {"profile": "webtext", "rule": ["too_many_duplicate_lines=.3", "words_too_long=10"]}},
+    )
+    gone = [{"id": rows[n]["id"], "stage": "filter", "reason": "too_many_duplicate_lines"} for n in (2, 3)]
+    write_set(tmp_path / "dropped", "dropped", [[], gone])
+    _, long, lines = make_report(str(tmp_path))["histograms"]
+    filled = [[bound, kept, dropped] for bound, kept, dropped in lines["bins"] if kept or dropped]
+    assert filled == [[0.0, 2, 0], [0.3, 1, 0], [0.325, 0, 1], [1.0, 0, 1]]
+    assert (long["thresholds"], lines["thresholds"]) == (
+        [["words_too_long", 10.0]],
+        [["too_many_duplicate_lines", 0.3]],
+    )
+    assert sum(kept + dropped for _, kept, dropped in long["bins"]) == 4
+    for column in ("n_words", "n_stop_words", "mean_word_length", "vote_score"):
+        assert (bounds_of(column)[1:] > bounds_of(column)[:-1]).all()
+
+
+def test_words_that_the_kept_document_lacks_are_marked_and_stay_text() -> None:
+    assert marked("one <b>two</b> three", "one three") == "one <mark>&lt;b&gt;two&lt;/b&gt; </mark>three"
+    assert marked("the same", "the same") == "the same"
+    assert marked("all new", "") == "<mark>all new</mark>"
+
+
+def test_the_funnel_is_drawn_with_every_reason(report: dict[str, Any]) -> None:
+    drawn = sankey(report["stages"])
+    for told in (
+        "links: 12 in",
+        "3 dropped by links: too_little_karma",
+        "1 failed by documents: too_deep",
+        "2 kept by corpus",
+    ):
+        assert f"<title>{told}</title>" in drawn
+    assert sankey([]) == ""
+    many = {"records_in": 100, "kept": 0, "dropped": {f"reason_{n}": 10 for n in range(10)}, "failed": {}}
+    drawn = sankey([{"name": "links", "counts": many}])
+    assert "40 dropped by links: 4 other reasons" in drawn
 
 
 @pytest.mark.parametrize("build", ["written_build", "only_links"])
@@ -337,15 +392,16 @@ def test_a_training_under_way_is_drawn_as_far_as_it_is(written_build: Path, tmp_
     (build / "model").mkdir()
     (build / "model" / "metrics.jsonl").write_text('{"step": 0, "validation_loss": 5.0}\n{"step": 1, "lo')
     report = make_report(str(build))
-    assert report["training"] == {"training_loss": [], "validation_loss": [(0, 5.0)], "evaluation": None}
+    assert report["training"] == {"training_loss": [], "validation_loss": [(0, 5.0)], "curves": {}, "evaluation": None}
     assert "too few steps for a curve" in render(report)
 
 
 def test_drawings_hold_for_one_value_and_for_none() -> None:
     assert "<svg" in loss_curves([(1, 4.0), (2, 4.0)], [])
     assert "<svg" in loss_curves([(0, 0.0)], [(0, 0.0)])
-    assert length_bars({"bins": [[8, 0, 0], [12, 0, 0]], "thresholds": []}) == ""
-    assert length_bars({"bins": [[8, 1, 0], [12, 0, 0]], "thresholds": [("too_few_words", 0.0)]}).count("<rect") == 1
+    words = {"column": "n_words", "thresholds": [("too_few_words", 0.0)]}
+    assert histogram(words | {"bins": [[8, 0, 0], [12, 0, 0]]}) == ""
+    assert histogram(words | {"bins": [[8, 1, 0], [12, 0, 0]]}).count("<title>") == 1
 
 
 @pytest.fixture(scope="module")
@@ -379,7 +435,15 @@ def test_a_browser_draws_the_page_and_asks_nobody_for_anything(
         summary.click()
     assert asked == [address]
     assert complaints == []
-    assert shown.locator("svg").count() == 2
+    charts = shown.locator("svg")
+    assert charts.count() == 6  # the funnel, losses, three other curves, words
+    for i in range(charts.count()):
+        box = charts.nth(i).bounding_box()
+        assert box is not None
+        assert box["width"] > 500
+        assert charts.nth(i).locator("[stroke^='var(--'], [fill^='var(--']").count() > 5, "a chart without marks"
+    found = Axe().run(shown, options={"runOnly": ["wcag2a", "wcag2aa"]})
+    assert [each["id"] for each in found.response["violations"] if each["impact"] in ("serious", "critical")] == []
     assert shown.locator("text=too_few_words: 100").is_visible()
     assert shown.locator("article pre", has_text="Too short").is_visible()
     for width in (1000, 380):  # nothing sticks out sideways, on a phone neither

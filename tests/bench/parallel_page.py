@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from webtext.base.line_chart import Line, line_chart
+from webtext.base.charts import Line, line_chart
 from webtext.train.evaluate.page import COLOURS, HEIGHT, swatch, table
 from webtext.train.evaluate.page import page as framed
 
@@ -29,7 +29,10 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
         for name, of in curves.items()
     ]
     losses = line_chart(
-        [Line(list(enumerate(values, 1)), f"w{i}", colours[name]) for i, (name, values) in enumerate(curves.items())],
+        [
+            Line(list(enumerate(values, 1)), "held-out", colours[name], width=max(1.0, WIDEST - THINNER * i))
+            for i, (name, values) in enumerate(curves.items())
+        ],
         x_label="step",
         y_label="loss, nats a token",
         label="loss over the steps",
@@ -37,7 +40,7 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
     )
     differences = line_chart(
         [
-            Line([(i, math.log10(value)) for i, value in enumerate(values, 1)], "thin", colours[name])
+            Line([(i, math.log10(value)) for i, value in enumerate(values, 1)], "held-out", colours[name], width=1.0)
             for name, values in apart.items()
         ],
         x_label="step",
@@ -45,7 +48,6 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
         label="difference from one process over the steps",
         height=HEIGHT,
     )
-    widths = "".join(f"svg .w{i}{{stroke-width:{max(1.0, WIDEST - THINNER * i):.1f}}}" for i in range(len(curves)))
     return framed(
         f"One model, trained in {len(curves)} ways",
         f"<p>Loss of each step of {tokens_a_step:,} tokens. The curves overlap: each is drawn thinner than the one "
@@ -53,5 +55,4 @@ def page(curves: Mapping[str, Sequence[float]], tokens_a_step: int) -> str:
         "<p>The relative difference of a step's loss from one process's, in float32; equal ones are drawn at 1e-9.</p>",
         differences,
         table(("mesh", "last loss", "largest difference"), rows),
-        style=widths,
     )

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from webtext.base.charts import Line
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.line_chart import Line
 from webtext.base.storage import Folder
 from webtext.train.evaluate.page import Section, as_page, chart, dots
 from webtext.train.metrics import METRICS, read_metrics

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from webtext.base.line_chart import Line, line_chart
+from webtext.base.charts import Line, line_chart
 
 HEIGHT = 420
 
@@ -21,12 +21,6 @@ h1{font-size:1.4rem;margin:0 0 .5rem}
 h2{font-size:1.1rem;margin:1.8rem 0 .3rem}
 svg{display:block;width:100%;height:auto}
 svg text{font:13px system-ui,sans-serif;fill:var(--soft)}
-svg .grid{stroke:var(--line)}
-svg polyline{fill:none}
-svg .training{stroke-width:1.2;opacity:.45}
-svg .held-out{stroke-width:2.4}
-svg .dots{stroke:none}
-svg .interval{stroke-width:1;stroke-dasharray:5 4}
 p{overflow-wrap:anywhere}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;margin-top:1rem}
@@ -73,9 +67,7 @@ def as_page(title: str, sections: Sequence[Section]) -> str:
 
 def chart(lines: Mapping[str, Sequence[Line]], *, x: str, y: str, height: int = HEIGHT, log_x: bool = False) -> str:
     """Draw the lines of each name in one colour, with a legend of the names."""
-    drawn = [
-        Line(line.points, line.css_class, colour(i), line.dot) for i, of in enumerate(lines.values()) for line in of
-    ]
+    drawn = [Line(line.points, line.kind, colour(i), line.dot) for i, of in enumerate(lines.values()) for line in of]
     drawing = line_chart(
         drawn, x_label=escape(x), y_label=escape(y), label=escape(f"{y} over {x}"), height=height, log_x=log_x
     )
@@ -83,9 +75,9 @@ def chart(lines: Mapping[str, Sequence[Line]], *, x: str, y: str, height: int = 
     return f"{drawing}<p>{legend}</p>"
 
 
-def dots(points: Sequence[tuple[float, float]], name: str, css_class: str = "held-out") -> Line:
+def dots(points: Sequence[tuple[float, float]], name: str, kind: str = "held-out") -> Line:
     """Return a line with dots that show their values."""
-    return Line(points, css_class, dot=lambda x, y: f"{name}, {x:g}: {y:.4f}")
+    return Line(points, kind, dot=lambda x, y: f"{name}, {x:g}: {y:.4f}")
 
 
 def page(title: str, *parts: str, style: str = "") -> str:

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from webtext.base.charts import Line
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
-from webtext.base.line_chart import Line
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.page import Section, chart, dots

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from webtext.base.charts import Line
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError
-from webtext.base.line_chart import Line
 from webtext.base.run import Run
 from webtext.train.data.sources import source_uses
 from webtext.train.evaluate.page import Section, chart, dots

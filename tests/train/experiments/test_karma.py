@@ -149,8 +149,8 @@ def test_the_curve_finds_quality_that_votes_show(
 
     with shown(tmp_path / "out/compare.html") as browser:
         chart = browser.query_selector("svg[aria-label='bits per byte over karma']")
-        bars = [bar.bounding_box() for bar in chart.query_selector_all("polyline.interval")]
-        dots = [dot.bounding_box() for dot in chart.query_selector_all("circle")]
+        bars = [bar.bounding_box() for bar in chart.query_selector_all("path[stroke-dasharray]")]
+        dots = [dot.bounding_box() for dot in chart.query_selector_all("path:has(title)")]
     assert [box["x"] for box in dots] == sorted(box["x"] for box in dots)
     for bar, dot in zip(bars, dots[1:], strict=True):
         assert bar["y"] < dot["y"] + dot["height"] / 2 < bar["y"] + bar["height"]

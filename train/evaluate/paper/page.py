@@ -9,7 +9,7 @@ from html import escape
 from itertools import zip_longest
 from typing import Any
 
-from webtext.base.line_chart import Line
+from webtext.base.charts import Line
 from webtext.train.evaluate.page import chart, page, paragraphs, table
 from webtext.train.evaluate.paper.published import IN_TEXT, PARAMETERS, TABLE_5, TITLES
 

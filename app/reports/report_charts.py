@@ -1,0 +1,199 @@
+"""The report's charts: the funnel as a Sankey diagram, histograms with thresholds, and a training's curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from webtext.base.charts import SHORT, WIDTH, Line, Spec, draw, line_chart
+
+Row = Mapping[str, Any]
+Curve = Sequence[Sequence[float]]
+
+MAIN_HEIGHT, LEAF_GAP, NODE_WIDTH, ROW = 150.0, 18.0, 10.0, 17.0
+"""Of the Sankey diagram, in pixels: the widest flow, the space below it, a stage's bar, a label."""
+REASONS_DRAWN = 6
+BEND = tuple(i / 12 for i in range(13))
+CURVE_HEIGHT, SMALL_HEIGHT, BARS_HEIGHT = 280, 150, 190
+CURVES = {
+    "learning_rate": "learning rate",
+    "grad_norm": "norm of the gradient",
+    "tokens_per_second": "tokens per second",
+}
+"""Key of metrics.jsonl -> label, in the order drawn."""
+
+
+def sankey(stages: Sequence[Row]) -> str:
+    """Return the funnel: each stage's records flow on, or leave with a reason; '' for a build without records.
+
+    A stage's bar has its records in. Units differ between stages (posts, links, documents), so a flow may change its width.
+    """
+    scale = max((stage["counts"]["records_in"] for stage in stages), default=0)
+    if not scale:
+        return ""
+    pixels, column = MAIN_HEIGHT / scale, WIDTH / len(stages)
+    flows: list[Row] = []
+    nodes: list[Row] = []
+    labels: list[Row] = []
+    for i, stage in enumerate(stages):
+        counts, x = stage["counts"], i * column
+        n, kept = counts["records_in"], counts["kept"]
+        nodes.append({"x": x, "x2": x + NODE_WIDTH, "y": 0, "y2": n * pixels, "told": f"{stage['name']}: {n:,} in"})
+        labels.append({"x": x, "y": -12, "text": f"{stage['name']}: {n:,}"})
+        following = stages[i + 1]["counts"]["records_in"] if i + 1 < len(stages) else kept
+        told = f"{kept:,} kept by {stage['name']}"
+        end = x + column if i + 1 < len(stages) else x + column - NODE_WIDTH
+        flows += _flow(f"{i}", x + NODE_WIDTH, (0, kept * pixels), end, (0, following * pixels), "var(--kept)", told)
+        top, leaf = kept * pixels, MAIN_HEIGHT + LEAF_GAP
+        for css, reason, lost in _leaving(counts):
+            name, end = f"{reason}: {lost:,}", x + column * 0.3
+            height = lost * pixels
+            told = f"{lost:,} {css} by {stage['name']}: {reason}"
+            places = (top, top + height), (leaf, leaf + height)
+            flows += _flow(f"{i} {reason}", x + NODE_WIDTH, places[0], end, places[1], f"var(--{css})", told)
+            labels.append({"x": end + 4, "y": leaf + height / 2, "text": name})
+            top, leaf = top + height, leaf + max(height, ROW) + 2
+    lowest = max(each["y"] for each in (*labels, *flows)) + ROW
+    axes: dict[str, Any] = {
+        "x": {"field": "x", "type": "quantitative", "axis": None, "scale": {"domain": [0, WIDTH], "nice": False}},
+        "y": {"field": "y", "type": "quantitative", "axis": None, "scale": {"domain": [lowest, -20], "nice": False}},
+    }
+    about: dict[str, Any] = {"description": {"field": "told"}}
+    flow = {"type": "area", "interpolate": "monotone", "fillOpacity": 0.55, "strokeWidth": 1, "strokeOpacity": 0.8}
+    shape: dict[str, Any] = {
+        "y2": {"field": "y2"},
+        "detail": {"field": "id"},
+        "fill": {"field": "colour", "scale": None},
+    }
+    shape["stroke"] = shape["fill"]
+    text = {"type": "text", "align": "left", "baseline": "middle", "limit": column * 0.68, "fontSize": 11}
+    spec = {
+        "layer": [
+            {"data": {"values": flows}, "mark": flow, "encoding": axes | shape | about},
+            {
+                "data": {"values": nodes},
+                "mark": {"type": "rect", "fill": "var(--ink)"},
+                "encoding": axes | {"x2": {"field": "x2"}, "y2": {"field": "y2"}} | about,
+            },
+            {"data": {"values": labels}, "mark": text, "encoding": axes | {"text": {"field": "text"}}},
+        ]
+    }
+    return draw(spec, label="records by stage and reason", height=round(lowest + 20))
+
+
+def _leaving(counts: Row) -> Iterator[tuple[str, str, int]]:
+    """Yield (dropped or failed, reason, records), the most frequent first; rare reasons are one."""
+    reasons = [(css, reason, n) for css in ("dropped", "failed") for reason, n in counts[css].items() if n]
+    reasons.sort(key=lambda each: (-each[2], each[1]))
+    yield from reasons[:REASONS_DRAWN]
+    for css in ("dropped", "failed"):
+        if rest := [n for of, _, n in reasons[REASONS_DRAWN:] if of == css]:
+            yield css, f"{len(rest)} other reasons", sum(rest)
+
+
+def _flow(
+    identifier: str,
+    x: float,
+    begin: tuple[float, float],
+    x2: float,
+    end: tuple[float, float],
+    colour: str,
+    told: str,
+) -> Iterator[Row]:
+    for t in BEND:
+        bent = t * t * (3 - 2 * t)
+        y, y2 = (a + (b - a) * bent for a, b in zip(begin, end, strict=True))
+        yield {"id": identifier, "x": x + (x2 - x) * t, "y": y, "y2": y2, "colour": colour, "told": told}
+
+
+def histogram(found: Row) -> str:
+    """Return the histogram of a signal, kept and dropped stacked, with its rules' thresholds; '' without a document."""
+    bins = found["bins"]
+    filled = [i for i, (_, kept, gone) in enumerate(bins) if kept or gone]
+    if not filled:
+        return ""
+    first, last = max(0, filled[0] - 1), min(len(bins) - 1, filled[-1] + 1)
+    bars: list[Row] = []
+    for i in range(first, last + 1):
+        bound, kept, gone = bins[i]
+        told = f"up to {_told(bound)}: {kept:,} kept, {gone:,} dropped"
+        for css, low, high in (("kept", 0, kept), ("dropped", kept, kept + gone)):
+            if high > low:
+                bars.append({"x": i, "x2": i + 1, "y": low, "y2": high, "colour": f"var(--{css})", "told": told})
+    bounds = [bound for bound, _, _ in bins]
+    rules = [
+        {"x": place, "text": f"{name}: {_told(threshold)}"}
+        for name, threshold in found["thresholds"]
+        if first <= (place := _place(bounds, threshold)) <= last + 1
+    ]
+    step = max(1, (last + 1 - first) // 8)
+    ticks = list(range(first + 1, last + 2, step))
+    names = "{" + ",".join(f"'{i}':'{_told(bounds[i - 1])}'" for i in ticks) + "}"
+    axis = {"values": ticks, "labelExpr": f"({names})[datum.value]", "grid": False, "tickSize": 4}
+    scale = {"domain": [first, last + 1], "nice": False, "zero": False}
+    x = {"field": "x", "type": "quantitative", "title": f"{found['column']}, up to", "scale": scale, "axis": axis}
+    y = {"field": "y", "type": "quantitative", "title": "documents", "axis": {"tickCount": 4, "labelExpr": SHORT}}
+    shape = {"x2": {"field": "x2"}, "y2": {"field": "y2"}, "fill": {"field": "colour", "scale": None}}
+    layers: list[Spec] = [
+        {"data": {"values": bars}, "mark": {"type": "rect", "stroke": "var(--paper)", "strokeWidth": 1},
+         "encoding": {"x": x, "y": y, **shape, "description": {"field": "told"}}},
+    ]  # fmt: skip
+    if rules:
+        red = "var(--failed)"
+        line = {"type": "rule", "stroke": red, "strokeWidth": 1.5, "strokeDash": [5, 4], "aria": False}
+        text = {
+            "type": "text",
+            "fill": red,
+            "y": -8,
+            "align": {"expr": f"datum.x > {(first + last) / 2} ? 'right' : 'left'"},
+        }
+        layers += [
+            {"data": {"values": rules}, "mark": line, "encoding": {"x": x}},
+            {"data": {"values": rules}, "mark": text, "encoding": {"x": x, "text": {"field": "text"}}},
+        ]
+    return draw({"layer": layers}, label=f"documents by {found['column']}", height=BARS_HEIGHT)
+
+
+def _told(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _place(bounds: Sequence[float], value: float) -> float:
+    """Return a value's position on the axis, in bins: within a bin, it is linear."""
+    lows = [0.0, *bounds]
+    for i, (low, high) in enumerate(zip(lows, bounds, strict=False)):
+        if value <= high:
+            return i + max(0.0, value - low) / ((high - low) or 1)
+    return math.inf
+
+
+def loss_curves(training: Curve, held_out: Curve) -> str:
+    """Return training and held-out loss over the steps, in nats per token; held-out points show their perplexity."""
+    if len(training) + len(held_out) < 2:
+        return '<p class="soft">too few steps for a curve</p>'
+
+    def told(step: float, loss: float) -> str:
+        return f"step {step:,.0f}: loss {loss:.3f}, perplexity {math.exp(min(loss, 700)):,.1f}"
+
+    lines = [Line(training, "training"), Line(held_out, "held-out", dot=told)]
+    return line_chart(
+        [line for line in lines if line.points],
+        x_label="step",
+        y_label="loss, nats per token",
+        label="loss over the steps",
+        height=CURVE_HEIGHT,
+    )
+
+
+def other_curves(curves: Mapping[str, Curve]) -> Iterator[str]:
+    """Yield a chart for each of CURVES that has at least two points."""
+    for name, label in CURVES.items():
+        if len(points := curves.get(name, ())) > 1:
+            yield line_chart(
+                [Line(points, "held-out", width=1.5)],
+                x_label="step",
+                y_label=label,
+                label=f"{label} over the steps",
+                height=SMALL_HEIGHT,
+            )

@@ -1,0 +1,54 @@
+"""Charts: points keep their order, and text from outside is text."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from webtext.base.charts import WIDTH, Line, line_chart
+
+SCRIPT = "</svg><script>alert('&\"')</script>"
+
+
+def drawn(*lines: Line, label: str = "losses", log_x: bool = False) -> ElementTree.Element:
+    return ElementTree.fromstring(line_chart(lines, x_label=label, y_label=label, label=label, height=300, log_x=log_x))
+
+
+def points_of(svg: ElementTree.Element) -> list[tuple[float, float]]:
+    (line,) = [element for element in svg.iter() if element.get("stroke-width") == "2.4"]
+    return [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+),(-?[\d.]+)", line.get("d", ""))]
+
+
+@pytest.mark.parametrize("log_x", [False, True])
+def test_larger_x_are_further_right_and_smaller_y_lower(log_x: bool) -> None:
+    places = points_of(drawn(Line([(1, 5.0), (10, -4.5), (100, 4.75)], "held-out"), log_x=log_x))
+    (x1, y1), (x2, y2), (x3, y3) = places
+    assert 0 <= x1 < x2 < x3 <= WIDTH
+    assert 0 <= y1 < y3 < y2 <= 300
+
+
+def test_equal_ratios_are_equally_far_apart_on_a_logarithmic_axis() -> None:
+    one, two, three = (
+        x for x, _ in points_of(drawn(Line([(x, 1.0) for x in (0.001, 0.01, 0.1)], "held-out"), log_x=True))
+    )
+    assert two - one == pytest.approx(three - two, abs=0.2)
+
+
+@pytest.mark.parametrize("points", [[(1, 2.0)], [(0, 0.0)], [(3, 4.0), (3, 4.0)]])
+def test_a_chart_of_one_value_is_a_chart(points: list[tuple[float, float]]) -> None:
+    assert len(list(drawn(Line(points, "held-out")).iter())) > 10
+
+
+def test_hostile_titles_and_labels_stay_text_and_a_dot_shows_its_title() -> None:
+    told = Line([(1, 2.0), (2, 1.0)], "held-out", dot=lambda x, y: f"{SCRIPT}{x} {y}")
+    made = line_chart([told], x_label=SCRIPT, y_label=SCRIPT, label=SCRIPT, height=300)
+    assert "<script" not in made
+    titles = [element.text for element in ElementTree.fromstring(made).iter() if element.tag.endswith("title")]
+    assert titles == [f"{SCRIPT}1 2.0", f"{SCRIPT}2 1.0"]
+
+
+def test_a_chart_is_equal_every_time() -> None:
+    line = Line([(1, 2.0), (2, 1.0)], "training")
+    assert ElementTree.tostring(drawn(line)) == ElementTree.tostring(drawn(line))
