@@ -80,8 +80,9 @@ def make_report(root: str) -> dict[str, Any]:
         "lengths": words and words | {"kept_characters": n_characters},
         "histograms": others,
         "rules": moved_rules(signals, corpus),
-        "tokens": _tokens(sets.get("tokens")),
+        "tokens": _tokens(sets.get("tokens"), n_characters),
         "training": _training(Folder(layout.model)),
+        "paper": _paper(Folder(Folder(root).location("paper"))),
     }
 
 
@@ -118,7 +119,7 @@ def _stage(name: str, opened: PartSet) -> dict[str, Any]:
         "generation": opened.manifest["generation"],
         "reproducible": opened.manifest["reproducible"],
         "recipe": opened.recipe,
-        "seconds": run.get("seconds"),
+        **{name: run.get(name) for name in ("seconds", "cpu_seconds", "peak_bytes")},
     }
 
 
@@ -231,7 +232,7 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
     }
 
 
-def _tokens(opened: PartSet | None) -> dict[str, Any] | None:
+def _tokens(opened: PartSet | None, n_characters: int) -> dict[str, Any] | None:
     if opened is None:
         return None
     tokens: Counter[str] = Counter()
@@ -240,7 +241,15 @@ def _tokens(opened: PartSet | None) -> dict[str, Any] | None:
         split = row["shard"].partition("-")[0]
         tokens[split] += row["length"]
         documents[split] += 1
-    return {"tokens": dict(tokens), "documents": dict(documents)}
+    n_tokens, n_documents = sum(tokens.values()), sum(documents.values())
+    text_tokens = n_tokens - n_documents  # each document opens with <|endoftext|>
+    return {
+        "tokens": dict(tokens),
+        "documents": dict(documents),
+        "vocab_size": opened.recipe["settings"].get("vocab_size"),
+        "characters_per_token": n_characters / text_tokens if n_characters and text_tokens else None,
+        "tokens_per_document": text_tokens / n_documents if n_documents else None,
+    }
 
 
 def _training(model: Folder) -> dict[str, Any] | None:
@@ -256,6 +265,16 @@ def _training(model: Folder) -> dict[str, Any] | None:
         "curves": {name: thinned(points, CURVE_POINTS) for name in CURVES if (points := _curve(rows, name))},
         "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
     }
+
+
+def _paper(folder: Folder) -> list[dict[str, Any]]:
+    """Return the rows of table 3 that `train paper` measured."""
+    found = folder.read_object("paper.json", _REMEDY) if folder.exists("paper.json") else {"rows": []}
+    return [
+        {"task": row["task"], "measure": row["measure"], "paper": row["paper"], "ours": row["ours"][0]["value"]}
+        for row in found["rows"]
+        if row["place"] == "table 3" and row["ours"] and row["ours"][0]["value"] is not None
+    ]
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:

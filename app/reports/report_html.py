@@ -48,11 +48,14 @@ def render(report: Row) -> str:
         *map(_stale, report["stale"]),
         _funnel(report["stages"]),
         _training(report["training"]),
+        _paper(report["paper"]),
         _dropped(report["dropped"], report["lengths"], report["dropped_domains"]),
         _rules(report["rules"], report["histograms"]),
         _clusters(report["clusters"]),
         _failures(report["failures"], report["n_failures"]),
         _corpus(report["corpus"]),
+        _tokenizer(report["tokens"]),
+        _costs(report["stages"]),
         _recipes(report["stages"]),
     ]
     return page(f"webtext report: {title}", sections)
@@ -334,6 +337,63 @@ def _recipes(stages: Sequence[Row]) -> str:
         )
     what = "Everything that can change a record: settings, and versions of the libraries that decide content."
     return f'<h2>Recipes</h2><p class="soft">{what}</p>{"".join(blocks)}'
+
+
+def _paper(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    sizes = list(dict.fromkeys(size for row in rows for size in row["paper"]))
+    head = "".join(f'<th class="n">{escape(size)}</th>' for size in ("this model", *sizes))
+    lines = "".join(
+        f'<tr><td>{escape(row["task"])}<br><span class="soft">{escape(row["measure"])}</span></td>'
+        f'<td class="n"><b>{row["ours"]:.4g}</b></td>'
+        + "".join(
+            f'<td class="n">{row["paper"][size]:.4g}</td>' if size in row["paper"] else "<td></td>" for size in sizes
+        )
+        + "</tr>"
+        for row in rows
+    )
+    about = "Table 3 of Radford et al. 2019; the models of the paper were measured by its authors."
+    return (
+        f'<h3>Beside the GPT-2 paper</h3><p class="soft">{about}</p><div class="wide"><table><tr><th>set</th>{head}</tr>'
+        f"{lines}</table></div>"
+    )
+
+
+def _tokenizer(tokens: Row | None) -> str:
+    if tokens is None:
+        return ""
+    per_token, per_document = tokens["characters_per_token"], tokens["tokens_per_document"]
+    rows = [
+        ("vocabulary, ids", tokens["vocab_size"] and f"{tokens['vocab_size']:,}"),
+        ("characters per token", per_token and f"{per_token:.3f}"),
+        ("tokens per document", per_document and f"{per_document:,.1f}"),
+        *((f"documents, {split}", f"{n:,}") for split, n in sorted(tokens["documents"].items())),
+    ]
+    cells = "".join(f'<tr><td>{escape(name)}</td><td class="n">{value}</td></tr>' for name, value in rows if value)
+    return f"<h2>Tokens</h2><table>{cells}</table>"
+
+
+def _costs(stages: Sequence[Row]) -> str:
+    """Return the table of what each stage took; a time is of the stage's last run, which may have made a few parts only."""
+    rows = "".join(
+        f'<tr><td>{escape(stage["name"])}</td><td class="n">{_duration(stage["seconds"])}</td>'
+        + "".join(
+            f'<td class="n">{"" if stage[name] is None else write(stage[name])}</td>'
+            for name, write in (("cpu_seconds", _duration), ("peak_bytes", _bytes))
+        )
+        + f'<td class="n">{_bytes(stage["bytes"])}</td></tr>'
+        for stage in stages
+        if stage["seconds"] is not None
+    )
+    head = "".join(f'<th class="n">{name}</th>' for name in ("time", "CPU", "memory of a worker", "written"))
+    about = "Of the last run of each stage: a resumed run makes only the parts that were missing."
+    return (
+        f'<h2>Time, CPU and memory</h2><p class="soft">{about}</p><div class="wide"><table><tr><th>stage</th>{head}</tr>'
+        f"{rows}</table></div>"
+        if rows
+        else ""
+    )
 
 
 def _meter(css: str, ratio: float) -> str:

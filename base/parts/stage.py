@@ -31,6 +31,7 @@ from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.run import Run, Share
 from webtext.base.storage import Folder, disk_error
 from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
+from webtext.base.workers.usage import peak_bytes
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -204,6 +205,7 @@ class _Stage:
         self.done: dict[str, dict[int, Part]] = {}
         self.others: dict[str, list[Part]] = {}  # parts without a task
         self.started = time.time()
+        self.cpu_seconds, self.peak_bytes = 0.0, 0  # of the tasks of this run
 
     def alone(self) -> contextlib.ExitStack:
         """Lock all output folders; InputError if another run is writing one of them."""
@@ -281,8 +283,10 @@ class _Stage:
         outcomes = dict.fromkeys(("kept", "dropped", "failed"), 0)
         with self.run.console.progress(len(jobs), self.label, "parts") as progress:
 
-            def note(_: int, published: Mapping[str, tuple[Part, Mapping[str, str]]]) -> None:
-                for name, (part, of_files) in published.items():
+            def note(_: int, done: _Done) -> None:
+                self.cpu_seconds += done.cpu_seconds
+                self.peak_bytes = max(self.peak_bytes, done.peak_bytes)
+                for name, (part, of_files) in done.published.items():
                     made[name].append(part)
                     versions[name] |= of_files
                     self.done[name][part.index] = part
@@ -348,6 +352,8 @@ class _Stage:
         about = {
             "started": self.started,
             "seconds": time.time() - self.started,
+            "cpu_seconds": self.cpu_seconds,
+            "peak_bytes": self.peak_bytes,
             "host": platform.node(),
             "workers": self.run.engine.workers,
         }
@@ -360,11 +366,18 @@ class _Stage:
         return sets
 
 
-def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, tuple[Part, Mapping[str, str]]]:
-    """Make one part in every output and publish them, the main output last; in the worker.
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The published parts by output, with the versions of their files, and what the worker used for them."""
 
-    Returns their entries, and the versions of their files.
-    """
+    published: Mapping[str, tuple[Part, Mapping[str, str]]]
+    cpu_seconds: float
+    peak_bytes: int
+
+
+def _make_part(journal: Journal, job: _Job[Any]) -> _Done:
+    """Make one part in every output and publish them, the main output last; in the worker."""
+    started = time.process_time()
     keep_pandas_out()
     writers = {
         name: PartWriter(folder, kind, job.task.index, key=job.key, sources=job.task.sources)
@@ -373,10 +386,11 @@ def _make_part(journal: Journal, job: _Job[Any]) -> dict[str, tuple[Part, Mappin
     try:
         job.function(PartContext(journal, writers), job.task)
         if journal.only is not None:
-            return {}
+            return _Done({}, 0.0, 0)
         generation = max((source.generation for source in job.task.sources), default=1)
         # The main part comes last: if a kill comes in between, it is missing and is made again.
-        return {name: (writers[name].publish(generation), writers[name].versions) for name in reversed(writers)}
+        published = {name: (writers[name].publish(generation), writers[name].versions) for name in reversed(writers)}
+        return _Done(published, time.process_time() - started, peak_bytes())
     except OSError as error:
         raise disk_error(error, next(iter(writers.values())).folder.url) or error from None
     finally:

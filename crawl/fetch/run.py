@@ -35,6 +35,7 @@ from webtext.base.run import Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
 from webtext.base.web.urls import is_fetchable
+from webtext.base.workers.usage import peak_bytes
 from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.exchange.client import Client, host_and_port
@@ -99,7 +100,7 @@ def fetch_pages(
     if open_archives is None and settings.sources != (WEB,):
         named = ", ".join(settings.sources)
         raise ConfigError(f"the sources are {named}, but open_archives is not given", "pass crawl.archives' function")
-    started = time.time()
+    started, began = time.time(), time.process_time()
     keep_pandas_out()  # pyarrow would import it where it is installed: 44 MiB
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
@@ -135,7 +136,14 @@ def fetch_pages(
         exclusions = _exclusions(parent, domains, run)
         missing = _links(parent, mine, sample, done)
         n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
-    about = {"started": started, "seconds": time.time() - started, "host": platform.node(), "workers": 1}
+    about = {
+        "started": started,
+        "seconds": time.time() - started,
+        "cpu_seconds": time.process_time() - began,
+        "peak_bytes": peak_bytes(),
+        "host": platform.node(),
+        "workers": 1,
+    }
     about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
         run.console.warn(

@@ -118,6 +118,9 @@ def test_failures_corpus_tokens_and_training_are_told(report: dict[str, Any]) ->
     assert report["tokens"] == {
         "tokens": {"train": 2641, "validation": 1561},
         "documents": {"train": 1, "validation": 1},
+        "vocab_size": 257,
+        "characters_per_token": (1560 + 2640) / (2641 + 1561 - 2),
+        "tokens_per_document": 2100,
     }
     assert report["training"]["validation_loss"][0] == (0, 5.6)
     assert report["training"]["evaluation"]["perplexity"] == 40.5
@@ -350,6 +353,32 @@ def test_hostile_names_are_escaped_wherever_a_report_holds_text(report: dict[str
     page = render(rest | {"stages": stages, "tokens": report["tokens"], "alarms": alarms})
     assert "<script" not in page
     parsed(page)
+
+
+def test_the_time_cpu_and_memory_of_each_stage_are_shown(written_build: Path, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    shutil.copytree(written_build / "links", build / "links")
+    about = json.loads((build / "links" / "run.json").read_text())
+    (build / "links" / "run.json").write_text(json.dumps(about | {"cpu_seconds": 83.0, "peak_bytes": 123_000_000}))
+    found = render(make_report(str(build)))
+    for shown in ("1.5 s", "1 min 23 s", "123 MB"):
+        assert f'<td class="n">{shown}</td>' in found
+
+
+def test_measures_of_the_paper_are_beside_its_values(written_build: Path, tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    shutil.copytree(written_build / "links", build / "links")
+    (build / "paper").mkdir()
+    ours = {"measure": "perplexity", "unit": "token", "units": 9, "value": 412.5}
+    rows = [
+        {"place": "table 3", "task": "ptb", "measure": "perplexity", "paper": {"117M": 65.85}, "ours": [ours]},
+        {"place": "table 3", "task": "1bw", "measure": "perplexity", "paper": {"117M": 75.2}, "ours": []},
+        {"place": "table 6", "task": "ptb", "measure": "8-grams", "paper": {"WebText": 0.0088}, "ours": [ours]},
+    ]
+    (build / "paper" / "paper.json").write_text(json.dumps({"rows": rows}))
+    report = make_report(str(build))
+    assert report["paper"] == [{"task": "ptb", "measure": "perplexity", "paper": {"117M": 65.85}, "ours": 412.5}]
+    assert '<td class="n"><b>412.5</b></td><td class="n">65.85</td>' in render(report)
 
 
 def test_people_read_what_each_perplexity_is_of(page: str) -> None:

@@ -7,15 +7,14 @@ not a data sheet's or another machine's number. A busy machine shows a lower pea
 from __future__ import annotations
 
 import functools
-import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
+from webtext.base.workers.usage import peak_bytes
 from webtext.train.model.flops import flops_per_token
 from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
@@ -107,5 +106,4 @@ def memory_bytes(device: torch.device) -> int:
     """Return the peak memory so far: of tensors on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return peak_bytes()
