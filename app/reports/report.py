@@ -19,6 +19,8 @@ import numpy as np
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
 from webtext.app.inspect.stale import stale_in
+from webtext.app.inspect.trace import Tracer
+from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.histograms import histograms
 from webtext.app.reports.moved_rules import moved_rules, thresholds_of
 from webtext.base.errors import InputError
@@ -62,7 +64,8 @@ def make_report(root: str) -> dict[str, Any]:
         raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
     corpus, dropped = sets.get("corpus"), open_if_there(layout.dropped, "dropped")
     signals = open_if_there(layout.signals, "signals")
-    reasons, clusters, domains = _dropped(dropped, corpus)
+    reasons, clusters, sizes, domains = _dropped(dropped, corpus)
+    _trace_samples(root, reasons)
     failures = list(_failures(sets))
     (words, *others), n_characters = histograms(signals, dropped, thresholds_of(corpus))
     return {
@@ -74,6 +77,7 @@ def make_report(root: str) -> dict[str, Any]:
         "dropped": reasons,
         "dropped_domains": domains,
         "clusters": clusters,
+        "cluster_sizes": sizes,
         "failures": failures[:FAILURES_NAMED],
         "n_failures": len(failures),
         "corpus": _corpus(corpus),
@@ -153,8 +157,8 @@ def _rows(opened: PartSet, columns: list[str]) -> Iterator[dict[str, Any]]:
 
 def _dropped(
     dropped: PartSet | None, corpus: PartSet | None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[str, int]]]:
-    """Return counts and samples by reason, the largest duplicate clusters, and the domains that lost most documents."""
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[tuple[int, int]], list[tuple[str, int]]]:
+    """Return counts and samples by reason, the largest clusters, clusters by size, and the domains that lost most."""
     domains: Counter[str] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
     samples: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -173,7 +177,19 @@ def _dropped(
         {"stage": stage, "reason": name, "records": n, "samples": _smallest(samples[stage, name], SAMPLES_PER_REASON)}
         for (stage, name), n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     ]
-    return reasons, _clusters(clusters, dropped, corpus), _most(domains)
+    sizes = Counter(1 << n.bit_length() for n in clusters.values())  # with the kept one: at most the next power of two
+    return reasons, _clusters(clusters, dropped, corpus), sorted(sizes.items()), _most(domains)
+
+
+def _trace_samples(root: str, reasons: Sequence[Mapping[str, Any]]) -> None:
+    """Add the path from the posts to the end to every sample whose document is known."""
+    samples = [row for reason in reasons for row in reason["samples"]]
+    try:
+        traces = Tracer(root).trace_documents({row["id"] for row in samples}) if samples else {}
+    except InputError:  # a set of another version, or one that is being written: the rest of the report stands
+        traces = {}
+    for row in samples:
+        row["trace"] = trace_text(traces[row["id"]]) if row["id"] in traces else None
 
 
 def _clusters(sizes: Counter[str], dropped: PartSet | None, corpus: PartSet | None) -> list[dict[str, Any]]:
@@ -208,14 +224,16 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
     splits: Counter[str] = Counter()
     karma: Counter[int] = Counter()
     years: Counter[int] = Counter()
+    both: Counter[tuple[int, int]] = Counter()
     chosen: list[dict[str, Any]] = []
     for row in _rows(opened, ["id", "domain", "split", "karma", "posts"]):
         domains[row["domain"] or "unknown"] += 1
         splits[row["split"]] += 1
-        if row["karma"] is not None:
-            karma[max(b for b in (0, *KARMA_BOUNDS) if b <= max(row["karma"], 0))] += 1
-        if row["posts"]:
-            years[min(_year(post["created"]) for post in row["posts"])] += 1
+        bound = None if row["karma"] is None else max(b for b in (0, *KARMA_BOUNDS) if b <= max(row["karma"], 0))
+        year = min((_year(post["created"]) for post in row["posts"]), default=None)
+        karma.update([bound] if bound is not None else [])
+        years.update([year] if year is not None else [])
+        both.update([(year, bound)] if bound is not None and year is not None else [])
         chosen.append(row)
         if len(chosen) > 2 * KEPT_SAMPLES:
             chosen = _smallest(chosen, KEPT_SAMPLES)
@@ -228,6 +246,7 @@ def _corpus(opened: PartSet | None) -> dict[str, Any] | None:
         "n_domains": len(domains),
         "karma": sorted(karma.items()),
         "years": sorted(years.items()),
+        "karma_by_year": [[year, bound, n] for (year, bound), n in sorted(both.items())],
         "samples": list(find_rows(opened, "id", wanted, columns)),
     }
 

@@ -155,6 +155,29 @@ def histogram(found: Row) -> str:
     return draw({"layer": layers}, label=f"documents by {found['column']}", height=BARS_HEIGHT)
 
 
+def karma_by_year(counts: Sequence[Sequence[int]]) -> str:
+    """Return a grid of years and lower bounds of karma, darker with more documents; '' without any."""
+    if not counts:
+        return ""
+    values = [
+        {"year": str(year), "karma": f"{bound:,}", "n": n, "told": f"{year}, karma {bound:,} or more: {n:,}"}
+        for year, bound, n in counts
+    ]
+    bounds = [f"{bound:,}" for bound in sorted({bound for _, bound, _ in counts}, reverse=True)]
+    shade = {"field": "n", "type": "quantitative", "legend": None, "scale": {"type": "sqrt", "range": [0.12, 1]}}
+    spec = {
+        "data": {"values": values},
+        "mark": {"type": "rect", "fill": "var(--kept)"},
+        "encoding": {
+            "x": {"field": "year", "type": "ordinal", "title": "year of the first vote", "axis": {"labelAngle": 0}},
+            "y": {"field": "karma", "type": "ordinal", "title": "karma, at least", "scale": {"domain": bounds}},
+            "fillOpacity": shade,
+            "description": {"field": "told"},
+        },
+    }
+    return draw(spec, label="documents by year and karma", height=max(60, 22 * len(bounds)))
+
+
 def _told(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 

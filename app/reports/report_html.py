@@ -14,7 +14,7 @@ from typing import Any
 
 from webtext import __version__
 from webtext.app.reports.moved_rules import FACTORS
-from webtext.app.reports.report_charts import CURVES, histogram, loss_curves, other_curves, sankey
+from webtext.app.reports.report_charts import CURVES, histogram, karma_by_year, loss_curves, other_curves, sankey
 from webtext.app.reports.report_style import STYLE
 
 Row = Mapping[str, Any]
@@ -51,7 +51,7 @@ def render(report: Row) -> str:
         _paper(report["paper"]),
         _dropped(report["dropped"], report["lengths"], report["dropped_domains"]),
         _rules(report["rules"], report["histograms"]),
-        _clusters(report["clusters"]),
+        _clusters(report["clusters"], report["cluster_sizes"]),
         _failures(report["failures"], report["n_failures"]),
         _corpus(report["corpus"]),
         _tokenizer(report["tokens"]),
@@ -196,7 +196,8 @@ def _dropped_document(row: Row) -> str:
     if row["threshold"] is not None:
         measured += f", threshold {row['threshold']:.4g}"
     twin = f" · duplicate of <code>{escape(row['duplicate_of'])}</code>" if row["duplicate_of"] else ""
-    return _article(row, f"{measured}{twin}")
+    trace = f"<details><summary>its path</summary><pre>{escape(row['trace'])}</pre></details>" if row["trace"] else ""
+    return _article(row, f"{measured}{twin}") + trace
 
 
 def _rules(rules: Sequence[Row], histograms: Sequence[Row]) -> str:
@@ -222,7 +223,7 @@ def _rules(rules: Sequence[Row], histograms: Sequence[Row]) -> str:
     )
 
 
-def _clusters(clusters: Iterable[Row]) -> str:
+def _clusters(clusters: Iterable[Row], sizes: Sequence[tuple[int, int]]) -> str:
     blocks = []
     for cluster in clusters:
         kept = cluster["kept"] or {"id": cluster["id"], "url": None, "text_start": "", "karma": None}
@@ -235,7 +236,13 @@ def _clusters(clusters: Iterable[Row]) -> str:
             f'<div class="pair"><div>{_article(kept, f"{karma}stays")}</div><div>{members}</div></div></details>'
         )
     about = "Each kept document beside some of its duplicates. Words that it hasn't got are marked."
-    return f'<h2>Largest clusters of duplicates</h2><p class="soft">{about}</p>{"".join(blocks)}' if blocks else ""
+    if not blocks:
+        return ""
+    table = _bars([(f"up to {size:,} documents", n) for size, n in sizes])
+    return (
+        f"<h2>Clusters of duplicates</h2><details><summary>by size</summary>{table}</details><h3>The largest</h3>"
+        f'<p class="soft">{about}</p>{"".join(blocks)}'
+    )
 
 
 def _failures(failures: Sequence[Row], n_failures: int) -> str:
@@ -261,10 +268,14 @@ def _corpus(corpus: Row | None) -> str:
     karma = _bars([(f"{bound:,} or more", n) for bound, n in corpus["karma"]])
     years = _bars([(str(year), n) for year, n in corpus["years"]])
     texts = "".join(_article(row, _about_kept(row)) for row in corpus["samples"])
+    grid = karma_by_year(corpus["karma_by_year"])
+    over_time = (
+        _figure(grid, "Documents by the year of their first vote and their karma; darker are more.") if grid else ""
+    )
     return (
         f'<h2>The corpus</h2><p class="soft">{_count(corpus["documents"], "document")} of '
         f"{_count(corpus['n_domains'], 'domain')}: {splits}.</p>"
-        f"<details><summary>the domains with the most documents</summary>{domains}</details>"
+        f"{over_time}<details><summary>the domains with the most documents</summary>{domains}</details>"
         f"<details><summary>by karma, each up to the next</summary>{karma}</details>"
         f"<details><summary>by the year of the first vote</summary>{years}</details>"
         f"<h3>A random choice of kept documents</h3>{texts}"

@@ -20,7 +20,7 @@ from webtext.app.main import run
 from webtext.app.reports.histograms import bounds_of
 from webtext.app.reports.moved_rules import FACTORS
 from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
-from webtext.app.reports.report_charts import histogram, loss_curves, sankey
+from webtext.app.reports.report_charts import histogram, karma_by_year, loss_curves, sankey
 from webtext.app.reports.report_html import marked, render
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
@@ -247,6 +247,15 @@ def test_kept_documents_are_counted_by_karma_and_by_the_year_of_their_first_vote
     report = make_report(str(tmp_path))["corpus"]
     assert report["karma"] == [(0, 1), (3, 2), (200_000, 1)]
     assert report["years"] == [(1970, 1), (2016, 1), (2017, 1)]
+    assert report["karma_by_year"] == [[1970, 200_000, 1], [2016, 3, 1], [2017, 3, 1]]
+    assert "<title>2016, karma 3 or more: 1</title>" in karma_by_year(report["karma_by_year"])
+
+
+def test_a_sample_tells_its_path_and_clusters_are_counted_by_size(report: dict[str, Any], page: str) -> None:
+    (copy,) = next(row["samples"] for row in report["dropped"] if row["reason"] == "exact_duplicate")
+    assert "ended in dropped: exact_duplicate" in copy["trace"]
+    assert "its path" in page
+    assert report["cluster_sizes"] == [(2, 1)]
 
 
 def test_the_domains_that_lost_most_are_named(tmp_path: Path) -> None:
