@@ -218,7 +218,7 @@ def _rules(rules: Sequence[Row], histograms: Sequence[Row]) -> str:
         "break several rules; it is counted under one reason above."
     )
     return (
-        f'<h2>Rules, and what moving them would change</h2><p class="soft">{about}</p><div class="wide"><table>'
+        f'<h2>Rules, and what moving them would change</h2><p class="soft">{about}</p><div class="wide" tabindex="0"><table>'
         f'<tr><th>rule</th><th class="n">alone</th>{factors}</tr>{rows}</table></div>{drawn}'
     )
 
@@ -366,8 +366,8 @@ def _paper(rows: Sequence[Row]) -> str:
     )
     about = "Table 3 of Radford et al. 2019; the models of the paper were measured by its authors."
     return (
-        f'<h3>Beside the GPT-2 paper</h3><p class="soft">{about}</p><div class="wide"><table><tr><th>set</th>{head}</tr>'
-        f"{lines}</table></div>"
+        f'<h3>Beside the GPT-2 paper</h3><p class="soft">{about}</p><div class="wide" tabindex="0">'
+        f"<table><tr><th>set</th>{head}</tr>{lines}</table></div>"
     )
 
 
@@ -400,8 +400,8 @@ def _costs(stages: Sequence[Row]) -> str:
     head = "".join(f'<th class="n">{name}</th>' for name in ("time", "CPU", "memory of a worker", "written"))
     about = "Of the last run of each stage: a resumed run makes only the parts that were missing."
     return (
-        f'<h2>Time, CPU and memory</h2><p class="soft">{about}</p><div class="wide"><table><tr><th>stage</th>{head}</tr>'
-        f"{rows}</table></div>"
+        f'<h2>Time, CPU and memory</h2><p class="soft">{about}</p><div class="wide" tabindex="0">'
+        f"<table><tr><th>stage</th>{head}</tr>{rows}</table></div>"
         if rows
         else ""
     )

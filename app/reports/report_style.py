@@ -52,8 +52,8 @@ summary .n{color:var(--soft);margin-left:.6rem}
 article{margin:.8rem 0 1rem;padding:0 0 0 .9rem;border-left:2px solid var(--line)}
 article p{font-size:.9rem}
 pre{font:.84rem/1.5 ui-monospace,"SF Mono",Menlo,Consolas,monospace;white-space:pre-wrap;overflow-wrap:anywhere;
-background:var(--tint);border-radius:6px;padding:.6rem .8rem;margin:.3rem 0;max-height:16rem;overflow:auto}
+background:var(--tint);border-radius:6px;padding:.6rem .8rem;margin:.3rem 0}
 .meter{width:45%}.meter i{display:block;height:.8rem;border-radius:3px;margin-top:.35rem}
-@media print{figure,.stage,article{break-inside:avoid}h2,h3{break-after:avoid}body{max-width:none}pre{max-height:none}
+@media print{figure,.stage,article{break-inside:avoid}h2,h3{break-after:avoid}body{max-width:none}
 .chart svg{min-width:0}*{print-color-adjust:exact}}
 """

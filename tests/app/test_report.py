@@ -480,13 +480,17 @@ def test_a_browser_draws_the_page_and_asks_nobody_for_anything(
         assert box is not None
         assert box["width"] > 500
         assert charts.nth(i).locator("[stroke^='var(--'], [fill^='var(--']").count() > 5, "a chart without marks"
-    found = Axe().run(shown, options={"runOnly": ["wcag2a", "wcag2aa"]})
-    assert [each["id"] for each in found.response["violations"] if each["impact"] in ("serious", "critical")] == []
     assert shown.locator("text=too_few_words: 100").is_visible()
     assert shown.locator("article pre", has_text="Too short").is_visible()
     for width in (1000, 380):  # nothing sticks out sideways, on a phone neither
         shown.set_viewport_size({"width": width, "height": 800})
         assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+        found = Axe().run(shown, options={"runOnly": ["wcag2a", "wcag2aa"]})
+        assert [each["id"] for each in found.response["violations"] if each["impact"] in ("serious", "critical")] == []
+    shown.emulate_media(media="print")
+    printed = shown.locator(".chart svg").first.bounding_box()
+    assert printed is not None
+    assert printed["width"] <= 380, "a chart is cut off on paper"
     shown.close()
 
 

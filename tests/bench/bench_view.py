@@ -1,4 +1,4 @@
-"""The viewer's times on a million generated documents: filters on columns, and the first hit of a search in texts.
+"""The viewer's times on a million generated documents, by column and by text, and the report's time, memory and size.
 
     python tests/bench/bench_view.py [--documents 1000000] [--runs 5] [--work FOLDER]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import os
 import re
 import statistics
 import tempfile
@@ -20,10 +21,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
+import pyarrow as pa
 
+from webtext.app.reports.report import write_report
 from webtext.app.view.server import Viewer
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.schemas import SIGNALS
 
 ROWS_PER_PART = 50_000
 WORDS = [f"word{n}" for n in range(5000)]
@@ -48,28 +52,42 @@ def main() -> None:
             finally:
                 server.shutdown()
                 thread.join()
+        report(root)
 
 
 def generate(root: Path, n: int) -> None:
-    """Write the documents and the decisions on every tenth."""
+    """Write the documents, their signals, the decisions on every tenth, and the others as a corpus by Gopher's rules."""
     rng = np.random.default_rng(0)
-    documents = SetWriter(str(root / "documents"), "documents", Recipe(stage="bench", code_version=1, settings={}))
-    dropped = SetWriter(str(root / "dropped"), "dropped", Recipe(stage="bench", code_version=1, settings={}))
-    parts: dict[str, list[Any]] = {"documents": [], "dropped": []}
+    recipe = Recipe(stage="bench", code_version=1, settings={"rules": {"profile": "gopher", "rule": []}})
+    kinds = ("documents", "dropped", "signals", "corpus")
+    writers = {name: SetWriter(str(root / name), name, recipe) for name in kinds}
+    parts: dict[str, list[Any]] = {name: [] for name in kinds}
     for index, first in enumerate(range(0, n, ROWS_PER_PART)):
         numbers = range(first, min(first + ROWS_PER_PART, n))
         words = rng.integers(len(WORDS), size=(len(numbers), 20))
         rows = [
             row(number, " ".join(WORDS[word] for word in some)) for number, some in zip(numbers, words, strict=True)
         ]
-        gone = [{"id": each["id"], "url": each["url"], "stage": "filter", "reason": f"reason_{number % 7}", "value": 1.0, "threshold": 2.0, "duplicate_of": None, "request": None, "text_start": each["text"][:200]} for number, each in zip(numbers, rows, strict=True) if number % 10 == 0]  # fmt: skip # noqa: E501
-        for name, writer, content in (("documents", documents, rows), ("dropped", dropped, gone)):
-            with writer.part(index, key=str(index)) as part:
+        gone = [{"id": each["id"], "url": each["url"], "stage": "filter", "reason": f"reason_{number % 7}", "value": 1.0, "threshold": 2.0, "duplicate_of": rows[number * 7 % 40]["id"] if number % 3 else None, "request": None, "text_start": each["text"][:200]} for number, each in zip(numbers, rows, strict=True) if number % 10 == 0]  # fmt: skip # noqa: E501
+        values = rng.random((len(rows), len(SIGNALS.names)))
+        signals = [signals_of(each["id"], some.tolist()) for each, some in zip(rows, values, strict=True)]
+        kept = [each for number, each in zip(numbers, rows, strict=True) if number % 10]
+        for name, content in zip(kinds, (rows, gone, signals, kept), strict=True):
+            with writers[name].part(index, key=str(index)) as part:
                 part.counts.keep(len(content))
                 part.write(content)
                 parts[name].append(part.publish())
-    documents.seal(parts["documents"])
-    dropped.seal(parts["dropped"])
+    for name, writer in writers.items():
+        writer.seal(parts[name])
+
+
+def signals_of(identifier: str, values: list[float]) -> dict[str, Any]:
+    """Return a row of signals: shares from 0 to 1, counts up to 1000."""
+    row: dict[str, Any] = {
+        field.name: int(1000 * value) if pa.types.is_integer(field.type) else value
+        for field, value in zip(SIGNALS, values, strict=True)
+    }
+    return row | {field.name: "" for field in SIGNALS if pa.types.is_string(field.type)} | {"id": identifier}
 
 
 def row(number: int, text: str) -> dict[str, Any]:
@@ -111,6 +129,22 @@ def measure(server: Viewer, n: int, runs: int) -> None:
             times.append(seconds)
         first, whole = (1000 * statistics.median(each) for each in zip(*times[1:], strict=True))
         print(f"| {name} | {first:,.0f} | {whole:,.0f} |", flush=True)
+
+
+def report(root: Path) -> None:
+    """Print what the report of the same build takes, in a process of its own."""
+    before = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        write_report(str(root))
+        os._exit(0)
+    _, status, used = os.wait4(child, 0)
+    assert status == 0
+    seconds = time.perf_counter() - before
+    sizes = ", ".join(f"{name} {(root / name).stat().st_size / 1e6:.2f} MB" for name in ("report.html", "report.json"))
+    print(
+        f"report: {seconds:.1f} s, {used.ru_utime + used.ru_stime:.1f} s of CPU, {used.ru_maxrss / 1024:,.0f} MiB; {sizes}"
+    )
 
 
 def asked(server: Viewer, values: dict[str, str]) -> tuple[list[int], float, float]:
