@@ -66,7 +66,9 @@ def make_report(root: str) -> dict[str, Any]:
     signals = open_if_there(layout.signals, "signals")
     reasons, clusters, sizes, domains = _dropped(dropped, corpus)
     _trace_samples(root, reasons)
-    failures = list(_failures(sets))
+    failures, n_failures = [], 0
+    for n_failures, failure in enumerate(_failures(sets), 1):  # noqa: B007
+        failures += [failure] if n_failures <= FAILURES_NAMED else []
     (words, *others), n_characters = histograms(signals, dropped, thresholds_of(corpus))
     return {
         "title": Path(root).resolve().name,
@@ -78,8 +80,8 @@ def make_report(root: str) -> dict[str, Any]:
         "dropped_domains": domains,
         "clusters": clusters,
         "cluster_sizes": sizes,
-        "failures": failures[:FAILURES_NAMED],
-        "n_failures": len(failures),
+        "failures": failures,
+        "n_failures": n_failures,
         "corpus": _corpus(corpus),
         "lengths": words and words | {"kept_characters": n_characters},
         "histograms": others,
