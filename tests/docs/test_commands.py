@@ -20,7 +20,7 @@ PAGES = sorted(
 
 
 def commands(text: str) -> Iterator[str]:
-    """Yield the lines that begin with `webtext`, continued lines joined, without comments and what stands beside them."""
+    """Yield the command lines in code, continued lines joined, without comments and descriptions."""
     fenced = False
     for line in re.sub(r"\\\n\s*", "", text).split("\n"):
         fenced ^= line.startswith("```")
