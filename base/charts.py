@@ -54,18 +54,17 @@ class Line:
     width: float | None = None
 
 
-def draw(spec: Spec, *, label: str, width: int = WIDTH, height: int = 240) -> str:
+def draw(spec: Spec, *, label: str, height: int) -> str:
     """Return the SVG of a Vega-Lite specification. `label` is what a screen reader says instead of the drawing.
 
     A mark's `description` becomes a title, shown on hovering.
     """
     import vl_convert
 
-    whole = {"width": width, "height": height, "background": None, "config": _CONFIG, **spec}
+    whole = {"width": WIDTH, "height": height, "background": None, "config": _CONFIG, **spec}
     drawn: str = vl_convert.vegalite_to_svg(whole, allowed_base_urls=[])
-    drawn = re.sub(
-        r'<svg [^>]*?(viewBox="[^"]*")>', rf'<svg \1 role="img" aria-label="{escape(label)}">', drawn, count=1
-    )
+    opening = f'role="img" aria-label="{escape(label)}">'
+    drawn = re.sub(r'<svg [^>]*?(viewBox="[^"]*")>', lambda found: f"<svg {found[1]} {opening}", drawn, count=1)
     return re.sub(r'<path aria-label="([^"]*)"([^>]*?)(?:/>|></path>)', r"<path\2><title>\1</title></path>", drawn)
 
 
@@ -84,7 +83,7 @@ def line_chart(
     layers: list[Spec] = []
     for line in lines:
         values = [{"x": x, "y": y, "told": line.dot(x, y) if line.dot else ""} for x, y in line.points]
-        marks = [{"type": "line", "clip": False, "stroke": line.colour, "aria": False, **_LINE_MARKS[line.kind]}]
+        marks = [{"type": "line", "stroke": line.colour, "aria": False, **_LINE_MARKS[line.kind]}]
         if line.width is not None:
             marks[0]["strokeWidth"] = line.width
         if line.dot is not None:

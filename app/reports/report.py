@@ -23,6 +23,7 @@ from webtext.app.inspect.trace import Tracer
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.histograms import histograms
 from webtext.app.reports.moved_rules import moved_rules, thresholds_of
+from webtext.app.reports.report_charts import CURVES
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
@@ -46,8 +47,6 @@ CLUSTER_MEMBERS = 5
 TOP_DOMAINS = 20
 FAILURES_NAMED = 200
 CURVE_POINTS = 400
-CURVES = ("learning_rate", "grad_norm", "tokens_per_second")
-"""Other keys of metrics.jsonl that are drawn."""
 
 KARMA_BOUNDS = [1, 2, 3, *(step * 10**power for power in range(5) for step in (5, 10, 20))]
 """Lower bounds of the bins of karma; 3 is the paper's rule."""
@@ -291,11 +290,16 @@ def _training(model: Folder) -> dict[str, Any] | None:
 def _paper(folder: Folder) -> list[dict[str, Any]]:
     """Return the rows of table 3 that `train paper` measured."""
     found = folder.read_object("paper.json", _REMEDY) if folder.exists("paper.json") else {"rows": []}
-    return [
-        {"task": row["task"], "measure": row["measure"], "paper": row["paper"], "ours": row["ours"][0]["value"]}
-        for row in found["rows"]
-        if row["place"] == "table 3" and row["ours"] and row["ours"][0]["value"] is not None
-    ]
+    try:
+        rows = [(row, row["ours"][0]["value"]) for row in found["rows"] if row["place"] == "table 3" and row["ours"]]
+        return [
+            {"task": row["task"], "measure": row["measure"], "paper": dict(row["paper"]), "ours": float(value)}
+            for row, value in rows
+            if value is not None
+        ]
+    except (LookupError, TypeError, ValueError) as error:
+        place = folder.location("paper.json")
+        raise InputError(f"'{place}' is not what `train paper` writes: {error!r}", _REMEDY) from None
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:

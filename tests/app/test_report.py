@@ -390,6 +390,15 @@ def test_measures_of_the_paper_are_beside_its_values(written_build: Path, tmp_pa
     assert '<td class="n"><b>412.5</b></td><td class="n">65.85</td>' in render(report)
 
 
+@pytest.mark.parametrize("rows", [5, [{}], [{"place": "table 3", "ours": 7}]])
+def test_damaged_results_of_the_paper_are_named(rows: Any, only_links: Path, tmp_path: Path) -> None:
+    build = shutil.copytree(only_links, tmp_path / "build")
+    (build / "paper").mkdir()
+    (build / "paper" / "paper.json").write_text(json.dumps({"rows": rows}))
+    with pytest.raises(InputError, match=r"paper\.json' is not what `train paper` writes"):
+        make_report(str(build))
+
+
 def test_people_read_what_each_perplexity_is_of(page: str) -> None:
     rows = re.findall(r'<td>([^<]*)</td><td class="n"><b>([\d.,]+)</b>', page)
     assert rows == [

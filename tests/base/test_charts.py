@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from webtext.base.charts import WIDTH, Line, line_chart
+from webtext.train.evaluate.page import chart
 
 SCRIPT = "</svg><script>alert('&\"')</script>"
 
@@ -52,3 +53,11 @@ def test_hostile_titles_and_labels_stay_text_and_a_dot_shows_its_title() -> None
 def test_a_chart_is_equal_every_time() -> None:
     line = Line([(1, 2.0), (2, 1.0)], "training")
     assert ElementTree.tostring(drawn(line)) == ElementTree.tostring(drawn(line))
+
+
+def test_a_label_with_special_characters_is_read_as_it_is() -> None:
+    label = "a \\1 & <b>"
+    assert drawn(Line([(1, 2.0)], "held-out"), label=label).get("aria-label") == label
+    page = chart({"one": [Line([(1, 2.0), (2, 1.0)], "held-out")]}, x="a & b", y="loss")
+    assert "a &amp; b" in page
+    assert "&amp;amp;" not in page

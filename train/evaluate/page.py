@@ -68,9 +68,7 @@ def as_page(title: str, sections: Sequence[Section]) -> str:
 def chart(lines: Mapping[str, Sequence[Line]], *, x: str, y: str, height: int = HEIGHT, log_x: bool = False) -> str:
     """Draw the lines of each name in one colour, with a legend of the names."""
     drawn = [Line(line.points, line.kind, colour(i), line.dot) for i, of in enumerate(lines.values()) for line in of]
-    drawing = line_chart(
-        drawn, x_label=escape(x), y_label=escape(y), label=escape(f"{y} over {x}"), height=height, log_x=log_x
-    )
+    drawing = line_chart(drawn, x_label=x, y_label=y, label=f"{y} over {x}", height=height, log_x=log_x)
     legend = " ".join(f"{swatch(colour(i))}{escape(name)}" for i, name in enumerate(lines))
     return f"{drawing}<p>{legend}</p>"
 
