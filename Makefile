@@ -9,7 +9,7 @@
 # make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
 # make docs   the documentation as a site in build/site; a broken link is an error
-# make venv   only the set-up      make bench   speed, against named peers      make size   lines, modules, import circles
+# make venv   only the set-up      make bench   speed, against named peers      make size   lines, tokens, modules and their ceilings
 #
 # Assumed: python3.11 with venv and headers, g++, make, git. Everything else is installed into .venv.
 
@@ -75,6 +75,7 @@ wheel:
 	$(WHEEL_TOOLS)/bin/python .ci/wheel.py
 
 check: venv build/typing
+	$(PYTHON) .ci/size.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
