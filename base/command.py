@@ -103,9 +103,10 @@ def verb(
     The function receives `run: Run`, `settings`, and its own click parameters, whose decorators go below this one.
     If `settings` is a class, the function receives an instance of it; if it is a mapping section -> class, a dict
     section -> instance. `also_read` adds sections of other verbs to that dict. They have no options: their values come
-    from the file and `--set`. With `config_argument` the verb works on an entire config file: CONFIG is its argument,
-    and the function receives `config_path` and `overrides` unresolved. Without settings it has neither --config nor --set.
-    `defaults` returns further defaults, for settings that nothing gives, from the given settings and the arguments.
+    from the file and `--set`, like those of settings with `flag=False`. With `config_argument` the verb works on an
+    entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides` unresolved.
+    Without settings it has neither --config nor --set. `defaults` returns further defaults, for settings that nothing
+    gives, from the given settings and the arguments.
     Only with `workers` does it have options for the engine, for verbs that make parts.
     """
     classes = _by_section(settings, section)
@@ -130,7 +131,7 @@ def verb(
             from webtext.base.console import Console
             from webtext.base.run import Run, Share
 
-            flags = {name: {key: arguments.pop(key) for key in options(cls)} for name, cls in classes.items()}
+            flags = {name: {key: arguments.pop(key) for key in _with_flag(cls)} for name, cls in classes.items()}
             resolved = (
                 {}
                 if config_argument
@@ -150,10 +151,12 @@ def verb(
         command = click.command(name, cls=_Command, **kwargs)(callback)
         for section_name, cls in classes.items():
             title = "Settings"
-            for key, option in options(cls).items():
+            for key, option in _with_flag(cls).items():
                 _option(option)(command)
                 title = option.field.metadata.get("group") or title
                 command.titles[key] = f"{title} [{place(section_name, option.subsection)}]"
+            others = {key: option for key, option in options(cls).items() if key not in _with_flag(cls)}
+            command.without_flag += [f"{place(section_name, each.subsection)}.{key}" for key, each in others.items()]
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
         of_settings = (config, SET_OPTION) if config_argument or read else ()
@@ -189,6 +192,7 @@ class _Command(click.Command):
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.titles: dict[str, str] = {}  # name of an option -> title of its group
+        self.without_flag: list[str] = []  # section.key of settings that have no option
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -200,6 +204,9 @@ class _Command(click.Command):
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+        if self.without_flag:
+            formatter.write_paragraph()
+            formatter.write_text(f"By --set or the file alone: {', '.join(self.without_flag)}")
 
 
 def resolve(
@@ -232,6 +239,10 @@ def _by_section(settings: type | Mapping[str, type] | None, section: str) -> Map
     if settings is None:
         return {}
     return settings if isinstance(settings, Mapping) else {section: settings}
+
+
+def _with_flag(cls: type) -> dict[str, Option]:
+    return {name: option for name, option in options(cls).items() if option.field.metadata.get("flag") is not False}
 
 
 def _option(option: Option) -> Callable[[Any], Any]:

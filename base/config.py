@@ -34,13 +34,19 @@ SECTIONS = (
 
 
 def setting(
-    default: Any, help: str, *, in_recipe: bool = True, flag: str | None = None, group: str | None = None
+    default: Any,
+    help: str,
+    *,
+    in_recipe: bool = True,
+    flag: str | typing.Literal[False] | None = None,
+    group: str | None = None,
 ) -> Any:
     """Return a dataclass field with its default and its help text.
 
     `in_recipe=False` marks a setting that can't change a record: delays, worker counts, how often to report. `flag` is
-    the option's name if it differs from the field's: `--from`, for example, can't be a field. `group` is the title of
-    the group of options that begins with this one in a long help.
+    the option's name if it differs from the field's: `--from`, for example, can't be a field. `flag=False` gives no
+    option: only the file and `--set` set it. `group` is the title of the group of options that begins with this one in
+    a long help.
     """
     metadata = {"help": help, "in_recipe": in_recipe, "flag": flag, "group": group}
     return dataclasses.field(default=default, metadata=metadata)

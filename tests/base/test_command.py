@@ -41,6 +41,7 @@ class Settings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
     rows: int = setting(5, "rows of a band")
+    seed: int = setting(1, "seed of the permutations", flag=False)
 
 
 Call = Callable[..., Result]
@@ -265,6 +266,20 @@ def test_many_options_are_listed_in_groups(call: Call, monkeypatch: pytest.Monke
     titles = re.findall(r"^(\S.*):$", call("clean", "--help").output, re.MULTILINE)
     assert titles == ["Settings [clean.rules]", "Settings [clean.dedup]", "Common options"]
     assert re.search(r"^Options:\n  --out TEXT$", call("links", "--help").output, re.MULTILINE)
+
+
+def test_a_setting_without_a_flag_is_set_by_the_file_or_set_and_the_help_names_it(
+    call: Call, seen: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "a.toml").write_text("[clean.dedup]\nseed = 2\n")
+    for arguments, seed in (([], 1), (["--config", f"{tmp_path}/a.toml"], 2), (["--set", "clean.dedup.seed=3"], 3)):
+        assert call("clean", *arguments).exit_code == 0
+        assert seen["settings"]["clean.dedup"].seed == seed
+    answer = call("clean", "--seed", "3")
+    assert (answer.exit_code, "No such option '--seed'" in answer.stderr) == (2, True)
+    text = call("clean", "--help").output
+    assert text.endswith("\nBy --set or the file alone: clean.dedup.seed\n")
+    assert "--set or the file alone" not in call("links", "--help").output
 
 
 def test_only_a_verb_that_makes_parts_has_options_for_workers(call: Call) -> None:
