@@ -23,7 +23,6 @@ import pyarrow as pa
 from webtext.base.console import counted
 from webtext.base.errors import DryRun, InputError, MachineError, RunFailed, ShareDone
 from webtext.base.parts import shares
-from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
 from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, doubtful, find_altered
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
@@ -156,7 +155,6 @@ def run_parts(
     are made, and ShareDone is raised if others are missing and no share is at work. Sets that are `scratch`, which the
     caller removes, aren't synced: a run that finds some verifies them.
     """
-    keep_pandas_out()
     synced = not scratch or run.share.of > 1  # shares have no time to verify each other's parts
     writers = {name: SetWriter(url, kind, recipe, parents, synced) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
@@ -378,7 +376,6 @@ class _Done:
 def _make_part(journal: Journal, job: _Job[Any]) -> _Done:
     """Make one part in every output and publish them, the main output last; in the worker."""
     started = time.process_time()
-    keep_pandas_out()
     writers = {
         name: PartWriter(folder, kind, job.task.index, key=job.key, sources=job.task.sources)
         for name, folder, kind in job.outputs

@@ -25,7 +25,6 @@ import uvloop
 from webtext.base.config import recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.lineage import PARENTS, places_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
@@ -101,7 +100,6 @@ def fetch_pages(
         named = ", ".join(settings.sources)
         raise ConfigError(f"the sources are {named}, but open_archives is not given", "pass crawl.archives' function")
     started, began = time.time(), time.process_time()
-    keep_pandas_out()  # pyarrow would import it where it is installed: 44 MiB
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
     recipe = _recipe(settings, domains, sample)

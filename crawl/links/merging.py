@@ -14,7 +14,6 @@ import msgspec
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.lean_arrow import keep_pandas_out
 from webtext.base.parts.partset import Failure, part_name
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
@@ -40,7 +39,6 @@ class MergePayload:
 
 def merge_part(context: PartContext, task: PartTask) -> None:
     """Group the votes of one part by URL and write one row per link."""
-    keep_pandas_out()
     payload: MergePayload = task.payload
     writer = context.output("links")
     writer.counts += payload.unlinked

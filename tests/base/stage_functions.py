@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import sys
 import time
 from typing import Any
 
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.journal import Failed
 
 
 def judge(number: int) -> int:
@@ -50,8 +49,3 @@ def double(context: PartContext, task: PartTask) -> None:
 def decision(number: int, value: float) -> dict[str, Any]:
     """Return a row of the kind 'dropped', which is the simplest one."""
     return {"id": str(number), "stage": "filter", "reason": "planted", "value": float(value), "text_start": ""}
-
-
-def is_loaded(journal: Journal, name: str) -> bool:
-    """Whether the worker has imported a module."""
-    return name in sys.modules
