@@ -36,8 +36,8 @@ CEILINGS = {
     "modules": 446,
     "settings": 227,
     "C++, lines": 9644,
-    "tests, lines": 66_527,
-    "benches, lines": 10_588,
+    "tests, lines": 66_662,
+    "benches, lines": 5794,
     "templates, scripts, TOML and JSON, lines": 1542,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

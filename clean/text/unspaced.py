@@ -69,7 +69,7 @@ SCRIPTS = tuple(
     )
 )
 """Letters and letter numbers by the Script property of Unicode 17.0, and prolonged sound, iteration and closing marks,
-whose Script is Common. `tests/bench/bench_letters.py` prints the letters per word that ICU's dictionaries find."""
+whose Script is Common."""
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -28,7 +28,7 @@ from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, FetchSettings
 from webtext.crawl.visits.visit import Visit
 
-HOSTS_AT_ONCE = 10_000  # begun and not finished; 20 KiB each, with connection and clocks (`tests/bench/bench_hosts.py`)
+HOSTS_AT_ONCE = 10_000  # begun and not finished; 20 KiB each, with connection and clocks
 VISITS_PER_ADDRESS = 4  # one has the address's turn; the others wait for it, for their host's, or for another address
 MAX_WAITING = 1000  # links per host that may wait for a retry; beyond that, the host takes no new links
 

@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import bench_warc
 from arguments import positional
 from crawl_server import Answers, hosts, make_certificates, page_number, serving
 
@@ -108,7 +107,6 @@ def main(n_pages: int, data: str) -> None:
     ours_ms, bare_ms = (row["milliseconds"] for row in table.values())
     print(f"TLS, a new host for each page, {len(names)} pages, CPU ms per page:")
     print(f"  webtext {ours_ms:.2f}, bare aiohttp {bare_ms:.2f}: {ours_ms / bare_ms:.2f} times")
-    bench_warc.main(bench_warc.N_PAGES)
 
 
 if __name__ == "__main__":

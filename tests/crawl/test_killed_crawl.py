@@ -1,4 +1,4 @@
-"""A crawl killed at random moments loses nothing: a small form of `tests/bench/killed_crawl.py`."""
+"""A crawl killed at random moments loses nothing: `killed_crawl.py` kills it and reads everything back."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_a_link_to_robots_txt_is_judged_like_any_page() -> None:
 
 
 def test_verdicts_on_a_sample_of_real_files_equal_google_s(shared_data: Path) -> None:
-    """About 100 of the 4,231 files, and all difficult ones. tests/bench/bench_robots.py checks all files."""
+    """About 100 of the 4,231 files, and all difficult ones."""
     verdicts: dict[str, list[tuple[str, str, bool]]] = {}
     with gzip.open(shared_data / "crawl/robots/google_verdicts.tsv.gz", "rt", encoding="utf-8") as file:
         for line in file:

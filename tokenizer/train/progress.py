@@ -3,7 +3,7 @@
 Counting takes time in proportion to the text. Merging takes time in proportion to the distinct pieces, whose bytes grow
 with the power 0.62 of the text's (35 n^0.62); one of them takes as long as 40 bytes of text on one thread. A fifth of
 that passes before the first merge. Merges then become faster: the first k of n take about (k/n)^(1/4) of the time. All
-of this was measured (`tests/bench/bench_progress.py`).
+of this was measured.
 """
 
 from __future__ import annotations

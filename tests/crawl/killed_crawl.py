@@ -1,7 +1,5 @@
 """Kill a crawl repeatedly (kill -9); check that nothing is lost or repeated and that every record can be read alone.
 
-    python tests/bench/killed_crawl.py [PAGES] [HOSTS] [KILLS]
-
 Crawls local pages with the command line and kills it at random moments: while it starts, writes or publishes. Then
 everything is read back with warcio, fastwarc and webtext. Prints the number of repeated requests; any loss is an error.
 """
@@ -19,7 +17,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from arguments import positional
 from crawl_clients import write_links
 from crawl_server import Answers, hosts, page_number, serving
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
@@ -136,9 +133,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-if __name__ == "__main__":
-    numbers = positional(__doc__, pages=2000, hosts=200, kills=20)
-    with tempfile.TemporaryDirectory() as scratch:
-        print(crawl_and_kill(Path(scratch), *numbers))
