@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 446,
     "settings": 227,
     "C++, lines": 9644,
-    "tests, lines": 66_662,
+    "tests, lines": 65_708,
     "benches, lines": 5794,
     "templates, scripts, TOML and JSON, lines": 1542,
 }
