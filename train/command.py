@@ -278,7 +278,7 @@ def eval_(
 ) -> None:
     """Measure MODEL on DATA: a token set's validation split, an evaluation set's or task's file, or any text.
 
-    MODEL is a training folder, a checkpoint, a Hugging Face folder of any causal model, or a .gguf file.
+    MODEL is a training folder, a checkpoint, or a Hugging Face folder of a GPT-2.
 
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
@@ -444,13 +444,10 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     _plan(run, f"would write '{model}' to '{target}'")
     import torch
 
-    from webtext.train import GPT2
     from webtext.train.checkpoint.model_card import model_card
     from webtext.train.evaluate.measured import load_measured
 
     measured = load_measured(model, tokenizer, run.console.warn)
-    if not isinstance(measured.model, GPT2):
-        raise InputError(f"'{model}' is not a GPT-2", "only a GPT-2 is exported")
     written = None if tokenizer is None else measured.tokenizer
     measured.model.to_huggingface(target, written, dtype=getattr(torch, dtype), card=model_card(model))
     run.console.result({"out": target}, f"wrote '{target}'")

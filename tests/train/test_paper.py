@@ -276,17 +276,6 @@ def test_a_rerun_measures_only_what_has_changed(
 
 
 @pytest.mark.slow
-def test_any_causal_model_is_measured(smollm2: str, tmp_path: Path) -> None:
-    (tmp_path / "lambada_test.jsonl").write_text(jsonl(LAMBADA))
-    out = ["--out", str(tmp_path / "out"), "--windows", "2", "--quiet"]
-    assert command(["train", "paper", smollm2, "--data", str(tmp_path), *out]) == 0
-    found = json.loads((tmp_path / "out/paper.json").read_text())
-    assert [each["value"] for each in ours(found, "model")] == [134_515_008, 30, 576]
-    assert found["closest"] == "117M"
-    assert ours(found, "lambada")[0]["value"] < 1e5
-
-
-@pytest.mark.slow
 def test_two_processes_measure_what_one_does(
     paper: Paper, model: str, sets: Path, tmp_path: Path, torchrun: Callable[..., list[str]]
 ) -> None:

@@ -19,6 +19,7 @@ from small_runs import small, train
 
 from webtext.base.errors import InputError
 from webtext.base.run import Run
+from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.encode.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
@@ -33,9 +34,11 @@ from webtext.train.evaluate.perplexity import (
     perplexity_text,
     total_loss,
 )
+from webtext.train.model.sample import sample_texts
 from webtext.train.resilience.distributed import World
 
 EOT = 99
+TEXT = "The cat sat on the mat, and he said: it's here.\n\nThe dog sät on the 12 rugs.\n" * 12
 
 
 def test_windows_by_hand() -> None:
@@ -247,3 +250,53 @@ def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkey
 def test_a_folder_without_a_model_is_named(path: str, tmp_path: Path, tokens: str) -> None:
     with pytest.raises(InputError, match="contains no model"):
         evaluate_model(load_measured(str(tmp_path / path)), tokens, EvalSettings(), Run.quiet())
+
+
+Pack = Callable[[Tokenizer, str], str]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train([TEXT] * 3, vocab_size=300, special_tokens=["<|endoftext|>"])
+
+
+@pytest.fixture
+def packed(tmp_path: Path, token_set_of: Callable[..., str]) -> Pack:
+    """packed(tokenizer, name) packs the text once for training and once held out."""
+
+    def pack(tokenizer: Tokenizer, name: str) -> str:
+        ids, facts = [tokenizer.encode_numpy(TEXT)], {"tokenizer_hash": tokenizer.hash}
+        return token_set_of(tmp_path / name, ids, tokenizer.vocab_size, held_out=ids, **facts)
+
+    return pack
+
+
+def test_a_model_with_more_logits_than_ids_is_measured_and_never_samples_the_others(
+    tokenizer: Tokenizer, tmp_path: Path, packed: Pack
+) -> None:
+    """Its likeliest tokens are in the padding."""
+    model = GPT2(GPT2Config(n_layer=1, n_head=2, n_embd=16, context=64, vocab_size=384))
+    with torch.no_grad():
+        model.token_embedding.weight[tokenizer.vocab_size : 384] *= 100
+    model.to_huggingface(tmp_path / "model", tokenizer)
+    measured = load_measured(str(tmp_path / "model"))
+    text = sample_texts(measured.model, tokenizer, ["The"], SampleSettings(max_tokens=20))[0]
+    assert text.startswith("The")
+    how = EvalSettings(baselines=False)
+    assert evaluate_model(measured, packed(tokenizer, "own"), how, Run.quiet())["perplexity"] > tokenizer.vocab_size
+    for path in (tmp_path / "model").glob("*token*"):
+        path.unlink()
+    with pytest.raises(InputError, match=f"has a vocabulary of 384, '.*' one of {tokenizer.vocab_size}"):
+        load_measured(str(tmp_path / "model"), tokenizer)
+
+
+def test_token_sets_need_the_tokenizer_of_the_model(tokenizer: Tokenizer, tmp_path: Path, packed: Pack) -> None:
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=16, context=64, vocab_size=tokenizer.vocab_size)
+    GPT2(config).to_huggingface(tmp_path / "model", tokenizer)
+    measured = load_measured(str(tmp_path / "model"))
+    assert evaluate_model(measured, packed(tokenizer, "own"), EvalSettings(), Run.quiet())["bits_per_byte"] > 0
+    other = Tokenizer.train([TEXT[::-1]], vocab_size=300, special_tokens=["<|endoftext|>"])
+    with pytest.raises(InputError, match="was trained with another tokenizer than the one of '.*another'"):
+        evaluate_model(measured, packed(other, "another"), EvalSettings(), Run.quiet())
+    with pytest.raises(InputError, match="trained with another tokenizer"):
+        load_measured(str(tmp_path / "model"), other)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -22,7 +21,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config
-from webtext.train.evaluate.measured import Measured, load_measured
+from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.report import task_text
 from webtext.train.evaluate.table3 import TASKS_3_4_TO_3_8
 from webtext.train.evaluate.tasks.coqa import turn_f1
@@ -348,22 +347,6 @@ def test_examples_may_come_from_another_file(evaluate: Callable[..., Any], tmp_p
 def test_pairs_are_the_default_where_the_paper_has_them() -> None:
     assert {name for name, task in TASKS.items() if task.shots} == {"wmt14-en-fr", "wmt14-fr-en", "natural-questions"}
     assert TASKS.keys() == TASKS_3_4_TO_3_8.keys()
-
-
-@pytest.mark.slow
-def test_real_weights_answer_as_transformers_generates(smollm2: str) -> None:
-    """Greedy answers of SmolLM2-135M-Instruct to open questions after five examples, and to a conversation."""
-    weights = Path(smollm2)
-    how = {"pretrained_model_name_or_path": str(weights.parent), "gguf_file": weights.name}
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(**how, dtype=torch.float32).eval()
-    words = transformers.AutoTokenizer.from_pretrained(**how)
-    measured, settings = load_measured(smollm2), EvalSettings(windows=2, device="cpu")
-    for task in ("natural-questions", "coqa"):
-        rows = evaluate_task(measured, task, str(FIXTURES / FILES[task]), settings, Run.quiet())["predictions"]
-        for row in rows:
-            tokens = torch.tensor([[measured.tokenizer.eot_id, *words.encode(row["prompt"])]])
-            found = theirs.generate(tokens, max_new_tokens=24, do_sample=False)[0, tokens.shape[1] :]
-            assert row["answer"] == words.decode(found).strip().split("\n")[0]
 
 
 def test_a_context_that_does_not_fit_is_cut_from_the_left_at_a_word_and_counted(

@@ -27,7 +27,7 @@ from webtext.base.errors import InputError
 from webtext.base.progress import Progress
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
-from webtext.train.model.language_model import LanguageModel
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.resilience.distributed import World
 
 BLANK = "XXXXX"
@@ -114,7 +114,7 @@ def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice
 
 @torch.no_grad()
 def score_clozes(
-    model: LanguageModel,
+    model: GPT2,
     clozes: Sequence[Cloze],
     tokenizer: Any,
     *,
@@ -172,7 +172,7 @@ def _judge(logits_nv: Tensor, targets_n: Tensor, barred_n: Sequence[Sequence[int
     return loss_n.cpu(), right_n.cpu(), (logits_nv.argmax(-1) == targets_n).cpu()
 
 
-def _target_logits(model: LanguageModel, rows: Sequence[tuple[list[int], int]], filler: int) -> Tensor:
+def _target_logits(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int) -> Tensor:
     """Return the logits that predict the targets, row after row, [n, v].
 
     A row has its tokens, and how many of the last are the target. Rows are padded on the right, which a causal model
@@ -196,7 +196,7 @@ def _target_logits(model: LanguageModel, rows: Sequence[tuple[list[int], int]], 
 
 
 def _logits_at(
-    model: LanguageModel,
+    model: GPT2,
     rows: Sequence[Sequence[int]],
     places: Sequence[tuple[int, int]],
     filler: int,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.checkpoint.model_copy import local_model
-from webtext.train.model.huggingface import is_gpt2
-from webtext.train.model.language_model import LanguageModel
-from webtext.train.model.pretrained import GGUF, PretrainedModel, own_tokenizer
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.huggingface import own_tokenizer
 from webtext.train.resilience.distributed import World
 
 
@@ -27,7 +25,7 @@ class Measured:
     """
 
     path: str
-    model: LanguageModel
+    model: GPT2
     tokenizer: Any
     facts: Mapping[str, Any]
     hash: str | None
@@ -38,8 +36,7 @@ class Measured:
             raise ConfigError(f"'{self.path}' contains no tokenizer.json", "add --tokenizer FILE")
         if self.tokenizer.eot_id is None:
             raise ConfigError(
-                "the tokenizer has no '<|endoftext|>', nor a token that begins or ends a text",
-                "name the tokenizer that the model was trained with",
+                "the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with"
             )
         return self.tokenizer
 
@@ -67,17 +64,13 @@ class Measured:
 
 
 def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object] = warnings.warn) -> Measured:
-    """Load the model at `path`: a training folder, a checkpoint, a Hugging Face folder or a .gguf file.
+    """Load the model at `path`: a training folder, a checkpoint, or a Hugging Face folder of a GPT-2.
 
-    GPT-2s are loaded by this package, all other causal models by transformers. `tokenizer` is a file or a tokenizer, by
-    default the one in the folder. Raises InputError if it isn't the model's. `warn` is as in `load_model`.
+    `tokenizer` is a file or a tokenizer, by default the one in the folder. Raises InputError if it isn't the model's.
+    `warn` is as in `load_model`.
     """
-    place = Path(path) if path.endswith(GGUF) else local_model(path)
-    is_gguf, is_folder = path.endswith(GGUF), (place / "config.json").is_file()
-    is_pretrained = is_gguf or (is_folder and not is_gpt2(place))
-    model: LanguageModel = PretrainedModel(str(place)) if is_pretrained else load_model(path, warn)
-    facts = {} if is_gguf or is_folder else run_facts(path)
-    own = own_tokenizer(place) if is_gguf or is_folder else None
+    place, model, facts = local_model(path), load_model(path, warn), run_facts(path)
+    own = own_tokenizer(place) if (place / "config.json").is_file() else None
     chosen = Tokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer or own
     known = facts.get("tokenizer_hash", None if own is None else own.hash)
     measured = Measured(path, model, chosen, facts, known)

@@ -67,12 +67,10 @@ def evaluate_model(
         measured.check_same_checkpoint(world)
         judged = {"": model}
         if settings.untrained and "seed" in facts:
-            assert isinstance(model, GPT2)
             judged["_before"] = GPT2(model.config, facts["seed"]).eval()
         for suffix, one in judged.items():
             judge: Judged = one.to(world.device)
             if "document_masks" in answer:
-                assert isinstance(one, GPT2)
                 judge = MaskedLikelihood(one, held_out.eot_id)
             with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
                 loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress)
@@ -103,7 +101,6 @@ def evaluate_run(
     measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
-    assert isinstance(model, GPT2), "a training folder"
     answer |= {"sample": sample_text(model, tok, "", sampling), "key": key}
     model.to_huggingface(export, tokenizer=tok, card=model_card(model_dir))
     write_evaluation(folder, answer)

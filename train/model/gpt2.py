@@ -25,12 +25,14 @@ from webtext.train.model.attention import causal_attention, document_blocks, mas
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import SHARD_BYTES, GPT2Folder, write_huggingface
 from webtext.train.model.initialization import Values, drawn, initialize
-from webtext.train.model.language_model import Places
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
     from webtext.tokenizer import Tokenizer
     from webtext.train.model.attention import Mask
+
+Places = tuple[Tensor, Tensor]
+"""Rows and positions of some tokens in `tokens_bt`, int64 [n] each, on any device."""
 
 
 class Attention(nn.Module):
@@ -138,19 +140,22 @@ class GPT2(nn.Module):
 
     @property
     def context(self) -> int:
-        """See `LanguageModel`, as for the other properties."""
+        """Largest number of tokens that it can attend to."""
         return self.config.context
 
     @property
-    def vocab_size(self) -> int:  # noqa: D102
+    def vocab_size(self) -> int:
+        """Number of logits. It may be padded: larger than the tokenizer's vocabulary."""
         return self.config.vocab_size
 
     @property
-    def shape(self) -> tuple[int, int, int]:  # noqa: D102
+    def shape(self) -> tuple[int, int, int]:
+        """Its number of parameters, of layers, and the width of its residual stream."""
         return self.config.n_parameters, self.config.n_layer, self.config.n_embd
 
     @property
-    def device(self) -> torch.device:  # noqa: D102
+    def device(self) -> torch.device:
+        """The device of its parameters, on which it expects tokens."""
         return self.final_norm.weight.device
 
     def hidden(
@@ -213,7 +218,11 @@ class GPT2(nn.Module):
     def next_logits(
         self, tokens_bt: Tensor, cache: Sequence[LayerCache] | None = None, places: Places | None = None
     ) -> Tensor:
-        """See `LanguageModel.next_logits`."""
+        """Return the logits of the token after each row, [b, vocab_size], or after the tokens at `places`, [n, vocab_size].
+
+        With a cache, tokens follow those that were read into it before, and are added to it. The first ones may be
+        one row [1, t], which all texts of the cache share.
+        """
         hidden_btc = self.hidden(tokens_bt, cache)
         return self.logits(hidden_btc[:, -1] if places is None else hidden_btc[places])
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
+from webtext.tokenizer import Tokenizer
 from webtext.train.model.tensor_file import write_tensors
 from webtext.train.shape import GPT2Config
 
@@ -36,6 +38,7 @@ _THEIRS = {ours: theirs for theirs, ours in _NORMS.items()} | {
     ours: theirs for theirs, (ours, _, _) in _LINEARS.items()
 }
 _FUSED = ("attention.query", "attention.key", "attention.value")
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "encoder.json")
 _MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # The architecture fixes these values: a folder with others is another model.
@@ -88,10 +91,9 @@ def write_huggingface(
     _write_json(place, "config.json", _their_config(config, eot_id, dtype))
 
 
-def is_gpt2(folder: str | os.PathLike[str]) -> bool:
-    """Return whether config.json describes this package's architecture; its other values may still be invalid."""
-    raw = Folder(folder).read_object("config.json", "copy the folder again")
-    return all(raw.get(name, value) == value for name, value in _FIXED.items())
+def own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a folder; None if it has none."""
+    return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
 
 
 class _Weights(Mapping[str, Tensor]):
@@ -204,7 +206,9 @@ def _read_config(place: Folder) -> GPT2Config:
     raw = place.read_object("config.json", "copy the folder again")
     for name, value in _FIXED.items():
         if raw.get(name, value) != value:
-            raise InputError(f"'{location}' says {name} = {raw[name]!r}", f"a GPT-2 has {value!r}")
+            raise InputError(
+                f"'{location}' says {name} = {raw[name]!r}", f"a GPT-2 has {value!r}; lm-eval measures other models"
+            )
     try:
         sizes = {name: int(raw[name]) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
         if raw.get("n_inner") not in (None, 4 * sizes["n_embd"]):

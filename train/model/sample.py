@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from webtext.train.model.language_model import LanguageModel
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.settings import SampleSettings
 
 
-def sample_tokens(model: LanguageModel, prompt: Sequence[int], settings: SampleSettings, **how: Any) -> Iterator[int]:
+def sample_tokens(model: GPT2, prompt: Sequence[int], settings: SampleSettings, **how: Any) -> Iterator[int]:
     """Yield the tokens after `prompt`; `how` and all else as in `sample_batch`."""
     for (token,) in sample_batch(model, [prompt], settings, **how):
         if token is not None:
@@ -21,7 +21,7 @@ def sample_tokens(model: LanguageModel, prompt: Sequence[int], settings: SampleS
 
 @torch.no_grad()
 def sample_batch(
-    model: LanguageModel,
+    model: GPT2,
     prompts: Sequence[Sequence[int]],
     settings: SampleSettings,
     *,
@@ -60,7 +60,7 @@ def sample_batch(
 
 
 def stream_text(
-    model: LanguageModel, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
+    model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the continuation of a prompt as it is generated, in complete characters; an empty prompt begins a document.
 
@@ -75,13 +75,13 @@ def stream_text(
     yield text.finish()
 
 
-def sample_text(model: LanguageModel, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
+def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
     """Return the prompt and its continuation."""
     return sample_texts(model, tokenizer, [prompt], settings)[0]
 
 
 def sample_texts(
-    model: LanguageModel, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
+    model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
 ) -> list[str]:
     """Return each prompt with its continuation, all generated at once; a continuation ends as in `stream_text`."""
     starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
@@ -96,8 +96,8 @@ def sample_texts(
     return ["".join([*parts, text.finish()]) for parts, text in zip(pieces, texts, strict=True)]
 
 
-def _limits(model: LanguageModel, tokenizer: Any) -> dict[str, Any]:
-    return {"stop_ids": {tokenizer.eot_id, *model.end_ids}, "vocab_size": tokenizer.vocab_size}
+def _limits(model: GPT2, tokenizer: Any) -> dict[str, Any]:
+    return {"stop_ids": {tokenizer.eot_id}, "vocab_size": tokenizer.vocab_size}
 
 
 class _Text:
@@ -138,7 +138,7 @@ def _overlap(text: str, stop: str) -> int:
 class _Reader:
     """Reads only new tokens while the texts fit the context. Beyond it positions move, and the window is read again."""
 
-    def __init__(self, model: LanguageModel, n_texts: int) -> None:
+    def __init__(self, model: GPT2, n_texts: int) -> None:
         self._model = model
         self._cache = model.empty_cache(n_texts)
         self._n_cached = 0

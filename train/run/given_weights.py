@@ -94,8 +94,7 @@ def _open(
 
     Files have the SHA-256 that a checkpoint states, which `verify` compares, or "" if none is stated.
     """
-    from webtext.train.model.huggingface import GPT2Folder, is_gpt2
-    from webtext.train.model.pretrained import own_tokenizer
+    from webtext.train.model.huggingface import GPT2Folder, own_tokenizer
 
     place = local_model(folder)
     if not (place / "config.json").is_file():
@@ -104,11 +103,6 @@ def _open(
         files = {found.path / name: digest for name, digest in stated if not name.startswith("optimizer")}
         tokenizer = found.run_state()["recipe"]["settings"].get("tokenizer")
         return found.config, found.values(), files, {"step": found.step, "tokenizer": tokenizer}
-    if not is_gpt2(place):
-        raise InputError(
-            f"'{folder}' has another architecture than GPT-2, the only one that is trained",
-            "name a GPT-2; other models can be evaluated and sampled",
-        )
     weights, own = GPT2Folder(place), own_tokenizer(place)
     files = {place / name: "" for name in weights.files}
     return weights.config, weights.values, files, {"step": None, "tokenizer": None if own is None else own.hash}

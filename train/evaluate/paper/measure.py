@@ -24,7 +24,7 @@ from webtext.train.evaluate.zero_shot import evaluate_task
 from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings
 
-WEIGHTS = (".safetensors", ".gguf")
+WEIGHTS = (".safetensors",)
 BASELINES = {"perplexity_before": "untrained", "unigram_perplexity": "unigrams", "bigram_perplexity": "bigrams"}
 
 

@@ -12,7 +12,7 @@ from webtext.train.data.windows import spread
 from webtext.train.evaluate.cloze import Cloze, Scores, score_clozes
 from webtext.train.evaluate.tasks import coqa, natural_questions, summaries, translation, winograd
 from webtext.train.evaluate.tasks.item import Item, Task, examples_before, fitted
-from webtext.train.model.language_model import LanguageModel
+from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.sample import sample_texts
 from webtext.train.resilience.distributed import World
 from webtext.train.settings import EvalSettings
@@ -31,7 +31,7 @@ TASKS: Mapping[str, Task] = {
 class Judge:
     """A model on its device, with everything that a measurement needs."""
 
-    model: LanguageModel
+    model: GPT2
     tokenizer: Any
     settings: EvalSettings
     world: World
