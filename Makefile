@@ -3,10 +3,10 @@
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
 # make test-all   the quick tests, the slow ones, and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
-# make drills  power cuts, failing disks and planted bugs, far more than in the tests (STORIES="train crawl")
+# make drills  power cuts and failing disks, far more than in the tests (STORIES="train crawl")
 # make test-arm64  the tests of the tokenizer's C++, cross-compiled and emulated (Debian)
 # make sanitize   the tests of the C++ cores under GCC's sanitizers; takes long
-# make fuzz   the readers of untrusted bytes, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
+# make fuzz   the readers of files from others, ten minutes each (FUZZ="sifter warc_file" MINUTES=1)
 # make wheel  wheels for this machine in build/wheel/dist, built twice, tested with every Python from 3.11 on that is found
 # make docs   the documentation as a site in build/site; a broken link is an error
 # make venv   only the set-up      make bench   speed, against named peers      make size   lines, tokens, modules and their ceilings
@@ -60,7 +60,7 @@ test-arm64: venv
 	.ci/arm64
 
 drills: venv
-	$(BIN)/python tests/faults/drills.py $(STORIES) && $(BIN)/python tests/faults/drills.py $(STORIES) --bugs
+	$(BIN)/python tests/faults/drills.py $(STORIES)
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))

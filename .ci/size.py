@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 444,
     "settings": 227,
     "C++, lines": 9644,
-    "tests, lines": 65_272,
+    "tests, lines": 64_594,
     "benches, lines": 5794,
     "templates, scripts, TOML and JSON, lines": 1537,
 }

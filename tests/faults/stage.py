@@ -71,21 +71,8 @@ def shim() -> Path:
     built = Path(tempfile.gettempdir()) / name
     if not built.exists():
         temporary = built.with_name(f"{name}.{os.getpid()}")
-        command = [
-            "cc",
-            "-O1",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-            "-o",
-            temporary,
-            source,
-            "-ldl",
-            "-lpthread",
-        ]
-        subprocess.run(command, check=True)
+        flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-ldl", "-lpthread"]
+        subprocess.run(["cc", "-o", temporary, source, *flags], check=True)
         temporary.rename(built)
     return built
 
@@ -93,8 +80,8 @@ def shim() -> Path:
 class Stage:
     """Runs commands in child processes of one process that has loaded everything, under the shim."""
 
-    def __init__(self, scratch: Path, modules: Sequence[str] = (), package: Path | None = None) -> None:
-        """Start the process; `package` is a folder with another `webtext` package, to be used instead of the installed."""
+    def __init__(self, scratch: Path, modules: Sequence[str] = ()) -> None:
+        """Start the process."""
         scratch.mkdir(parents=True, exist_ok=True)
         self._log = scratch / "log"
         control = scratch / "control"
@@ -102,7 +89,6 @@ class Stage:
         with open(control, "r+b") as file:
             self._control = mmap.mmap(file.fileno(), CONTROL.size)
         environment = os.environ | {
-            "FAULTS_PACKAGE": str(package or ""),
             "LD_PRELOAD": str(shim()), "FAULTS_CONTROL": str(control), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0",
             "PYTHONPATH": str(HERE),
         }  # fmt: skip

@@ -134,9 +134,6 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    if package := os.environ["FAULTS_PACKAGE"]:  # instead of the one that is installed in place
-        sys.meta_path[:] = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
-        sys.path.insert(0, package)
     for module in sys.argv[1:]:
         importlib.import_module(module)
     from webtext.base.workers import engine, process

@@ -34,15 +34,9 @@ from webtext.crawl.visits.visit import Visit
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE.parent / "crawl")]
 
-OF_THE_CLOCK = (
-    "seconds",
-    "cpu_seconds",
-    "peak_bytes",
-    "tokens_per_second",
-    "mfu_ratio",
-    "memory_bytes",
-    "validation_seconds",
-)
+OF_THE_CLOCK = {
+    "seconds", "cpu_seconds", "peak_bytes", "tokens_per_second", "mfu_ratio", "memory_bytes", "validation_seconds"
+}  # fmt: skip
 KEPT = 2  # checkpoints
 TRAIN = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --steps 6 --warmup-steps 1 --threads 1 "

@@ -13,7 +13,6 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bugs import BUGS, REPOSITORY, Bug, catch_all  # noqa: E402
 from disk import FIXED, everything, sampled  # noqa: E402
 from drills import Drills, drill, named  # noqa: E402
 from stage import Stage  # noqa: E402
@@ -64,18 +63,6 @@ def test_a_run_resumes_after_calls_that_fail_and_workers_that_die(drills_of: Dri
     for name in ("failing calls", "short writes", "killed run", "killed worker", "locked folder"):
         named(n_cuts=0, n_faults=9, n_decays=0, seed=4)[name](drills)
     assert drills.summary.wrong == []
-
-
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.what)
-def test_a_planted_bug_fits_the_source(bug: Bug) -> None:
-    """If this fails, the source has changed: change the bug's text in bugs.py, so that it plants the same bug again."""
-    compile(bug.edited((REPOSITORY / bug.file).read_text()), bug.file, "exec")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("what", ["a new folder's name isn't synced", "the manifest stays while parts are replaced"])
-def test_a_planted_bug_is_caught(what: str, tmp_path: Path) -> None:
-    assert catch_all(tmp_path, [bug for bug in BUGS if bug.what == what]) == []
 
 
 @pytest.mark.slow
