@@ -18,27 +18,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 56_643,
-    "Python in base/, lines": 7788,
+    "Python, lines": 56_195,
+    "Python in base/, lines": 7972,
     "Python in crawl/, lines": 11_239,
     "Python in clean/, lines": 10_366,
     "Python in tokenizer/, lines": 5709,
     "Python in shards/, lines": 3160,
     "Python in train/, lines": 12_565,
-    "Python in app/, lines": 5816,
-    "Python in base/, tokens": 50_751,
+    "Python in app/, lines": 5184,
+    "Python in base/, tokens": 51_890,
     "Python in crawl/, tokens": 73_033,
     "Python in clean/, tokens": 81_971,
     "Python in tokenizer/, tokens": 38_923,
     "Python in shards/, tokens": 22_356,
     "Python in train/, tokens": 92_868,
-    "Python in app/, tokens": 43_436,
-    "modules": 444,
+    "Python in app/, tokens": 40_194,
+    "modules": 443,
     "settings": 227,
     "C++, lines": 9644,
-    "tests, lines": 64_594,
+    "tests, lines": 64_704,
     "benches, lines": 5794,
-    "templates, scripts, TOML and JSON, lines": 1537,
+    "templates, scripts, TOML and JSON, lines": 1922,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
+from markupsafe import Markup, escape
+
 Spec = Mapping[str, Any]
-WIDTH = 820
+WIDTH, HEIGHT = 820, 420
 """Of a chart's drawing area, in SVG units; the page scales it."""
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
+"""Colour-blind people can distinguish them (Okabe & Ito 2008); the yellow is darkened for white paper."""
 
 SHORT = "format(datum.value, '.4~s')"
 """Labels an axis: 0, 250k, 2.5M; each number has a unit of its own."""
@@ -54,7 +58,37 @@ class Line:
     width: float | None = None
 
 
-def draw(spec: Spec, *, label: str, height: int) -> str:
+def chart(lines: Mapping[str, Sequence[Line]], *, x: str, y: str, height: int = HEIGHT, log_x: bool = False) -> Markup:
+    """Draw the lines of each name in one colour, with a legend of the names."""
+    drawn = [Line(line.points, line.kind, colour(i), line.dot) for i, of in enumerate(lines.values()) for line in of]
+    drawing = line_chart(drawn, x_label=x, y_label=y, label=f"{y} over {x}", height=height, log_x=log_x)
+    legend = Markup(" ").join(swatch(colour(i), name) for i, name in enumerate(lines))
+    return Markup('<div class="wide chart" tabindex="0">{}</div><p class="key">{}</p>').format(drawing, legend)
+
+
+def dots(points: Sequence[tuple[float, float]], name: str, kind: str = "held-out") -> Line:
+    """Return a line with dots that show their values."""
+    return Line(points, kind, dot=lambda x, y: f"{name}, {x:g}: {y:.4f}")
+
+
+def colour(i: int) -> str:
+    """Return the i-th colour, starting again after the last."""
+    return COLOURS[i % len(COLOURS)]
+
+
+def swatch(colour: str, name: str) -> Markup:
+    """Return a name after a square of that colour, for tables and legends."""
+    return Markup('<span class="key"><i style="background:{}"></i>{}</span>').format(colour, name)
+
+
+def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+    """Reduce `points` to at most `most`: the end of each stretch, with the stretch's mean."""
+    stride = -(-len(points) // most) or 1
+    stretches = [points[i : i + stride] for i in range(0, len(points), stride)]
+    return [(stretch[-1][0], sum(y for _, y in stretch) / len(stretch)) for stretch in stretches]
+
+
+def draw(spec: Spec, *, label: str, height: int) -> Markup:
     """Return the SVG of a Vega-Lite specification. `label` is what a screen reader says instead of the drawing.
 
     A mark's `description` becomes a title, shown on hovering.
@@ -65,12 +99,14 @@ def draw(spec: Spec, *, label: str, height: int) -> str:
     drawn: str = vl_convert.vegalite_to_svg(whole, allowed_base_urls=[])
     opening = f'role="img" aria-label="{escape(label)}">'
     drawn = re.sub(r'<svg [^>]*?(viewBox="[^"]*")>', lambda found: f"<svg {found[1]} {opening}", drawn, count=1)
-    return re.sub(r'<path aria-label="([^"]*)"([^>]*?)(?:/>|></path>)', r"<path\2><title>\1</title></path>", drawn)
+    return Markup(
+        re.sub(r'<path aria-label="([^"]*)"([^>]*?)(?:/>|></path>)', r"<path\2><title>\1</title></path>", drawn)
+    )
 
 
 def line_chart(
     lines: Sequence[Line], *, x_label: str, y_label: str, label: str, height: int, log_x: bool = False
-) -> str:
+) -> Markup:
     """Return a chart of the lines, with an x axis from 0 and a y axis around all points; needs at least one point.
 
     With `log_x`, the x axis is logarithmic; every x must be above 0.

@@ -24,6 +24,7 @@ from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.histograms import histograms
 from webtext.app.reports.moved_rules import moved_rules, thresholds_of
 from webtext.app.reports.report_charts import CURVES
+from webtext.base.charts import thinned
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet
@@ -31,7 +32,6 @@ from webtext.base.parts.schemas import DECISION
 from webtext.base.storage import Folder
 from webtext.base.web.urls import registrable_domain
 from webtext.clean.dedup.losses import known_losses
-from webtext.train.evaluate.curve import thinned
 from webtext.train.metrics import METRICS, read_metrics
 
 UNITS = {"links": "posts", "pages": "links", "documents": "pages", "corpus": "documents", "tokens": "documents"}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from webtext.base.charts import SHORT, WIDTH, Line, Spec, draw, line_chart
 
 Row = Mapping[str, Any]
@@ -24,14 +26,14 @@ CURVES = {
 """Key of metrics.jsonl -> label, in the order drawn."""
 
 
-def sankey(stages: Sequence[Row]) -> str:
+def sankey(stages: Sequence[Row]) -> Markup:
     """Return the funnel: each stage's records flow on, or leave with a reason; '' for a build without records.
 
     A stage's bar has its records in. Units differ between stages (posts, links, documents), so a flow may change its width.
     """
     scale = max((stage["counts"]["records_in"] for stage in stages), default=0)
     if not scale:
-        return ""
+        return Markup()
     pixels, column = MAIN_HEIGHT / scale, WIDTH / len(stages)
     flows: list[Row] = []
     nodes: list[Row] = []
@@ -107,12 +109,12 @@ def _flow(
         yield {"id": identifier, "x": x + (x2 - x) * t, "y": y, "y2": y2, "colour": colour, "told": told}
 
 
-def histogram(found: Row) -> str:
+def histogram(found: Row) -> Markup:
     """Return the histogram of a signal, kept and dropped stacked, with its rules' thresholds; '' without a document."""
     bins = found["bins"]
     filled = [i for i, (_, kept, gone) in enumerate(bins) if kept or gone]
     if not filled:
-        return ""
+        return Markup()
     first, last = max(0, filled[0] - 1), min(len(bins) - 1, filled[-1] + 1)
     bars: list[Row] = []
     for i in range(first, last + 1):
@@ -155,10 +157,10 @@ def histogram(found: Row) -> str:
     return draw({"layer": layers}, label=f"documents by {found['column']}", height=BARS_HEIGHT)
 
 
-def karma_by_year(counts: Sequence[Sequence[int]]) -> str:
+def karma_by_year(counts: Sequence[Sequence[int]]) -> Markup:
     """Return a grid of years and lower bounds of karma, darker with more documents; '' without any."""
     if not counts:
-        return ""
+        return Markup()
     values = [
         {"year": str(year), "karma": f"{bound:,}", "n": n, "told": f"{year}, karma {bound:,} or more: {n:,}"}
         for year, bound, n in counts
@@ -191,10 +193,10 @@ def _place(bounds: Sequence[float], value: float) -> float:
     return math.inf
 
 
-def loss_curves(training: Curve, held_out: Curve) -> str:
+def loss_curves(training: Curve, held_out: Curve) -> Markup:
     """Return training and held-out loss over the steps, in nats per token; held-out points show their perplexity."""
     if len(training) + len(held_out) < 2:
-        return '<p class="soft">too few steps for a curve</p>'
+        return Markup('<p class="soft">too few steps for a curve</p>')
 
     def told(step: float, loss: float) -> str:
         return f"step {step:,.0f}: loss {loss:.3f}, perplexity {math.exp(min(loss, 700)):,.1f}"
@@ -209,14 +211,10 @@ def loss_curves(training: Curve, held_out: Curve) -> str:
     )
 
 
-def other_curves(curves: Mapping[str, Curve]) -> Iterator[str]:
-    """Yield a chart for each of CURVES that has at least two points."""
+def other_curves(curves: Mapping[str, Curve]) -> Iterator[tuple[str, Markup]]:
+    """Yield the label and the chart of each of CURVES that has at least two points."""
     for name, label in CURVES.items():
         if len(points := curves.get(name, ())) > 1:
-            yield line_chart(
-                [Line(points, "held-out", width=1.5)],
-                x_label="step",
-                y_label=label,
-                label=f"{label} over the steps",
-                height=SMALL_HEIGHT,
-            )
+            lines = [Line(points, "held-out", width=1.5)]
+            told = f"{label} over the steps"
+            yield label, line_chart(lines, x_label="step", y_label=label, label=told, height=SMALL_HEIGHT)

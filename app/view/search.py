@@ -58,9 +58,9 @@ class Query:
         _number("page", query.page)
         return query
 
-    def url(self, **changes: str) -> str:
+    def url(self, **changes: object) -> str:
         """Return the address of the search with some fields changed; a change other than the page's returns to page 1."""
-        now = {each.name: getattr(self, each.name) for each in fields(self)} | {"page": "1"} | changes
+        now = {each.name: getattr(self, each.name) for each in fields(self)} | {"page": "1", **changes}
         return "/search?" + urlencode({name: value for name, value in now.items() if value})
 
     @property

@@ -8,32 +8,34 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from markupsafe import Markup
 
 from webtext.app.chain import Layout
 from webtext.app.inspect.trace import Tracer, find_cluster
 from webtext.app.inspect.trace_text import trace_text
-from webtext.app.view import pages
-from webtext.app.view.search import Query, Search
-from webtext.base.charts import Line
+from webtext.app.view.search import PAGE_ROWS, Query, Search
+from webtext.base.charts import Line, chart, thinned
 from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
+from webtext.base.html import Section, as_page, own_file, render, stream
 from webtext.base.storage import Folder
+from webtext.base.visible import visible
 from webtext.tokenizer import Tokenizer
-from webtext.tokenizer.show.view import TOKEN_STYLE, boxes
-from webtext.train.evaluate.curve import CURVE_POINTS, thinned
-from webtext.train.evaluate.page import Section, as_page, chart
 from webtext.train.metrics import METRICS, read_metrics
 
 STAGES = ("links", "pages", "documents", "corpus", "tokens")
+TEXT_CHARACTERS = 200_000
+CLUSTER_MEMBERS = 50
 TOKENS_SHOWN = 5_000
 CHARACTERS_TOKENIZED = 40_000
+CURVE_POINTS = 300
 RELOAD_SECONDS = 5
 CURVES = {
     "loss": "training loss, nats per token",
@@ -88,48 +90,74 @@ class Viewer(ThreadingHTTPServer):
         if path == "/document":
             return HTML, [self._document(values.get("id", ""))]
         if path == "/training":
-            return HTML, [pages.training(Folder(self.layout.model).exists(METRICS))]
+            return HTML, [self._training()]
         if path == "/training/curves":
             return HTML, [self._curves()]
         if path == "/style.css":
-            return CSS, [_own_file("style.css"), TOKEN_STYLE]
+            return CSS, [own_file("webtext.base/style.css")]
         if path == "/keys.js":
-            return JAVASCRIPT, [_own_file("keys.js")]
+            return JAVASCRIPT, [own_file("webtext.app.view/keys.js")]
         raise InputError(f"unknown page '{path[:100]}'", "go to the overview")
 
     def _overview(self) -> str:
         stages, missing = [], []
         for name in STAGES:
             try:
-                stages.append((name, self.search.open(name).counts.to_json()))
+                stages.append((name, self.search.open(name).counts))
             except InputError:
                 missing.append(name)
-        return pages.overview(self.root, stages, missing)
+
+        def searched(reason: str) -> str:
+            return Query(set="dropped", reason=reason).url()
+
+        return _page("overview", self.root, stages=stages, missing=missing, searched=searched)
 
     def _search(self, query: Query) -> Iterator[str]:
         rows = self.search.rows(query)
         first = next(rows, None)  # an error in the query is raised here, before anything is sent
-        yield "".join(pages.page_start("search"))
-        yield pages.search_form(query, self.search.reasons())
-        yield from pages.results(query, [] if first is None else _chained(first, rows))
-        yield pages.PAGE_END
+        yield from stream(
+            "webtext.app.view/search.html",
+            title="search",
+            query=query,
+            reasons=self.search.reasons(),
+            rows=[] if first is None else _chained(first, rows),
+            page_rows=PAGE_ROWS,
+            number=query.first_row // PAGE_ROWS + 1,
+        )
 
     def _document(self, identifier: str) -> str:
         tracer = Tracer(self.root)
         trace = tracer.why(identifier)
-        if trace.document is None:
-            return pages.trace_only(trace, trace_text(trace))
-        own = trace.document["id"]
+        row = trace.document
+        if row is None:
+            return _message(trace.url, [], trace_text(trace))
         removed = trace.decision is not None and trace.decision["request"] is not None
-        text = "removed on request" if removed else tracer.text(own)
-        return pages.document(trace, find_cluster(self.root, own), text, "" if removed else self._tokens(text))
+        text = "removed on request" if removed else tracer.text(row["id"])
+        cluster = find_cluster(self.root, row["id"])
+        dropped = sorted(cluster.dropped, key=lambda row: (-(row["value"] or 0), row["id"])) if cluster else []
+        return _page(
+            "document",
+            row.get("title") or row.get("url") or trace.url,
+            trace=trace,
+            cluster=cluster,
+            members=dropped[:CLUSTER_MEMBERS],
+            posts=[post for link in trace.links or [row] for post in link.get("posts") or ()],
+            text=text,
+            tokens=[] if removed else self._tokens(text),
+        )
 
-    def _tokens(self, text: str) -> str:
+    def _tokens(self, text: str) -> list[tuple[int, str]]:
+        """Return the first tokens of a text: ids, and texts in which bytes that aren't UTF-8 are escaped."""
         try:
-            view = self.tokenizer.view(text[:CHARACTERS_TOKENIZED])
+            ids = self.tokenizer.encode(text[:CHARACTERS_TOKENIZED])[:TOKENS_SHOWN]
         except WebtextError:  # the build has no tokenizer yet
-            return ""
-        return boxes(view, TOKENS_SHOWN) + f"<p>{pages.shown(view.summary())}</p>"
+            return []
+        return [(id_, self.tokenizer.decode_bytes([id_]).decode("utf-8", "backslashreplace")) for id_ in ids]
+
+    def _training(self) -> str:
+        if Folder(self.layout.model).exists(METRICS):
+            return _message("training", [], frame=True)
+        return _message("training", ["Nothing has been trained in this build yet: run `webtext train run`."])
 
     def _curves(self) -> str:
         rows = read_metrics(Folder(self.layout.model), "start a run with webtext train run")
@@ -156,13 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
         path, values = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query, max_num_fields=50))
         refusal = self._refusal()
         if refusal is not None:
-            self._send(HTTPStatus.FORBIDDEN, [pages.failure("refused", [refusal])])
+            self._send(HTTPStatus.FORBIDDEN, [_message("refused", [refusal])])
         elif _same(values.get("token"), self.server.token):
             del values["token"]
             self._enter(path + ("?" + urlencode(values) if values else ""))
         elif not self._has_cookie():
             line = "open the address that `webtext view` printed: it contains a token"
-            self._send(HTTPStatus.FORBIDDEN, [pages.failure("refused", [line])])
+            self._send(HTTPStatus.FORBIDDEN, [_message("refused", [line])])
         else:
             self._answer(path, values)
 
@@ -201,14 +229,14 @@ class _Handler(BaseHTTPRequestHandler):
             first = next(pieces, "")
         except WebtextError as error:
             status = HTTPStatus.BAD_REQUEST if isinstance(error, ConfigError) else HTTPStatus.NOT_FOUND
-            self._send(status, [pages.failure("this can't be shown", error.lines)])
+            self._send(status, [_message("this can't be shown", error.lines)])
         else:
             self._send(HTTPStatus.OK, _chained(first, pieces), kind, reload=path == "/training/curves")
 
     def _send(self, status: HTTPStatus, pieces: Iterable[str], kind: str = HTML, *, reload: bool = False) -> None:
         """Send the pieces as they come, in chunks. A browser that leaves ends the search behind them."""
         self.send_response(status)
-        # The curves are drawn with styles of their own, in a frame that may load nothing.
+        # The curves have styles of their own and are shown in a frame that may load nothing.
         csp = (
             "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
             if reload
@@ -223,7 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
                 if data := piece.encode("utf-8", "replace"):
                     self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         except WebtextError as error:  # after the first piece: the page says so at its end
-            data = "".join(f"<p>{pages.shown(line)}</p>" for line in error.lines).encode()
+            data = Markup().join(Markup("<p>{}</p>").format(visible(line)) for line in error.lines).encode()
             self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
             self.close_connection = True
@@ -234,8 +262,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing: addresses contain what was searched for."""
 
 
-def _own_file(name: str) -> str:
-    return files("webtext.app.view").joinpath(name).read_text("utf-8")
+def _page(template: str, title: str, **values: Any) -> str:
+    return render(f"webtext.app.view/{template}.html", title=title, most=TEXT_CHARACTERS, **values)
+
+
+def _message(title: str, lines: Sequence[str], text: str = "", *, frame: bool = False) -> str:
+    return _page("message", title, lines=lines, text=text, frame=frame)
 
 
 def _chained(first: Any, rest: Iterable[Any]) -> Iterator[Any]:

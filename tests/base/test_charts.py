@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from webtext.base.charts import WIDTH, Line, line_chart
-from webtext.train.evaluate.page import chart
+from webtext.base.charts import WIDTH, Line, chart, line_chart
 
 SCRIPT = "</svg><script>alert('&\"')</script>"
 
