@@ -92,6 +92,5 @@ def funnel_text(title: str, counts: Mapping[str, Any]) -> str:
     rows = [("in", counts["records_in"]), ("kept", counts["kept"])]
     rows += [(f"dropped: {reason}", n) for reason, n in counts["dropped"].items()]
     rows += [(f"failed: {reason}", n) for reason, n in counts["failed"].items()]
-    rows += [("of these reused", counts["reused"])] if counts.get("reused") else []
     width = max(len(label) for label, _ in rows)
     return "\n".join([title, *(f"  {label:<{width}}  {n:>12,}" for label, n in rows)])

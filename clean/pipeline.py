@@ -207,8 +207,6 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
             return sets, extract_documents(inputs, f"{out}/documents", settings, run)
         if len(kinds) == 2:
             raise InputError("pages and documents are given together", "use two runs")
-    if settings.template_ratio is not None:
-        raise ConfigError("--template-ratio is about pages, but documents are given", "leave it out")
     found = find_documents(inputs, run)
     if not isinstance(found, PartSet):
         bound = settings.max_text_bytes

@@ -20,7 +20,6 @@ DROPPED: Mapping[str, str] = {
     "empty_text": "no text is left",
     "unchanged_revisit": "a WARC revisit of a page that had not changed; its original is not located, nor in the file",
     TOO_MANY_BYTES: "the text, or another string of an imported record, is above max_text_bytes in UTF-8",
-    "only_template": "no text is left without the lines that recur on its host's pages",
     "repeated_record": "the same capture again, in this WARC file or in an earlier one",
     **{f"opt_out_{reason}": each.meaning for reason, each in PAGE_OPT_OUTS.items()},
 }

@@ -16,7 +16,6 @@ from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.web.urls import canonical_url
 from webtext.clean.rules.thresholds import RULES, RuleSettings
-from webtext.clean.template.find import WHOLE
 from webtext.shards.reading.reader import TokenShards
 from webtext.shards.trace import Origin
 from webtext.shards.trace import trace as origin_of
@@ -32,7 +31,7 @@ class Trace:
 
     `link` and `page` belong to the URL itself; `links` are all links that led to the document. `twin` is the document that
     the decision names: the one kept instead, or the one removed together with it. `others` are ids of further documents of
-    the same URL, `rules` each rule's verdict on the document, `template` the lines of its host's template that were left out.
+    the same URL, `rules` each rule's verdict on the document.
     """
 
     url: str
@@ -45,7 +44,6 @@ class Trace:
     twin: Row | None = None
     others: list[str] = field(default_factory=list)
     rules: list[Row] = field(default_factory=list)
-    template: list[str] = field(default_factory=list)
     links: list[Row] = field(default_factory=list)
     tokens: list[Row] = field(default_factory=list)
 
@@ -172,23 +170,7 @@ class Tracer:
     def _with_rules(self, trace: Trace | None) -> Trace | None:
         if trace is not None and trace.document is not None:
             trace.rules = _rules_of(self._sets["signals"], self._sets["corpus"], trace.document["id"])
-            trace.template = self._template_of(trace.document["id"])
         return trace
-
-    def _template_of(self, identifier: str) -> list[str]:
-        """Return the lines of a document that were left out as its host's template; empty without `--template-ratio`."""
-        documents = self._sets["documents"]
-        whole = open_if_there(documents.folder.location(WHOLE), "documents") if documents is not None else None
-        found = next(find_rows(whole, "id", [identifier], ["id", "text"], whole_text=True), None)
-        kept = filter(None, self.text(identifier).split("\n") if found else ())
-        following = next(kept, None)
-        left_out = []
-        for line in filter(None, found["text"].split("\n") if found else ()):
-            if line == following:
-                following = next(kept, None)
-            else:
-                left_out.append(line)
-        return left_out
 
     def text(self, identifier: str) -> str:
         rows = find_rows(self._sets["documents"], "id", [identifier], ["id", "text"], whole_text=True)

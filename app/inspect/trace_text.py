@@ -11,7 +11,6 @@ from webtext.app.inspect.trace import Cluster, TokenTrace, Trace
 LABEL_WIDTH = 10
 MAX_POSTS = 5
 MAX_OTHERS = 5
-TEMPLATE_CHARACTERS = 200
 NO_TEXT = "(removed on request: the text is not shown)"
 
 
@@ -75,9 +74,6 @@ def _stations(trace: Trace) -> Iterator[str]:
         yield from _page(trace.page)
     if trace.document:
         yield from _document(trace.document)
-    if trace.template:
-        shown = repr(" / ".join(trace.template)[:TEMPLATE_CHARACTERS])
-        yield _line("left out", f"{sum(map(len, trace.template)):,} characters of its host's template: {shown}")
     for i, rule in enumerate(trace.rules):
         against = f"{'at least' if rule['bound'] == 'min' else 'at most'} {rule['threshold']:,.6g}"
         verdict = f"drops: {rule['rule']}" if rule["drops"] else "passes"

@@ -11,16 +11,12 @@ from typing import Any
 
 @dataclass(slots=True)
 class Counts:
-    """A funnel: records in = kept + dropped (by reason) + failed (by reason).
-
-    `reused` counts the records among them whose result an earlier run had already produced.
-    """
+    """A funnel: records in = kept + dropped (by reason) + failed (by reason)."""
 
     records_in: int = 0
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
-    reused: int = 0
 
     def keep(self, n: int = 1) -> None:
         self.records_in += n
@@ -46,7 +42,6 @@ class Counts:
             self.kept + other.kept,
             dict(self.dropped),
             dict(self.failed),
-            self.reused + other.reused,
         )
         for mine, theirs in ((total.dropped, other.dropped), (total.failed, other.failed)):
             for reason, n in theirs.items():
@@ -54,9 +49,8 @@ class Counts:
         return total
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values; reasons are sorted, and `reused` is included if it isn't 0."""
-        reused = {"reused": self.reused} if self.reused else {}
-        return reused | {
+        """Return plain JSON values; reasons are sorted."""
+        return {
             "records_in": self.records_in,
             "kept": self.kept,
             "dropped": dict(sorted(self.dropped.items())),

@@ -71,7 +71,6 @@ class ExtractSettings:
     obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai' or 'noimageai'")
     obey_noindex: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noindex'")
     scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
-    template_ratio: float | None = setting(None, "leave out lines that more than this share of a host's pages have")
 
     def __post_init__(self) -> None:
         for name in ("max_body_bytes", "max_text_bytes", "max_nodes", "max_depth"):
@@ -79,8 +78,6 @@ class ExtractSettings:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
         if self.max_depth > MAX_PARSER_DEPTH:
             raise ConfigError(f"max_depth is {self.max_depth}", f"it must be at most {MAX_PARSER_DEPTH}")
-        if self.template_ratio is not None and not 0 < self.template_ratio < 1:
-            raise ConfigError(f"template_ratio is {self.template_ratio}", "it must be between 0 and 1, e.g. 0.2")
         if self.extractor not in EXTRACTORS:
             raise ConfigError(f"unknown extractor '{self.extractor}'", did_you_mean(self.extractor, EXTRACTORS))
         if self.markdown and self.extractor != "blocks":

@@ -10,8 +10,7 @@ import importlib.metadata
 import json
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from webtext.base.archives.arc import ARC_SUFFIXES
@@ -31,13 +30,11 @@ from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
-from webtext.clean.extract.cache import ResultCache
 from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
 from webtext.clean.extract.scorer import model_digest
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
-from webtext.clean.template.find import WHOLE, leave_out_templates
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
@@ -92,16 +89,14 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     tasks: list[tuple[Any, tuple[Source, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
     for file, sha256 in zip(files, hash_files(files, run), strict=True):
         tasks.append((FileTask(file, settings), (), sha256))
-    ratio = settings.template_ratio
-    extracted = run_unique(
+    return run_unique(
         _extract_part,
         [PartTask(index=i, payload=t, sources=s, depends=d) for i, (t, s, d) in enumerate(tasks)],
-        recipe=extract_recipe(replace(settings, template_ratio=None)),
-        out=out if ratio is None else f"{out}/{WHOLE}",
+        recipe=extract_recipe(settings),
+        out=out,
         parents=sets,
         run=run,
     )
-    return extracted if ratio is None else leave_out_templates(extracted, out, ratio, sets, run)
 
 
 def extract_recipe(settings: ExtractSettings) -> Recipe:
@@ -141,8 +136,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
     records = _pages_of_set(unique.task) if isinstance(unique.task, SetTask) else _pages_of_file(unique.task)
     writer = context.main
     seen = set(unique.taken)  # archives may contain a capture twice, but ids are unique in a set
-    cache = ResultCache(lambda body, content_type: extract_body(body, content_type, settings))
-    for _, page, result in context.apply(partial(_document, cache), enumerate(records), identify=_place):
+    for _, page, result in context.apply(_document, enumerate(records), identify=_place):
         if isinstance(result, Refused):
             writer.fail(_place(page), result.reason, result.cause)
         elif isinstance(result, Dropped):
@@ -155,7 +149,6 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
             seen.add(result["id"])
             writer.counts.keep()
             writer.write([result])
-    writer.counts.reused = cache.n_reused
 
 
 def _pages_of_set(task: SetTask) -> Iterator[Page]:
@@ -192,8 +185,8 @@ def _place(page: Page) -> str:
     return f"{page.warc_file}:{page.response.offset} {page.response.url}".strip()
 
 
-def _document(extract: ResultCache, page: Page) -> dict[str, Any] | Dropped | Refused:
-    """Return the document of a response, or why there is none; a pure function, apart from the cache in `extract`."""
+def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
+    """Return the document of a response, or why there is none; a pure function."""
     response = page.response
     if response.damage == UNCHANGED:
         return Dropped(UNCHANGED)
@@ -210,7 +203,7 @@ def _document(extract: ResultCache, page: Page) -> dict[str, Any] | Dropped | Re
     opted_out = obeyed(meta_opt_outs(body, response.content_type), page.settings)
     if opted_out is not None:
         return Dropped(f"opt_out_{opted_out}")
-    extracted = extract(body, response.http_headers.get("Content-Type"))
+    extracted = extract_body(body, response.http_headers.get("Content-Type"), page.settings)
     if not isinstance(extracted, Body):
         return extracted
     stated: list[str | None] = [extracted.title, extracted.author]

@@ -32,8 +32,7 @@ from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine, ignore
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract import redirects
-from webtext.clean.extract.body import Body, ExtractSettings
-from webtext.clean.extract.cache import ResultCache
+from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents, extract_recipe
 
 SETTINGS = ExtractSettings()
@@ -104,7 +103,6 @@ def test_any_warc_files_are_read_and_every_response_is_counted(tmp_path: Path, r
     write_warc(tmp_path / "c.warc.gz", [("http://c.example/", b"%PDF-1.4"), ("http://d.example/", page(""))])
     documents = extract_documents([str(tmp_path / "*.warc.gz")], str(tmp_path / "out"), SETTINGS, run)
     assert documents.counts.to_json() == {
-        "reused": 1,
         "records_in": 5,
         "kept": 1,
         "dropped": {"empty_text": 1, "not_html": 1, "repeated_record": 1, "status_not_ok": 1},
@@ -156,40 +154,6 @@ def test_opt_outs_that_a_crawl_recorded_are_obeyed_too(tmp_path: Path, run: Run)
     assert (documents.counts.dropped, documents.counts.kept) == ({"opt_out_noindex_header": 1}, 1)
     documents = extract_documents([pages], str(tmp_path / "all"), ExtractSettings(obey_noindex=False), run)
     assert documents.counts.kept == 2
-
-
-def test_identical_bodies_are_extracted_once_and_counted_whatever_the_workers(
-    tmp_path: Path, run: Run, alone: Run
-) -> None:
-    """Four captures of a body in one file and one in another, which is extracted again: each part has its own cache."""
-    answers = [(f"http://{i % 3}.example/{i}", page(article(1))) for i in range(4)]
-    write_warc(tmp_path / "a.warc.gz", answers)
-    write_warc(tmp_path / "b.warc.gz", answers[:1] + [("http://b.example/", page(article(2)))])
-    for name, each in (("one", alone), ("two", run)):
-        documents = extract_documents([str(tmp_path / "*.warc.gz")], str(tmp_path / name), SETTINGS, each)
-    assert documents.counts.reused == 3
-    assert documents.counts.to_json()["reused"] == 3
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    texts = {row["url"]: row["text"] for row in rows(documents)}
-    assert {texts[url] for url, _ in answers} == {article(1)}
-    assert texts["http://b.example/"] == article(2)
-
-
-def test_the_cache_of_bodies_is_bounded_and_does_not_change_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for two texts of ten characters, a third one evicts the least recently used."""
-    monkeypatch.setattr("webtext.clean.extract.cache.MAX_CHARACTERS", 25)
-    asked: list[bytes] = []
-
-    def extract(body: bytes, content_type: str) -> Body:
-        asked.append(body)
-        return Body(f"{content_type} {body.decode()}"[:10])
-
-    once = ResultCache(extract)
-    bodies = [b"first one", b"second one", b"first one", b"third one", b"first one", b"second one"]
-    assert [once(body, "x") for body in bodies] == [extract(body, "x") for body in bodies]
-    assert asked[: -len(bodies)] == [b"first one", b"second one", b"third one", b"second one"]
-    assert once.n_reused == 2
-    assert once(b"first one", "y") == Body("y first on")
 
 
 def test_a_warc_file_that_is_cut_short_is_read_up_to_there(tmp_path: Path, run: Run) -> None:

@@ -19,7 +19,6 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.clean.extract import pages as stage
-from webtext.clean.template import find
 
 DATE = "2017-06-01T12:00:00Z"
 CAPTURED = 1496318400
@@ -132,21 +131,3 @@ def extract_with_killers(context: PartContext, task: PartTask) -> None:
         stage._extract_part(context, task)
     finally:
         stage.extract_body = real
-
-
-def leave_out_with_killers(context: PartContext, task: PartTask) -> None:
-    """The part function that leaves templates out; texts can cause it to crash or raise."""
-    real = find.candidates
-
-    def candidates(text: str) -> list[str]:
-        if "SEGFAULT" in text:
-            ctypes.string_at(0)
-        elif "RAISE" in text:
-            raise RecursionError("too clever a text")
-        return real(text)
-
-    find.candidates = candidates
-    try:
-        find._leave_out(context, task)
-    finally:
-        find.candidates = real

@@ -51,7 +51,7 @@ class Stage:
 STAGES = [
     Stage("links", ("crawl", "links"), "../RS_2017-01.zst", (), options=("--parts", "3")),
     Stage("clean", ("clean", "run"), "pages", ("pages",), ("documents", "signals", "corpus", "dropped")),
-    Stage("templates", ("clean", "extract"), "pages", ("pages",), options=("--template-ratio", "0.2")),
+    Stage("extract", ("clean", "extract"), "pages", ("pages",)),
     Stage("filter", ("clean", "filter"), "documents", ("documents", "corpus"), ("corpus", "dropped")),
     Stage("dedup", ("clean", "dedup"), "documents", ("documents", "corpus"), ("corpus", "dropped")),
     Stage("decontaminate", ("clean", "decontaminate"), "documents", ("documents", "corpus"), ("corpus", "dropped"),
@@ -82,7 +82,7 @@ def each(stages: Sequence[Stage], slow: Sequence[str] = ()) -> pytest.MarkDecora
 
 PURE = [stage for stage in STAGES if stage.outputs]
 READING_SETS = [stage for stage in STAGES if stage.kinds]
-LONG = ("clean", "templates", "train")  # tests/clean and tests/train have quick tests of the same
+LONG = ("clean", "train")  # tests/clean and tests/train have quick tests of the same
 
 
 def run(arguments: Sequence[str], code: int = 0) -> tuple[str, str]:

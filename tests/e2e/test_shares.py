@@ -17,7 +17,7 @@ from webtext.app.main import run  # noqa: E402
 from webtext.base.parts import shares  # noqa: E402
 
 pytestmark = pytest.mark.slow
-CLEAN = ["clean", "run", "--template-ratio", "0.2"]
+CLEAN = ["clean", "run"]
 SHARE = """
 import sys
 from webtext.base.parts import shares

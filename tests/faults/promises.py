@@ -20,8 +20,7 @@ _KEPT = ("_dedup/signatures/", "_dedup/duplicates/", "_dedup/duplicates.json")
 
 def is_scratch(path: str) -> bool:
     """Whether a file is of a set that its run removes in the end: it isn't synced, and nothing in it is promised."""
-    of_templates = any(f"/_templates/{name}/" in path for name in ("pages", "sample", "lines"))
-    return of_templates or (path.startswith("_dedup/") and not path.startswith(_KEPT))
+    return path.startswith("_dedup/") and not path.startswith(_KEPT)
 
 
 def broken_promises(files: Mapping[str, bytes], *, fresh: bool) -> list[str]:

@@ -82,22 +82,6 @@ def write_pages(folder: Path) -> None:
     test_unchanged.pages = lambda: pages
 
 
-def write_a_site(folder: Path) -> None:
-    """Two WARC files with pages of one host that end with the same line."""
-    import test_unchanged
-
-    pages = test_unchanged.pages
-    end = "<p>All rights are reserved by the people of this site, who wrote it before the winter came.</p></article>"
-    for number in range(2):
-        some = [
-            (f"http://site.example/{number}/{i}", page.replace("</article>", end))
-            for i, (_, page) in enumerate(pages()[number::9])
-        ]
-        test_unchanged.pages = lambda some=some: some
-        test_unchanged.write_warc(folder / f"pages-{number}.warc.gz")
-        test_unchanged.pages = pages
-
-
 def write_dump(folder: Path) -> None:
     """Two months of Reddit's posts, some without enough votes."""
     chance = random.Random(5)
@@ -237,8 +221,6 @@ STORIES = {
         ),
         Story("clean", (CLEAN,), outputs=("documents", "signals", "corpus", "dropped", "index"), prepare=write_pages),
         Story("clean again", (CLEAN_AGAIN,), "clean", ("documents", "signals", "corpus", "dropped", "index"), replaces=True),
-        Story("templates", ("clean extract pages-0.warc.gz pages-1.warc.gz --out documents --template-ratio .2",), "",
-              ("documents",), write_a_site),
         Story("pack", ("shards pack texts-0.jsonl texts-1.jsonl --tokenizer t.json --out tokens",), "counts", ("tokens",)),
         Story("train", (TRAINING,), "pack", ("model",)),
         Story("links", ("crawl links RS_2014-01.gz RS_2014-02.gz --out links",), "", ("links",), write_dump),
