@@ -18,27 +18,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 56_195,
-    "Python in base/, lines": 7972,
+    "Python, lines": 55_766,
+    "Python in base/, lines": 7965,
     "Python in crawl/, lines": 11_239,
-    "Python in clean/, lines": 10_366,
+    "Python in clean/, lines": 9966,
     "Python in tokenizer/, lines": 5709,
     "Python in shards/, lines": 3160,
     "Python in train/, lines": 12_565,
-    "Python in app/, lines": 5184,
-    "Python in base/, tokens": 51_890,
+    "Python in app/, lines": 5162,
+    "Python in base/, tokens": 51_837,
     "Python in crawl/, tokens": 73_033,
-    "Python in clean/, tokens": 81_971,
+    "Python in clean/, tokens": 78_472,
     "Python in tokenizer/, tokens": 38_923,
     "Python in shards/, tokens": 22_356,
     "Python in train/, tokens": 92_868,
-    "Python in app/, tokens": 40_194,
-    "modules": 443,
-    "settings": 227,
+    "Python in app/, tokens": 39_971,
+    "modules": 438,
+    "settings": 226,
     "C++, lines": 9644,
-    "tests, lines": 64_704,
+    "tests, lines": 64_236,
     "benches, lines": 5794,
-    "templates, scripts, TOML and JSON, lines": 1922,
+    "templates, scripts, TOML and JSON, lines": 1918,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

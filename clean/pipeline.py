@@ -32,7 +32,6 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
 from webtext.clean.card.card import write_card
-from webtext.clean.card.croissant import write_croissant
 from webtext.clean.card.facts import gather_facts
 from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing, write_report
 from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
@@ -191,7 +190,6 @@ def clean_pages(
     if not run.dry_run:
         facts = gather_facts(pages, documents, result.signals, result.corpus, run)
         write_card(facts, settings.card)
-        write_croissant(facts, settings.card)
     return result
 
 
