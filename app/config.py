@@ -93,7 +93,6 @@ def settings_classes() -> dict[str, type]:
 
 def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
-    from webtext.crawl.apis.settings import RefreshSettings
     from webtext.crawl.plan.settings import PlanSettings
     from webtext.shards.settings import FileSettings
     from webtext.tokenizer.files.corpus import CountSettings
@@ -101,7 +100,6 @@ def classes_of_other_verbs() -> dict[str, type]:
     from webtext.train.plan.settings import PlanSettings as TrainPlanSettings
 
     return {
-        "crawl.refresh": RefreshSettings,
         "crawl.plan": PlanSettings,
         "tokenizer.count": CountSettings,
         "shards.files": FileSettings,

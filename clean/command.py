@@ -44,7 +44,7 @@ RUN_EXAMPLES = """\b
 Examples:
   webtext clean run build/pages --out build
   webtext clean run build/pages --out build --min-karma 10 --before 2016-01-01 --communities=-politics
-  webtext clean run build/pages --out build --remove requests.txt --remove build/refreshed/removals
+  webtext clean run build/pages --out build --remove requests.txt
   webtext clean run CC-MAIN-*.warc.gz --out cc --profile fineweb --language all
   webtext clean run huggingface:somebody/texts --out build
   webtext clean run build/pages --out build --against lambada_test.jsonl --drop

@@ -1,6 +1,6 @@
 """The verbs of `webtext crawl`: from votes to links, from links to pages.
 
-`collect` and `crawl` wire the sources: APIs into the collection of links, archives into the fetching of pages.
+`collect` and `crawl` wire the sources: Reddit's API into the collection of links, archives into the fetching of pages.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.crawl.apis.settings import ApiSettings, RefreshSettings
+from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.plan.settings import PlanSettings
 from webtext.crawl.visits.settings import FetchSettings
@@ -23,19 +23,17 @@ if TYPE_CHECKING:
     from webtext.base.sample import Sample
 
 
-LINKS, API, REFRESH, PLAN, FETCH = "crawl.links", "crawl.api", "crawl.refresh", "crawl.plan", "crawl.fetch"
+LINKS, API, PLAN, FETCH = "crawl.links", "crawl.api", "crawl.plan", "crawl.fetch"
 
 
 def collect(inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, api: ApiSettings) -> PartSet:
-    """Collect links from files and APIs: `collect_links`, with inputs that name an API harvested to files."""
+    """Collect links from files and Reddit's API: `collect_links`, with inputs that name a listing harvested to files."""
     from webtext.crawl.links.collect import collect_links
 
     def harvest(inputs: Sequence[str]) -> Sequence[str]:
-        from webtext.crawl.apis.inputs import parse_input
-
-        if not any(parse_input(text) for text in inputs):
+        if not any(text.startswith("reddit:") for text in inputs):
             return inputs
-        from webtext.crawl.apis.harvest_inputs import harvest_inputs  # network code, only needed for APIs
+        from webtext.crawl.apis.harvest import harvest_inputs  # network code, only needed for the API
 
         return harvest_inputs(inputs, out, api, run)
 
@@ -66,22 +64,20 @@ LINKS_EXAMPLES = """\b
 Examples:
   webtext crawl links RS_2017-*.xz --out build/links
   webtext crawl links dumps/ s3://bucket/RS_2016-01.zst --before 2017-01-01 --out build/links
-  webtext crawl links RS_2017-12.xz RC_2017-12.xz top.csv --out build/links
+  webtext crawl links RS_2017-12.xz top.csv --out build/links
   webtext crawl links urls.txt --default-score 3 --default-created 2017-12-31 --out build/links
   webtext crawl links huggingface:NAME:COLUMN --default-score 3 --out build/links
   webtext crawl links "reddit:r/programming/top?t=year" --reddit-user NAME --before none --out build/links
-  webtext crawl links hackernews:2016-01-01..2016-02-01 --contact you@example.org --out build/links
 
 \b
 Reads:  files, by the format that their names or --source imply; plain or in xz, bz2, zst or gz
   RS_*, *_submissions         Reddit's submissions
-  RC_*, *_comments            Reddit's comments: the links in them, with the comment's score
-  *.csv, *.tsv, *.jsonl,      columns by name: url; score, karma, points or ups; created_utc,
-  *.parquet                   created or date; subreddit, over_18, is_self, name, id, source
+  *.csv, *.tsv, *.jsonl,      tables with the columns url, score and created (seconds, or a date)
+  *.parquet
   *.txt                       one URL per line; # begins a comment
   FOLDER                      its RS_* files, or those of --source
   huggingface:NAME[:CONFIG]:COLUMN[@REVISION]   a dataset's column, or a folder's
-  reddit:..., hackernews:...  APIs, asked once; the answers are kept in 'harvest' beside DIR
+  reddit:...                  Reddit's API, asked once; the answers are kept in 'harvest' beside DIR
 Writes: DIR, a part set of links
 """
 
@@ -94,12 +90,10 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     from webtext.base.console import counted, funnel_text
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.crawl.links.collect import check_dumps
-    from webtext.crawl.links.score_ages import score_ages
 
     found = collect(inputs, need_out(out), settings[LINKS], run, settings[API])
     counts = found.counts.to_json()
     answer = {"out": found.folder.url, "links": found.records, "parts": len(found.parts), "counts": counts}
-    answer["fresh_months"] = score_ages(found).fresh_months()
     run.console.result(
         answer, f"{funnel_text('votes', counts)}\n{counted(found.records, 'link')} in '{found.folder.url}'"
     )
@@ -131,39 +125,6 @@ def plan(run: Run, settings: dict[str, Any], links: str, pages: str | None) -> N
     fetched = PartSet.open(pages, "pages") if pages else None
     made = make_plan(PartSet.open(links, "links"), settings[PLAN], settings[FETCH], fetched)
     run.console.result(made.to_json(), plan_text(made))
-
-
-REFRESH_EXAMPLES = """\b
-Examples:
-  webtext crawl refresh build/links --out build/refreshed --reddit-user NAME --dry-run
-  webtext crawl refresh build/links --out build/refreshed --reddit-user NAME --min-karma 5
-  webtext clean run build/pages --out build --remove build/refreshed/removals
-
-\b
-Reads:  a part set of links, and Reddit's API
-Writes: DIR/links, the links that still count, and DIR/removals, those that lost posts; Reddit's answers in DIR/answers
-"""
-
-
-@verb(group, "refresh", workers=True, settings={REFRESH: RefreshSettings, API: ApiSettings}, epilog=REFRESH_EXAMPLES)
-@click.argument("links", metavar="LINKS")
-@click.option("--out", metavar="DIR", help="Folder to write.")
-def refresh(run: Run, settings: dict[str, Any], links: str, out: str | None) -> None:
-    """Ask Reddit for today's scores of a link list, and which posts were removed since."""
-    from webtext.base.console import counted, funnel_text
-    from webtext.crawl.apis.refresh import refresh_links
-
-    refreshed = refresh_links(links, need_out(out), settings[REFRESH], settings[API], run)
-    counts = refreshed.links.counts.to_json()
-    answer = {
-        "links": refreshed.links.folder.url,
-        "removals": refreshed.removals.folder.url,
-        "counts": counts,
-        "links_that_lost_posts": refreshed.removals.records,
-    }
-    text = f"{counted(refreshed.links.records, 'link')} in '{refreshed.links.folder.url}'"
-    lost = f"{counted(refreshed.removals.records, 'link')} lost posts: '{refreshed.removals.folder.url}'"
-    run.console.result(answer, f"{funnel_text('posts', counts)}\n{text}\n{lost}")
 
 
 FETCH_EXAMPLES = """\b

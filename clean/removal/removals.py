@@ -1,6 +1,6 @@
 """Removals: documents dropped before any rule, because their votes were retracted or the publisher was asked to.
 
-votes      `webtext crawl refresh` writes part sets of kind `removals`, one row for each link that lost posts. A
+votes      part sets of kind `removals`, one row for each link that lost posts. A
            document is dropped if all links that led to it lost all their posts; an imported document has no links, so
            its URL is looked up as one. Dedup doesn't see the dropped document: a duplicate with votes replaces it.
 requests   a text file of URLs, domains and ids (`requests.py`). A document is dropped if a line names it or one of

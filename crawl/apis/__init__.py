@@ -1,1 +1,1 @@
-"""Reddit's and Hacker News' APIs: links harvested to files, and posts refreshed with today's scores."""
+"""Reddit's API: links harvested to files."""

@@ -1,4 +1,4 @@
-"""A client for JSON APIs: answers of bounded size, rate limits, retries, and no connection to a forbidden address.
+"""A client for a JSON API: answers of bounded size, rate limits, retries, and no connection to a forbidden address.
 
 Redirects are not followed, so that a token is sent only to the host that it is for.
 """
@@ -20,8 +20,7 @@ from yarl import URL
 
 from webtext.base.errors import NetworkError
 from webtext.base.web.content_coding import BodyError, decode_body
-from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.exchange.addresses import AddressRule
 from webtext.crawl.exchange.body import read_body
 from webtext.crawl.exchange.client import host_and_port
 from webtext.crawl.exchange.connections import guarded_session
@@ -29,9 +28,11 @@ from webtext.crawl.exchange.failures import Failure, NotConnected, Refused, fail
 from webtext.crawl.exchange.messages import retry_after
 from webtext.crawl.exchange.resolver import PinnedResolver
 
-MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB, 1,000 of Algolia's one
+MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB
 MAX_WAIT_SECONDS = 3600.0  # if a service asks for a longer pause, the run ends with an error
 MAX_BACKOFF_SECONDS = 60.0
+MAX_TRIES = 8  # per request, with pauses of two minutes in all; a service that is down for longer needs a rerun
+ANSWER_SECONDS = 60.0  # for one answer; Reddit's own time limit is shorter
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 
 
@@ -50,8 +51,8 @@ class Pace:
     `X-Ratelimit-Remaining` requests may be sent in the next `X-Ratelimit-Reset` seconds; they are spread evenly.
     """
 
-    def __init__(self, requests_per_minute: float | None) -> None:
-        self._interval = 60 / requests_per_minute if requests_per_minute else 0.0
+    def __init__(self, requests_per_minute: float) -> None:
+        self._interval = 60 / requests_per_minute
         self._free_at = 0.0
 
     @property
@@ -79,12 +80,10 @@ class Pace:
 class Api:
     """A connection to one API. Use it as an async context manager; requests may run concurrently."""
 
-    def __init__(self, user_agent: str, settings: ApiSettings, requests_per_minute: float | None) -> None:
-        rule = AddressRule(tuple(AllowedAddress.parse(text) for text in settings.allow_address))
+    def __init__(self, user_agent: str, rule: AddressRule, requests_per_minute: float) -> None:
         self._resolver = PinnedResolver(rule)
         self._session = guarded_session(user_agent, self._resolver, rule)
         self._pace = Pace(requests_per_minute)
-        self._settings = settings
 
     async def __aenter__(self) -> Api:
         return self
@@ -96,7 +95,7 @@ class Api:
     async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Answer:
         """Send GET `url?query` and return the answer. Status 429 or 5xx, broken answers and invalid JSON are retried.
 
-        Raises NetworkError if no usable answer came in max_tries attempts, or if the address is forbidden.
+        Raises NetworkError if no usable answer came in MAX_TRIES attempts, or if the address is forbidden.
         """
         return await self._ask("GET", f"{url}?{urlencode(query)}" if query else url, headers or {}, None)
 
@@ -108,7 +107,7 @@ class Api:
     async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         host, _ = host_and_port(url)
         cause = f"its rate limit asks for a pause of {self._pace.wait:,.0f} s"
-        for attempt in range(1, self._settings.max_tries + 1):
+        for attempt in range(1, MAX_TRIES + 1):
             if self._pace.wait > MAX_WAIT_SECONDS:
                 break
             await self._pace.turn()
@@ -116,7 +115,7 @@ class Api:
                 return await self._exchange(method, url, headers, body)
             except Refused as error:
                 raise NetworkError(
-                    f"no connection to '{host}': {error.reason}", "--allow-address opens an address that is not public"
+                    f"no connection to '{host}': {error.reason}", "its name must lead to a public address"
                 ) from None
             except _RetryLater as later:
                 cause, wait = str(later), later.seconds
@@ -124,7 +123,7 @@ class Api:
                 cause, wait = str(error), 0.0
                 if isinstance(error, NotConnected):
                     self._resolver.next_address(host)
-            if attempt < self._settings.max_tries or wait:
+            if attempt < MAX_TRIES or wait:
                 self._pace.pause(wait or _backoff(attempt))
         raise NetworkError(
             f"no usable answer from '{host}': {cause}",
@@ -132,7 +131,7 @@ class Api:
         )
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         request = self._session.request(
             method,
             URL(url, encoded=True),

@@ -1,52 +1,126 @@
-"""Answers of an API as files: they are requested once, stored on disk and then read like a dump.
+"""Inputs that name a listing of Reddit's, and its answers as files: requested once, and then read like a dump.
+
+    reddit:r/programming/top?t=year      a listing (hot, new, top, rising or controversial) of subreddits (r/a+b),
+    reddit:domain/example.org/new        of posts that link to a site, or of all of Reddit (reddit:top?t=all)
+
+The answers are kept in `harvest/` beside the links set, in one folder per input, so `crawl links` stays a function of
+files:
 
     HARVEST/harvest.json                     the request: written first, never changed
     HARVEST/00000.t3_88.harvest.jsonl.zst    answers; the name contains the cursor of the next file
     HARVEST/00001.end.harvest.jsonl.zst      the last file
 
-Each line is `{"api": name, "retrieved": UTC seconds, "data": the object as the API returned it}`. A file is published
-by rename, so a harvest that was killed only repeats requests whose answers are in no file. `crawl/links/harvested.py`
-reads the files.
+Each line is `{"api": "reddit", "retrieved": UTC seconds, "data": the post as the API returned it}`. A file is published
+by rename, so a harvest that was killed only repeats requests whose answers are in no file. `crawl/links/reddit.py` reads
+the files.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 import zstandard
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.progress import Progress
+from webtext.base.run import Run
 from webtext.base.storage import Folder, check_version
+from webtext.crawl.apis.reddit_api import Credentials, Reddit, open_reddit
+from webtext.crawl.apis.settings import ApiSettings
 
+PREFIX = "reddit:"
+SORTS = ("hot", "new", "top", "rising", "controversial")
+PERIODS = ("hour", "day", "week", "month", "year", "all")
+_LISTING = re.compile(
+    r"(?:r/[A-Za-z0-9_]{2,50}(?:\+[A-Za-z0-9_]{2,50})*/|domain/[A-Za-z0-9.-]{1,253}/)?" + f"(?:{'|'.join(SORTS)})"
+)
+
+FOLDER = "harvest"
 ABOUT = "harvest.json"
 SUFFIX = ".harvest.jsonl.zst"
 END = "end"
-PART_RECORDS = 10_000
 FORMAT_VERSION = 1
+PART_RECORDS = 10_000
+PART_SECONDS = 30.0
+"""Seconds of answers per file, which is the most that a killed run has to request again."""
+
 _PART = re.compile(r"(\d{5,9})\.([0-9A-Za-z_]{1,64})" + re.escape(SUFFIX))
 
 
-class Step(NamedTuple):
-    """The result of one or a few requests: objects as received, the UTC second of reading, the next cursor or None."""
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A listing of Reddit's posts; `period` is the time that `top` and `controversial` cover."""
 
-    records: list[Any]
-    read: int
-    next: str | None
+    path: str
+    period: str | None
+
+    @classmethod
+    def parse(cls, text: str) -> Listing:
+        """Return the listing that an input names. Raises ConfigError for an unknown one.
+
+        >>> Listing.parse("reddit:r/programming/top?t=year")
+        Listing(path='r/programming/top', period='year')
+        """
+        path, _, query = text.removeprefix(PREFIX).strip("/").partition("?")
+        path = path.strip("/")
+        if not _LISTING.fullmatch(path):
+            raise ConfigError(
+                f"'{text}' is not a listing of Reddit",
+                "write reddit:r/NAME/SORT, reddit:domain/SITE/SORT or reddit:SORT, e.g. reddit:r/programming/top?t=year",
+                f"SORT is one of {', '.join(SORTS)}",
+            )
+        given = parse_qsl(query, keep_blank_values=True)
+        period = dict(given).get("t")
+        if query and (len(given) != 1 or period not in PERIODS):
+            raise ConfigError(
+                f"'{text}': '?{query}' is not a period", f"use {', '.join('?t=' + each for each in PERIODS)}"
+            )
+        return cls(path, period)
 
 
-class Asker(Protocol):
-    """An API that is read step by step, from the cursor `first`. A cursor is letters, digits and `_`, but not `end`."""
+def harvest_inputs(inputs: Sequence[str], out: str, settings: ApiSettings, run: Run) -> list[str]:
+    """Return the inputs with each listing replaced by the files of its answers; missing answers are requested.
 
-    api: str
-    first: str
+    `out` is the links set to be written. Raises ConfigError if the settings do not allow the requests, and NetworkError
+    if the API does not answer; earlier answers are kept.
+    """
+    asked = {text: Listing.parse(text) for text in dict.fromkeys(inputs) if text.startswith(PREFIX)}
+    files = {text: HarvestFiles(_folder(out, text)) for text in asked}
+    missing = [text for text in asked if not files[text].is_complete]
+    for text in asked.keys() - missing:
+        began = datetime.fromtimestamp((files[text].about() or {}).get("began", 0), UTC)
+        run.console.say(f"{text}: answers of {began:%Y-%m-%d} in '{files[text].folder.url}'; remove it to ask again")
+    if missing:  # before anything is sent
+        assert settings.reddit_name
+        Credentials.read(settings.reddit_credentials)
+    for text in missing:
+        if run.dry_run:
+            run.console.say(f"{text}: to be harvested into '{files[text].folder.url}'")
+            continue
+        with files[text].folder.held(), run.console.progress(None, text, "records") as progress:
+            files[text].folder.remove_leftovers()
+            asyncio.run(_harvest(text, asked[text], files[text], settings, progress))
+    if missing and run.dry_run:
+        raise DryRun
+    return [name for text in inputs for name in (files[text].locations if text in files else [text])]
 
-    async def ask(self, cursor: str) -> Step:
-        """Return the step at `cursor`. Raises NetworkError if there is no answer."""
+
+def _folder(out: str, text: str) -> Folder:
+    """Return the folder for an input, beside `out`: its name is readable, and has a hash to keep inputs apart."""
+    folder = Folder(out)
+    beside = Folder(Path(folder.url).resolve().parent) if folder.is_local else Folder(folder.url.rpartition("/")[0])
+    name = re.sub("[^0-9A-Za-z]+", "-", text).strip("-")[:60]
+    return beside.child(FOLDER).child(f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
 
 class HarvestFiles:
@@ -79,9 +153,9 @@ class HarvestFiles:
         check_version(about.get("format"), FORMAT_VERSION, self.folder.location(ABOUT))
         return about
 
-    def begin(self, about: Mapping[str, Any]) -> None:
+    def begin(self, text: str, began: int) -> None:
         """Record the request."""
-        self.folder.write_object(ABOUT, {"format": FORMAT_VERSION, **about})
+        self.folder.write_object(ABOUT, {"format": FORMAT_VERSION, "input": text, "began": began})
 
     def publish(self, lines: list[bytes], cursor: str) -> None:
         """Publish a file with these lines; the next file continues at `cursor`."""
@@ -102,30 +176,42 @@ class HarvestFiles:
         return [(name, cursor) for _, name, cursor in found]
 
 
-async def harvest(asker: Asker, files: HarvestFiles, part_seconds: float, progress: Progress) -> None:
-    """Continue the harvest from its last file to the end, and publish files on the way.
+async def _harvest(text: str, listing: Listing, files: HarvestFiles, settings: ApiSettings, progress: Progress) -> None:
+    async with open_reddit(settings) as reddit:
+        if files.about() is None:
+            files.begin(text, int(time.time()))
+        await harvest(reddit, listing, files, progress)
+
+
+async def harvest(reddit: Reddit, listing: Listing, files: HarvestFiles, progress: Progress) -> None:
+    """Continue the harvest from its last file to the end, page by page, and publish files on the way.
 
     After an error or Ctrl-C the answers received so far are published, too.
     """
-    cursor = (files.cursors or [asker.first])[-1]
-    seen = {asker.first, *files.cursors}
+    query = {"t": listing.period} if listing.period else {}
+    cursor = files.cursors[-1] if files.cursors else None
+    seen = set(files.cursors)
     lines: list[bytes] = []
     began = time.monotonic()
     try:
         while cursor != END:
-            step = await asker.ask(cursor)
-            lines += [_line(asker.api, step.read, record) for record in step.records]
-            cursor = END if step.next is None or step.next in seen else step.next  # a listing may be circular
+            page = await reddit.listing(listing.path, query, cursor)
+            lines += [_line(page.read, thing) for thing in page.things]
+            cursor = END if page.after is None or page.after in seen else page.after  # a listing may be circular
             seen.add(cursor)
-            progress.advance(len(step.records))
-            if len(lines) >= PART_RECORDS or time.monotonic() - began >= part_seconds:
+            progress.advance(len(page.things))
+            if len(lines) >= PART_RECORDS or time.monotonic() - began >= PART_SECONDS:
                 files.publish(lines, cursor)
                 lines, began = [], time.monotonic()
     finally:
-        if lines or (cursor == END and not files.is_complete):
+        if cursor is not None and (lines or (cursor == END and not files.is_complete)):
             files.publish(lines, cursor)
 
 
-def _line(api: str, read: int, record: Any) -> bytes:
-    """Return one line in ASCII, which preserves a lone surrogate (`\\ud83d`): JSON can contain it, UTF-8 cannot."""
-    return json.dumps({"api": api, "retrieved": read, "data": record}, separators=(",", ":")).encode() + b"\n"
+def _line(read: int, thing: Any) -> bytes:
+    """Return one line in ASCII, which preserves a lone surrogate (`\\ud83d`): JSON can contain it, UTF-8 cannot.
+
+    It contains the post in the thing; a thing of another kind is kept as it is, for the link source to count.
+    """
+    post = thing["data"] if isinstance(thing, dict) and thing.get("kind") == "t3" and "data" in thing else thing
+    return json.dumps({"api": "reddit", "retrieved": read, "data": post}, separators=(",", ":")).encode() + b"\n"

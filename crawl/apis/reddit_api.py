@@ -1,4 +1,4 @@
-"""Reddit's API: the application's own token, listings page by page, and posts by name, a hundred per request.
+"""Reddit's API: the application's own token, and listings page by page.
 
 The grant is application-only (OAuth 2.0, RFC 6749 section 4.4), so no user has to log in. `raw_json=1` requests strings
 without HTML escapes; by default Reddit escapes `&`, `<` and `>`, as in the dumps. The User-Agent has the form that
@@ -13,7 +13,7 @@ import platform
 import re
 import time
 import tomllib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +22,14 @@ from typing import Any, NamedTuple
 from webtext.base.errors import ConfigError, InputError, NetworkError
 from webtext.crawl.apis.api import Answer, Api
 from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.exchange.addresses import AddressRule
 
 APP_ID = "webtext"
+API_URL = "https://oauth.reddit.com"
+TOKEN_URL = "https://www.reddit.com/api/v1/access_token"
+ADDRESSES = AddressRule()  # only public ones
 CLIENT_ID, CLIENT_SECRET = "WEBTEXT_REDDIT_CLIENT_ID", "WEBTEXT_REDDIT_CLIENT_SECRET"
-NAMES_AT_A_TIME = 100  # the limit of api/info and of one page of a listing
+POSTS_PER_PAGE = 100  # Reddit's limit
 RENEW_SECONDS = 60.0  # a token is renewed this long before it expires
 MAX_TOKEN_SECONDS = 86400.0
 _FULLNAME = re.compile(r"t\d_[0-9a-z]+")
@@ -78,8 +82,8 @@ def _from_file(file: str) -> dict[str, Any]:
 async def open_reddit(settings: ApiSettings) -> AsyncIterator[Reddit]:
     """Open Reddit's API. Raises ConfigError without a name for the User-Agent, or without credentials."""
     credentials = Credentials.read(settings.reddit_credentials)
-    async with Api(_user_agent(settings.reddit_name), settings, settings.requests_per_minute) as api:
-        yield Reddit(api, settings, credentials)
+    async with Api(_user_agent(settings.reddit_name), ADDRESSES, settings.requests_per_minute) as api:
+        yield Reddit(api, credentials)
 
 
 def _user_agent(name: str) -> str:
@@ -100,30 +104,19 @@ class Page(NamedTuple):
 class Reddit:
     """Reddit's API over an open `Api`."""
 
-    def __init__(self, api: Api, settings: ApiSettings, credentials: Credentials) -> None:
+    def __init__(self, api: Api, credentials: Credentials) -> None:
         self._api = api
-        self._settings = settings
         self._credentials = credentials
         self._token = ""
         self._token_ends = 0.0
 
     async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> Page:
         """Return the page of the listing `path` (such as `r/programming/top`) that follows the post named `after`."""
-        place = {"after": after, "limit": str(NAMES_AT_A_TIME)} if after else {"limit": str(NAMES_AT_A_TIME)}
+        place = {"after": after, "limit": str(POSTS_PER_PAGE)} if after else {"limit": str(POSTS_PER_PAGE)}
         return self._page(await self._get(f"/{path}", {**query, **place}), path)
 
-    async def info(self, names: Sequence[str]) -> tuple[dict[str, dict[str, Any]], int]:
-        """Return the current data of up to 100 things by full name (`t3_88`), and the time; some may be missing."""
-        assert len(names) <= NAMES_AT_A_TIME, "Reddit answers at most a hundred names per request"
-        wanted = dict.fromkeys(names)  # a comment votes for several links, but is requested once
-        page = self._page(await self._get("/api/info", {"id": ",".join(wanted)}), "api/info")
-        found = {name: thing["data"] for thing in page.things if (name := _name(thing)) is not None}
-        if None in map(_name, page.things):  # an unreadable thing must not count as a removed one
-            raise NetworkError("Reddit's answer for 'api/info' has things without a name", "rerun the same command")
-        return {name: data for name, data in found.items() if name in wanted}, page.read
-
     async def _get(self, path: str, query: Mapping[str, str]) -> Answer:
-        url = self._settings.reddit_url.rstrip("/") + path
+        url = API_URL + path
         for is_last in (False, True):
             token = await self._valid_token()
             answer = await self._api.get(url, {**query, "raw_json": "1"}, {"Authorization": f"bearer {token}"})
@@ -138,7 +131,7 @@ class Reddit:
         if self._token and time.monotonic() < self._token_ends - RENEW_SECONDS:
             return self._token
         header = {"Authorization": self._credentials.header()}
-        answer = await self._api.post(self._settings.reddit_token_url, {"grant_type": "client_credentials"}, header)
+        answer = await self._api.post(TOKEN_URL, {"grant_type": "client_credentials"}, header)
         token = answer.value.get("access_token") if isinstance(answer.value, dict) else None
         if not (isinstance(token, str) and token and token.isascii() and token.isprintable()):
             raise ConfigError(
@@ -161,12 +154,6 @@ class Reddit:
             )
         after = data.get("after")
         return Page(things, after if isinstance(after, str) and _FULLNAME.fullmatch(after) else None, answer.read)
-
-
-def _name(thing: Any) -> str | None:
-    data = thing.get("data") if isinstance(thing, dict) else None
-    name = data.get("name") if isinstance(data, dict) else None
-    return name if isinstance(name, str) else None
 
 
 def _hint(status: int) -> str:

@@ -29,7 +29,6 @@ from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.merging import MergePayload, merge_part
 from webtext.crawl.links.reading import Dump, Spill, SpillJob
-from webtext.crawl.links.score_ages import DAY, score_ages
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
 from webtext.crawl.links.spill import N_BUCKETS, Block
 from webtext.crawl.links.votes import identify_dumps, spill_dumps
@@ -39,11 +38,10 @@ CODE_VERSION = 2
 INPUT_BYTES_PER_PART = 1 << 30
 MIN_INPUT_BYTES_PER_PART, FEW_PARTS = 64 << 20, 8  # so that workers also share the merge of a single dump
 WORK = "_work"
-MONTHS_NAMED = 6
 
 
 Harvest = Callable[[Sequence[str]], Sequence[str]]
-"""Replaces the inputs that name an API by files of its answers (`crawl/apis/harvest_inputs.py`)."""
+"""Replaces the inputs that name a listing of Reddit's by files of its answers (`crawl/apis/harvest.py`)."""
 
 
 def collect_links(
@@ -52,7 +50,7 @@ def collect_links(
     """Collect the links of all inputs into the part set `out` and open it.
 
     `inputs` are files, folders (their `RS_*` files) and patterns, local or at fsspec URLs. `harvest` replaces those that
-    name an API by files of its answers. Neither their order nor the number of workers
+    name a listing of Reddit's by files of answers. Neither their order nor the number of workers
     changes a byte. A dump that breaks off contributes everything before the break, and one failure with the reason
     `truncated_stream` or `damaged_stream`: see `broken_dumps`.
     """
@@ -70,7 +68,7 @@ def collect_links(
             sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
             if not run.dry_run:
                 work.remove_all()  # a run that was killed at its very end left it
-            return _with_warning(sets["links"], run)
+            return sets["links"]
     else:
         dumps = [Dump.of(file) for file in files]  # hashed while they are read
     with work.held():
@@ -79,19 +77,7 @@ def collect_links(
         tasks = _with_spills(_tasks(dumps, n_parts), spills, work, settings)
         sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
         work.remove_all()
-    return _with_warning(sets["links"], run)
-
-
-def _with_warning(links: PartSet, run: Run) -> PartSet:
-    """Return the set, after a warning about months whose scores were read before many could vote."""
-    fresh = score_ages(links).fresh_months()
-    if fresh:
-        others = f" and {len(fresh) - MONTHS_NAMED:,} more" if len(fresh) > MONTHS_NAMED else ""
-        run.console.warn(
-            f"most scores of {', '.join(fresh[:MONTHS_NAMED])}{others} were read within a day, before many could vote\n"
-            f"  --min-score-age {DAY} drops posts that were read too soon; crawl refresh asks Reddit for today's scores"
-        )
-    return links
+    return sets["links"]
 
 
 def parts_for(n_bytes: int) -> int:

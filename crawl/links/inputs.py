@@ -4,12 +4,11 @@ An input names a file, a folder or a pattern, local or at an fsspec URL, or a da
 by its name, or by the setting `source` for all files at once.
 
     submissions    RS_*, *_submissions          Reddit's monthly dumps, or one subreddit's
-    comments       RC_*, *_comments             the links in Reddit's comments
     csv            *.csv, *.tsv                 a table whose first line names its columns
     jsonl          *.jsonl, *.ndjson, *.json    one object per line
     parquet        *.parquet
     urls           *.txt, *.urls                one URL per line
-    harvest        *.harvest.jsonl.zst          answers of APIs (crawl/apis/harvest.py), whatever `source` is
+    harvest        *.harvest.jsonl.zst          answers of Reddit's API (crawl/apis/harvest.py), whatever `source` is
     huggingface    huggingface:...              a dataset's column
 
 Endings of compressed files (`.xz`, `.bz2`, `.zst`, `.gz`) are ignored: compression is detected from the content.
@@ -31,12 +30,11 @@ from webtext.base.storage import Folder
 from webtext.crawl.links.settings import SOURCES, LinkSettings
 from webtext.crawl.links.submission import LinkSource
 
-SUBMISSIONS, COMMENTS, CSV, JSONL, PARQUET, URLS = SOURCES
+SUBMISSIONS, CSV, JSONL, PARQUET, URLS = SOURCES
 HUGGING_FACE, HARVEST = "huggingface", "harvest"
 PATTERNS: Mapping[str, tuple[str, ...]] = {
     HARVEST: ("*.harvest.jsonl",),
     SUBMISSIONS: ("RS_*", "*_submissions", "*_submissions.jsonl", "*_submissions.ndjson", "r_*_posts.jsonl"),
-    COMMENTS: ("RC_*", "*_comments", "*_comments.jsonl", "*_comments.ndjson"),
     CSV: ("*.csv", "*.tsv"),
     JSONL: ("*.jsonl", "*.ndjson", "*.json"),
     PARQUET: ("*.parquet",),
@@ -147,8 +145,8 @@ def _files_in(name: str, source: str) -> list[InputFile]:
 def source_by_name(name: str) -> str | None:
     """Return the source that reads a file of this name; None if no pattern matches.
 
-    >>> source_by_name("RC_2017-12.xz"), source_by_name("links.csv.gz"), source_by_name("notes")
-    ('comments', 'csv', None)
+    >>> source_by_name("RS_2017-12.xz"), source_by_name("links.csv.gz"), source_by_name("notes")
+    ('submissions', 'csv', None)
     """
     plain = _COMPRESSED.sub("", name)
     names = (plain, plain.lower())  # RS_ is always upper case, but .CSV occurs as well as .csv
@@ -179,26 +177,16 @@ def check_source(source: str, file: BinaryIO, location: str) -> None:
 
 def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:
     """Return the reader for `folder`/`name`. Imports are local, since some readers load Arrow or a parser."""
-    if source == SUBMISSIONS:
-        from webtext.crawl.links.dumps import RedditDump
+    if source in (SUBMISSIONS, HARVEST):
+        from webtext.crawl.links.reddit import Harvested, RedditDump
 
-        return RedditDump()
-    if source == COMMENTS:
-        from webtext.crawl.links.comments import RedditComments
-
-        return RedditComments()
-    if source == HARVEST:
-        from webtext.crawl.links.harvested import Harvested
-
-        return Harvested()
-    from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList
+        return RedditDump() if source == SUBMISSIONS else Harvested()
+    from webtext.crawl.links.lists import CsvFile, Defaults, HuggingFaceColumn, JsonLines, ParquetFile, UrlList
 
     moment = settings.default_created
     created = None if moment is None else timestamp(moment, "[crawl.links] default_created")
     defaults = Defaults(file=name, score=settings.default_score, created=created)
     if source == HUGGING_FACE:
-        from webtext.crawl.links.hugging_face import HuggingFaceColumn
-
         return HuggingFaceColumn(defaults, folder)
     readers: list[Callable[[Defaults], LinkSource[Any]]] = [CsvFile, JsonLines, ParquetFile, UrlList]
     return readers[(CSV, JSONL, PARQUET, URLS).index(source)](defaults)

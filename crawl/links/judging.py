@@ -16,7 +16,7 @@ from webtext.base.web.urls import registrable_domain
 from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.spill import Vote
-from webtext.crawl.links.submission import NO_LINK, Dropped, LinkSource, SiftingSource, Submission
+from webtext.crawl.links.submission import Dropped, LinkSource, SiftingSource, Submission
 from webtext.crawl.streams.lines import Batch, Unreadable, lines_of
 
 MAX_NAMED_FAILURES = 100
@@ -57,8 +57,8 @@ def votes_in(
         if isinstance(posts, Unreadable):
             funnel.fail(position, posts.reason, posts.cause)
             continue
-        if isinstance(posts, Dropped) or not posts:
-            funnel.counts.drop(posts.reason if isinstance(posts, Dropped) else NO_LINK)
+        if isinstance(posts, Dropped):
+            funnel.counts.drop(posts.reason)
         else:
             yield from _judged(posts, judge, funnel)
 

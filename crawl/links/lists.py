@@ -1,18 +1,16 @@
-"""Lists of links: CSV, JSON lines, Parquet and plain URLs, with the votes as far as the columns contain them.
+"""Lists of links: CSV, JSON lines, Parquet, columns of datasets, and plain URLs.
 
-Columns are found by name, in any order and case (`COLUMNS`); only `url` is required. A URL is unescaped once, as for
-Reddit's dumps: exports of its posts are full of `&amp;`, which nobody means in a URL. A row's post is identified by its
-id, or by file and position without one. An id that is a full name (`t3_...`, `t1_...`) makes it that post of Reddit.
-A missing score or time is taken from the settings `default_score` and `default_created`. Without a default the row is
-dropped as `null_score` or `null_created`, since nothing shows that anybody voted for it.
+A table has the columns `url`, `score` (a whole number) and `created` (UTC seconds, or an ISO 8601 date or time); only
+`url` is required, and others are ignored. A URL is unescaped once, as for Reddit's dumps: exports of its posts are full
+of `&amp;`, which nobody means in a URL. A row's post is identified by file and position. A missing score or time is taken
+from the settings `default_score` and `default_created`. Without a default the row is dropped as `null_score` or
+`null_created`, since nothing shows that anybody voted for it.
 """
 
 from __future__ import annotations
 
 import csv
-import functools
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,29 +22,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
-from webtext.crawl.links.comments import SOURCE as REDDIT_COMMENT
-from webtext.crawl.links.dumps import SOURCE as REDDIT
-from webtext.crawl.links.reddit_rows import unescaped, whole_number
+from webtext.base.hugging_face import Reference, column_names, open_dataset
+from webtext.base.parts.untrusted_parquet import BATCH_ROWS, Expands, parquet_batches, rows_of
+from webtext.crawl.links.reddit import RowReader, unescaped, whole_number
 from webtext.crawl.links.submission import Submission
 from webtext.crawl.streams.lines import Unreadable, read_lines
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "url": ("url",),
-    "score": ("score", "karma", "points", "ups"),
-    "created": ("created_utc", "created", "date"),
-    "retrieved": ("retrieved_on", "retrieved_utc", "retrieved"),
-    "subreddit": ("subreddit",),
-    "over_18": ("over_18",),
-    "is_self": ("is_self",),
-    "name": ("name",),
-    "id": ("id", "post_id"),
-    "source": ("source",),
-}
-"""The fields of a vote, and the column names accepted for each; the first one that exists is read."""
-
+URL, SCORE, CREATED = COLUMNS = ("url", "score", "created")
 SOURCE = "list"
-FULL_NAMES = {"t3_": REDDIT, "t1_": REDDIT_COMMENT}
 
 Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
 
@@ -84,38 +67,26 @@ class UrlList(RowSource):
             if isinstance(line, Unreadable):
                 yield position, line
             elif not line.lstrip().startswith(b"#"):
-                yield position, _read_as_text(position, {"url": line.decode("utf-8", "surrogateescape")})
+                yield position, _read_as_text(position, {URL: line.decode("utf-8", "surrogateescape")})
 
 
-class JsonLines:
+class _JsonRow(msgspec.Struct):
+    url: str | None = None
+    score: int | float | str | None = None
+    created: int | float | str | None = None
+
+
+_json_rows = RowReader(_JsonRow)
+
+
+class JsonLines(RowSource):
     """One JSON object per line, with the keys of COLUMNS."""
 
-    def __init__(self, defaults: Defaults) -> None:
-        self._rows = RowSource(defaults)
-        self._decode = msgspec.json.Decoder().decode
-
-    def records(self, file: BinaryIO) -> Iterator[tuple[int, tuple[int, bytes] | Unreadable]]:
-        """Yield lines with their positions."""
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
+        """Yield rows with the positions of their lines."""
         for position, line in read_lines(file):
-            yield position, line if isinstance(line, Unreadable) else (position, line)
-
-    def parse(self, record: tuple[int, bytes]) -> Sequence[Submission] | Unreadable:
-        """Return the vote of one line."""
-        position, line = record
-        try:
-            value = self._object(line)
-        except (ValueError, RecursionError) as error:
-            return Unreadable("invalid_json", f"{type(error).__name__}: {error}"[:200])
-        if not isinstance(value, dict):
-            return Unreadable("wrong_type", f"expected an object, got {line[:40]!r}")
-        columns = find_columns(tuple(value))
-        return self._rows.parse((position, {ours: value[theirs] for ours, theirs in columns.items()}))
-
-    def _object(self, line: bytes) -> Any:
-        try:
-            return self._decode(line)
-        except msgspec.DecodeError:
-            return json.loads(line)  # a lone surrogate, which the fast decoder rejects
+            row = line if isinstance(line, Unreadable) else _json_rows.row(line)
+            yield position, row if isinstance(row, Unreadable) else (position, msgspec.structs.asdict(row))
 
 
 class CsvFile(RowSource):
@@ -128,9 +99,9 @@ class CsvFile(RowSource):
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
         """Yield rows with the positions of their first lines."""
-        rows = csv_rows(file)
-        names = csv_names(rows)
-        columns = {ours: names.index(theirs) for ours, theirs in find_columns(names).items()}
+        rows = _csv_rows(file)
+        names = _csv_names(rows)
+        columns = {name: names.index(name) for name in COLUMNS if name in names}
         for position, fields in rows:
             if isinstance(fields, Unreadable):
                 yield position, fields
@@ -140,7 +111,7 @@ class CsvFile(RowSource):
                 yield position, _read_as_text(position, {name: fields[i] for name, i in columns.items()})
 
 
-def csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
+def _csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
     """Yield (position of the first line, fields) for each row, or Unreadable in place of one that cannot be read."""
     lines = _TextLines(file)
     first = next(lines, "")
@@ -159,7 +130,7 @@ def csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
         lines.start = None
 
 
-def csv_names(rows: Iterator[tuple[int, list[str] | Unreadable]]) -> list[str]:
+def _csv_names(rows: Iterator[tuple[int, list[str] | Unreadable]]) -> list[str]:
     """Return the column names from the first row; an empty list if it cannot be read."""
     _, names = next(rows, (0, []))
     return [] if isinstance(names, Unreadable) else names
@@ -168,7 +139,7 @@ def csv_names(rows: Iterator[tuple[int, list[str] | Unreadable]]) -> list[str]:
 def _read_as_text(position: int, row: Mapping[str, str]) -> Row | Unreadable:
     """Return the row, or Unreadable if its URL is not UTF-8; invalid bytes in other columns do not matter."""
     try:
-        row.get("url", "").encode()
+        row.get(URL, "").encode()
     except UnicodeEncodeError as error:
         return Unreadable("not_utf8", f"the URL's character {error.start} is not UTF-8")
     return position, row
@@ -208,45 +179,48 @@ class ParquetFile(RowSource):
         """Yield the rows in order."""
         position = 0
         try:
-            table = pq.ParquetFile(file)
-            columns = find_columns(table.schema_arrow.names)
-            for batch in parquet_batches(file, list(columns.values())):
+            known = pq.ParquetFile(file).schema_arrow.names
+            for batch in parquet_batches(file, [name for name in COLUMNS if name in known]):
                 for row in rows_of(batch):
-                    yield position, named_row(position, row, columns)
+                    yield position, _typed_row(position, row)
                     position += 1
         except (pa.ArrowException, OSError, Expands) as error:
             yield position, Unreadable("damaged_stream", f"Parquet: {' '.join(str(error).split())[:200]}")
 
 
-def named_row(position: int, row: Mapping[str, Any] | Exception, columns: Mapping[str, str]) -> Row | Unreadable:
-    """Return a row's values by the names of COLUMNS, or Unreadable if the row could not be decoded."""
+class HuggingFaceColumn(RowSource):
+    """A column of URLs in a dataset, whose input file contains only the dataset's pinned reference.
+
+    `base/hugging_face.py` documents its form. All splits are read, in the dataset's order.
+    """
+
+    def __init__(self, defaults: Defaults, folder: str | None) -> None:
+        super().__init__(defaults)
+        self._folder = folder or None
+
+    def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
+        """Yield the rows of all splits, numbered consecutively."""
+        reference = Reference.parse(file.read().decode(), self._folder)
+        position = 0
+        for rows in open_dataset(reference)[0].values():
+            known = column_names(rows)
+            columns = {reference.column, *(name for name in (SCORE, CREATED) if name in known)}
+            for batch in rows.select_columns(sorted(columns)).with_format("arrow").iter(BATCH_ROWS):
+                for row in rows_of(batch):
+                    yield position, _typed_row(position, row, reference.column)
+                    position += 1
+
+
+def _typed_row(position: int, row: Mapping[str, Any] | Exception, url: str = URL) -> Row | Unreadable:
+    """Return a row whose URL is in the column `url`, or Unreadable if it could not be decoded."""
     if isinstance(row, Exception):
         return Unreadable("not_utf8" if isinstance(row, UnicodeDecodeError) else "wrong_type", str(row))
-    return position, {ours: row.get(theirs) for ours, theirs in columns.items()}
-
-
-def find_columns(names: Sequence[str]) -> dict[str, str]:
-    """Return which of a table's columns contains each field of COLUMNS.
-
-    >>> find_columns(["URL", "ups", "karma", "title"])
-    {'url': 'URL', 'score': 'karma'}
-    """
-    return _find_columns(tuple(names))
-
-
-@functools.lru_cache(maxsize=256)
-def _find_columns(names: tuple[str, ...]) -> dict[str, str]:
-    by_name = {name.strip().lower(): name for name in reversed(names)}
-    return {
-        ours: by_name[known[0]]
-        for ours, theirs in COLUMNS.items()
-        if (known := [name for name in theirs if name in by_name])
-    }
+    return position, {**row, URL: row.get(url)}
 
 
 def check_csv(file: BinaryIO, location: str) -> None:
     """Raise InputError if the table has no column of URLs."""
-    _need_url_column(csv_names(csv_rows(file)), location)
+    _need_url_column(_csv_names(_csv_rows(file)), location)
 
 
 def check_parquet(file: BinaryIO, location: str) -> None:
@@ -260,94 +234,57 @@ def check_parquet(file: BinaryIO, location: str) -> None:
 
 
 def _need_url_column(names: Sequence[str], location: str) -> None:
-    if "url" not in find_columns(names):
+    if URL not in names:
         shown = ", ".join(names[:12])[:200]
         raise InputError(
-            f"'{location}' has no column 'url': its columns are {shown or 'none'}",
-            f"name the column of links 'url'; other columns that are read: {', '.join(sum(COLUMNS.values(), ())[1:])}",
+            f"'{location}' has no column '{URL}': its columns are {shown or 'none'}",
+            f"name the column of links '{URL}', and those of votes and times '{SCORE}' and '{CREATED}'",
         )
 
 
 def _submission(row: Mapping[str, Any], position: int, defaults: Defaults) -> Submission:
-    source, post_id = _post(row)
-    score = _number(row.get("score"), "score")
-    created = _moment(row.get("created"), "created")
-    url = _text(row.get("url"), "url")
+    score, created, url = _number(row.get(SCORE), SCORE), _moment(row.get(CREATED)), row.get(URL)
+    if not isinstance(url, str | None):
+        raise msgspec.ValidationError(f"{URL} is {_shown(url)}, not text")
+    url = (url or "").strip().encode("utf-8", "replace").decode()
     return Submission(
-        source=source,
-        post_id=post_id or f"{defaults.file}:{position}",
-        subreddit=_text(row.get("subreddit"), "subreddit"),
-        url=unescaped(url) if url else None,
+        source=SOURCE,
+        post_id=f"{defaults.file}:{position}",
+        subreddit=None,
+        url=unescaped(url) or None,
         score=defaults.score if score is None else score,
         created=defaults.created if created is None else created,
-        retrieved=_moment(row.get("retrieved"), "retrieved"),
-        is_self=_boolean(row.get("is_self"), "is_self"),
-        over_18=_boolean(row.get("over_18"), "over_18"),
+        retrieved=None,
+        is_self=False,
+        over_18=False,
     )
 
 
-def _post(row: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return the source and the id of the post."""
-    identifier = row.get("id")
-    identifier = str(identifier) if isinstance(identifier, int) else _text(identifier, "id")
-    name = row.get("name")  # the post's full name in Reddit's exports; elsewhere it can be anything
-    for full_name in (name if isinstance(name, str) else None, identifier):
-        match = _FULL_NAME.fullmatch(full_name or "")
-        if match:
-            return FULL_NAMES[match[1]], match[2]
-    return _text(row.get("source"), "source") or SOURCE, identifier
-
-
-_FULL_NAME = re.compile("(t[13]_)([0-9a-z]+)")
-_NOTHING = frozenset({"", "null", "none", "nan", "na"})
-
-
-def _text(value: Any, field: str) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise msgspec.ValidationError(f"{field} is {_shown(value)}, not text")
-    return value.strip().encode("utf-8", "replace").decode() or None
-
-
 def _number(value: Any, field: str) -> int | None:
-    if value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING):
-        return None
-    if isinstance(value, float) and value != value:
-        return None  # NaN, which data frames write for a missing value
+    if isinstance(value, str):
+        value = value.strip() or None
+    if value is None or (isinstance(value, float) and value != value):
+        return None  # data frames write NaN for a missing value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise msgspec.ValidationError(f"{field} is {_shown(value)}, not a number")
-    return whole_number(value.strip() if isinstance(value, str) else value, field)
+    return whole_number(value, field)
 
 
-def _moment(value: Any, field: str) -> int | None:
+def _moment(value: Any) -> int | None:
     """Return UTC seconds for a number, an ISO 8601 date or time, or a Parquet timestamp; without a zone it is UTC."""
     if isinstance(value, str) and _DATE.match(value.strip()):
         try:
             value = datetime.fromisoformat(value.strip())
         except ValueError:
-            raise msgspec.ValidationError(f"{field} is {_shown(value)}, not a date or time") from None
+            raise msgspec.ValidationError(f"{CREATED} is {_shown(value)}, not a date or time") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() // 1)
-    return _number(value, field)
+    return _number(value, CREATED)
 
 
 _DATE = re.compile(r"\d{4}-?\d\d-?\d\d(\D|$)")
-
-
-def _boolean(value: Any, field: str) -> bool:
-    word = str(value).strip().lower() if isinstance(value, str | bool | int | float) or value is None else _shown(value)
-    if word in _TRUE:
-        return True
-    if word in _FALSE or word in _NOTHING:
-        return False
-    raise msgspec.ValidationError(f"{field} is {_shown(value)}, neither true nor false")
-
-
-_TRUE = frozenset({"true", "t", "1", "1.0", "yes"})
-_FALSE = frozenset({"false", "f", "0", "0.0", "no"})
 
 
 def _shown(value: Any) -> str:

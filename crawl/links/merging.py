@@ -14,11 +14,10 @@ import msgspec
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.partset import Failure, part_name
+from webtext.base.parts.partset import Failure
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
 from webtext.crawl.links.link_rows import LinkColumns, merge_posts
-from webtext.crawl.links.score_ages import SUFFIX, ScoreAges
 from webtext.crawl.links.spill import N_BUCKETS, Block, Vote, read_blocks
 
 MERGE_BYTES = 16 << 20  # encoded votes merged at a time, or one bucket if larger; as Python objects they take 8x
@@ -43,15 +42,12 @@ def merge_part(context: PartContext, task: PartTask) -> None:
     writer = context.output("links")
     writer.counts += payload.unlinked
     writer.name_failures(payload.failures)
-    ages = ScoreAges()
     for buckets in _batches_of_buckets(payload.blocks):
         identifiers, votes = _votes_of(buckets, payload)
         for start, stop in _stretches(identifiers):
             columns = LinkColumns(payload.validation_ratio)
             _add_links(identifiers[start:stop], votes[start:stop], columns, payload.min_karma_sum, writer.counts)
-            ages.add(columns.posts)
             writer.write_table(columns.table())
-    writer.attach(part_name(task.index).removesuffix(".parquet") + SUFFIX).write_bytes(ages.to_bytes())
 
 
 def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iterator[range]:

@@ -3,7 +3,7 @@
 A source reads a file in two steps, so that a record that kills its worker can be identified and set aside:
 
     records(file)    yields (position, raw record) or (position, Unreadable)
-    parse(raw)       returns its Submissions, one per URL that it votes for, or Dropped, or Unreadable
+    parse(raw)       returns its Submission, or Dropped, or Unreadable
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from webtext.crawl.streams.lines import Unreadable
 class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=False):
     """A post and one URL that it votes for, not judged yet. `url` is as in the source, after its unescaping."""
 
-    source: str  # "reddit", "reddit-comment", "hackernews", "list", or the value in a list's column
+    source: str  # "reddit" or "list"
     post_id: str
     subreddit: str | None
     url: str | None
@@ -39,9 +39,6 @@ class Dropped:
     reason: str
 
 
-NO_LINK = "no_link"
-"""Drop reason of a record without a link. The funnel counts votes, and a record without any as one."""
-
 Raw = TypeVar("Raw")
 
 
@@ -52,7 +49,7 @@ class LinkSource(Protocol[Raw]):
         """Yield the file's raw records in order, each with its position."""
 
     def parse(self, record: Raw) -> Sequence[Submission] | Dropped | Unreadable:
-        """Return the votes in one raw record: one per URL that it links to, possibly none."""
+        """Return the vote in one raw record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +68,6 @@ class Sifted:
 @runtime_checkable
 class SiftingSource(LinkSource[bytes], Protocol):
     """A source of lines that can judge many at a time. Its records are the lines of `crawl/streams/lines.py`."""
-
-    keeps_up: bool
-    """Whether one process that sifts keeps up with one that decompresses, in any compression format."""
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
         """Sift complete lines. Posts that the rule drops may be counted here; the posts returned are judged again."""

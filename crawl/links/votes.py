@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from webtext.base.decompress import BZIP2, XZ, ZSTANDARD
+from webtext.base.decompress import ZSTANDARD
 from webtext.base.errors import InputError
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Engine, Run
@@ -75,7 +75,7 @@ def _check_readable(dump: Dump, spills: Sequence[Spill]) -> None:
         raise InputError(
             f"'{dump.file.location}' was read as {dump.source} and contains none: "
             + ", ".join(f"{failed[reason]:,} {reason}" for reason in sorted(reasons)),
-            "expected Reddit's dumps (RS_*, RC_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
+            "expected Reddit's dumps (RS_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
             "name another file, or set --source to its format",
         )
 
@@ -89,7 +89,7 @@ def _tasks(job: SpillJob, workers: int) -> list[SpillJob]:
     source = source_of(job)
     if workers < 2 or job.dump.n_bytes < MIN_SHARED_BYTES or not isinstance(source, SiftingSource):
         return [job]
-    if job.dump.codec in (XZ.name, BZIP2.name) or (job.dump.codec and source.keeps_up):
+    if job.dump.codec:
         return [replace(job, ahead=Folder(job.dump.folder).is_local)]
     return [share for share in job.shares(min(workers, MAX_SHARES)) if finished_spill(share) is None]
 

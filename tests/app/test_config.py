@@ -18,7 +18,7 @@ def read(folder: Path, text: str) -> BuildConfig:
 
 
 def test_a_file_may_hold_what_only_other_verbs_read(tmp_path: Path) -> None:
-    config = read(tmp_path, "[crawl.plan]\ndelay = 2\n[crawl.refresh]\n[tokenizer.count]\n")
+    config = read(tmp_path, "[crawl.plan]\ndelay = 2\n[tokenizer.count]\n")
     assert config["crawl.fetch"].delay == 1.0
     assert "crawl.plan" not in config.to_json(), "it says nothing about this build"
 

@@ -28,8 +28,8 @@ from webtext.base.errors import MachineError
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.web.urls import canonical_url
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
-from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.streams.lines import Unreadable
 

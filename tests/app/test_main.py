@@ -208,7 +208,7 @@ def test_the_verbs_that_make_or_check_parts_or_use_threads_have_options_for_work
         found |= {f"{name} {verb}".strip() for verb, each in verbs if any(p.name == "workers" for p in each.params)}
     assert found == {
         *(f"clean {verb}" for verb in ("run", "extract", "filter", "dedup", "decontaminate", "lookup", "release")),
-        *("crawl links", "crawl refresh", "shards pack", "shards convert", "build", "pretrain", "demo"),
+        *("crawl links", "shards pack", "shards convert", "build", "pretrain", "demo"),
         *("inspect set", "inspect grep", "inspect memorized"),
         *(f"tokenizer {verb}" for verb in ("train", "count", "encode", "score")),
     }

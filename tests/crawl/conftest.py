@@ -1,4 +1,4 @@
-"""Fixtures: a small real web on loopback, good and hostile, archives and APIs, and sets of links and pages."""
+"""Fixtures: a small real web on loopback, good and hostile, archives and Reddit's API, and sets of links and pages."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.web.urls import registrable_domain
 from webtext.crawl import command
-from webtext.crawl.apis.harvest_inputs import harvest_inputs
+from webtext.crawl.apis import reddit_api
+from webtext.crawl.apis.harvest import harvest_inputs
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.visits.settings import FetchSettings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for all test files here: the servers and other helpers
 
-from local_apis import CLIENT_ID, SECRET, LocalApis  # noqa: E402
 from local_common_crawl import LocalCommonCrawl  # noqa: E402
 from local_names import LocalNames, Plan  # noqa: E402
+from local_reddit import CLIENT_ID, SECRET, LocalReddit, constants  # noqa: E402
 from local_wayback import LocalWayback  # noqa: E402
 from local_web import HOSTS, Answer, LocalWeb  # noqa: E402
 
@@ -278,20 +279,22 @@ def links_verb(verbs_take_this_run: None, tmp_path: Path) -> Callable[..., int]:
 
 
 @pytest.fixture
-def apis(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalApis]:
+def reddit(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalReddit]:
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_ID", CLIENT_ID)
     monkeypatch.setenv("WEBTEXT_REDDIT_CLIENT_SECRET", SECRET)
-    local = LocalApis()
+    local = LocalReddit()
+    for name, value in constants(local.port).items():
+        monkeypatch.setattr(reddit_api, name, value)
     yield local
     local.close()
 
 
 @pytest.fixture
-def harvest(apis: LocalApis, run: Run, tmp_path: Path) -> Callable[..., list[str]]:
-    """Ask the local APIs for these inputs, and return the files with their answers; keywords change the settings."""
+def harvest(reddit: LocalReddit, run: Run, tmp_path: Path) -> Callable[..., list[str]]:
+    """Ask the local Reddit for these inputs, and return the files with their answers; keywords change the settings."""
 
     def ask(*inputs: str, **changes: Any) -> list[str]:
-        return harvest_inputs(inputs, str(tmp_path / "links"), apis.settings(**changes), run)
+        return harvest_inputs(inputs, str(tmp_path / "links"), reddit.settings(**changes), run)
 
     return ask
 

@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.submission import Submission
 from webtext.crawl.streams import lines as streams
 from webtext.crawl.streams.lines import Unreadable, read_lines

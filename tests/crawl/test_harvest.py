@@ -16,16 +16,18 @@ from typing import Any
 import pytest
 import zstandard
 from dump_files import by_url
-from local_apis import CLIENT_ID, SECRET, LocalApis, post, recorded
+from local_reddit import CLIENT_ID, SECRET, LocalReddit, post, recorded
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, NetworkError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.workers.engine import LocalEngine
-from webtext.crawl.apis import reddit_api
+from webtext.crawl.apis import api, reddit_api
 from webtext.crawl.apis.api import Api, Pace
+from webtext.crawl.apis.harvest import Listing
 from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
 
 LISTING = "reddit:r/books/top?t=year"
 
@@ -35,36 +37,36 @@ def lines(locations: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
-def test_a_listing_becomes_links_page_by_page(collect: Any, apis: LocalApis, tmp_path: Path) -> None:
+def test_a_listing_becomes_links_page_by_page(collect: Any, reddit: LocalReddit, tmp_path: Path) -> None:
     """250 posts are three pages of at most 100; each continues after the last post of the previous one."""
-    apis.listings["r/books/top"] = [post(number) for number in range(250)]
+    reddit.listings["r/books/top"] = [post(number) for number in range(250)]
     started = int(time.time())
     out = str(tmp_path / "build" / "links")
-    links = collect(LISTING, out=out, api=apis.settings())
-    assert apis.paths() == ["/r/books/top"] * 3
-    assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99", "t3_p199"]
+    links = collect(LISTING, out=out, api=reddit.settings())
+    assert reddit.paths() == ["/r/books/top"] * 3
+    assert [asked.query.get("after") for asked in reddit.requests] == [None, "t3_p99", "t3_p199"]
     assert all(asked.query | {"after": ""} == {"limit": "100", "t": "year", "raw_json": "1", "after": ""}
-               for asked in apis.requests)  # fmt: skip
+               for asked in reddit.requests)  # fmt: skip
     assert links.counts.kept == links.records == 250
     (voted,) = by_url(links)["https://site7.example.org/"]["posts"]
     assert started <= voted.pop("retrieved") <= time.time()
     assert voted == {"source": "reddit", "post_id": "p7", "subreddit": "books", "score": 10, "created": 1_450_000_007}
 
 
-def test_answers_are_read_from_files_and_not_requested_again(collect: Any, apis: LocalApis) -> None:
-    apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    first = collect(LISTING, api=apis.settings())
-    n_asked = len(apis.requests)
-    apis.listings.clear()
+def test_answers_are_read_from_files_and_not_requested_again(collect: Any, reddit: LocalReddit) -> None:
+    reddit.listings["r/books/top"] = [post(number) for number in range(150)]
+    first = collect(LISTING, api=reddit.settings())
+    n_asked = len(reddit.requests)
+    reddit.listings.clear()
     again = collect(LISTING, out="other")
-    assert len(apis.requests) == n_asked
+    assert len(reddit.requests) == n_asked
     assert [part.record_digest for part in again.parts] == [part.record_digest for part in first.parts]
 
 
-def test_every_request_has_the_user_agent_and_the_token(harvest: Any, apis: LocalApis) -> None:
-    apis.listings["r/books/top"] = [post(1)]
+def test_every_request_has_the_user_agent_and_the_token(harvest: Any, reddit: LocalReddit) -> None:
+    reddit.listings["r/books/top"] = [post(1)]
     harvest(LISTING, reddit_user="u/example_name")
-    (asked,) = apis.requests
+    (asked,) = reddit.requests
     platform, app, rest = asked.headers["User-Agent"].split(":")
     assert (platform, app) == ("linux", "webtext")
     assert rest.endswith(" (by /u/example_name)")
@@ -81,24 +83,24 @@ def test_every_request_has_the_user_agent_and_the_token(harvest: Any, apis: Loca
     ],
 )
 def test_nothing_is_sent_to_reddit_without_name_and_credentials(
-    harvest: Any, changes: dict[str, Any], variables: dict[str, str], said: str, apis: LocalApis, monkeypatch: pytest.MonkeyPatch
+    harvest: Any, changes: dict[str, Any], variables: dict[str, str], said: str, reddit: LocalReddit, monkeypatch: Any
 ) -> None:  # fmt: skip
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(Exception, match=said):
         harvest(LISTING, **changes)
-    assert not apis.requests
-    assert not apis.tokens
+    assert not reddit.requests
+    assert not reddit.tokens
 
 
 def test_credentials_may_be_in_a_file_and_appear_nowhere(
-    collect: Any, apis: LocalApis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    collect: Any, reddit: LocalReddit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WEBTEXT_REDDIT_CLIENT_ID")
     file = tmp_path / "reddit.toml"
     file.write_text(f'client_id = "{CLIENT_ID}"\nclient_secret = "{SECRET}"\n')
-    apis.listings["r/books/top"] = [post(1)]
-    settings = apis.settings(reddit_credentials=str(file))
+    reddit.listings["r/books/top"] = [post(1)]
+    settings = reddit.settings(reddit_credentials=str(file))
     collect(LISTING, out=tmp_path / "build" / "links", api=settings)
     files = [path for path in (tmp_path / "build").rglob("*") if path.is_file()]
     plain = [
@@ -114,46 +116,48 @@ def test_wrong_credentials_are_reported_without_showing_them(harvest: Any, monke
     assert "wrong-secret" not in str(error.value)
 
 
-def test_a_revoked_token_is_renewed(harvest: Any, apis: LocalApis) -> None:
-    apis.listings["r/books/top"] = [post(number) for number in range(150)]
+def test_a_revoked_token_is_renewed(harvest: Any, reddit: LocalReddit) -> None:
+    reddit.listings["r/books/top"] = [post(number) for number in range(150)]
 
     def take_back() -> None:
-        if len(apis.requests) == 2:
-            apis.tokens.append("another")
+        if len(reddit.requests) == 2:
+            reddit.tokens.append("another")
 
-    apis.before_answer = take_back
+    reddit.before_answer = take_back
     found = harvest(LISTING)
-    assert [asked.headers["Authorization"] for asked in apis.requests] == ["bearer token-0"] * 2 + ["bearer token-2"]
+    assert [asked.headers["Authorization"] for asked in reddit.requests] == ["bearer token-0"] * 2 + ["bearer token-2"]
     assert len(lines(found)) == 150
 
 
-def test_a_token_is_renewed_before_it_expires(harvest: Any, apis: LocalApis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_renewed_before_it_expires(
+    harvest: Any, reddit: LocalReddit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is valid for an hour; here half an hour passes with every answer."""
-    apis.listings["r/books/top"] = [post(number) for number in range(350)]
-    monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(apis.requests)))
+    reddit.listings["r/books/top"] = [post(number) for number in range(350)]
+    monkeypatch.setattr(reddit_api, "time", SimpleNamespace(monotonic=lambda: 1800.0 * len(reddit.requests)))
     harvest(LISTING)
-    used = [asked.headers["Authorization"] for asked in apis.requests]
+    used = [asked.headers["Authorization"] for asked in reddit.requests]
     assert used == ["bearer token-0"] * 2 + ["bearer token-1"] * 2
 
 
 def test_a_post_of_a_dump_and_of_the_api_is_one_with_the_later_score(
-    collect: Any, apis: LocalApis, tmp_path: Path
+    collect: Any, reddit: LocalReddit, tmp_path: Path
 ) -> None:
     dump = tmp_path / "RS_2015-12"
     dump.write_text(json.dumps({**post(1), "retrieved_on": 1_450_000_100}))
-    apis.listings["r/books/top"] = [post(1, score=500)]
-    links = collect(dump, LISTING, api=apis.settings())
+    reddit.listings["r/books/top"] = [post(1, score=500)]
+    links = collect(dump, LISTING, api=reddit.settings())
     (row,) = by_url(links).values()
     assert (row["karma"], len(row["posts"]), links.counts.dropped) == (500, 1, {"duplicate_post": 1})
 
 
-def test_it_waits_as_long_as_the_answers_ask(harvest: Any, apis: LocalApis) -> None:
+def test_it_waits_as_long_as_the_answers_ask(harvest: Any, reddit: LocalReddit) -> None:
     """429 with a Retry-After, 503 without, then an answer that leaves 0 requests for the next second."""
-    apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    apis.trouble = [(429, {"Retry-After": "1"}), (503, {})]
-    apis.headers = {"X-Ratelimit-Used": "600", "X-Ratelimit-Remaining": "0.0", "X-Ratelimit-Reset": "1"}
+    reddit.listings["r/books/top"] = [post(number) for number in range(150)]
+    reddit.trouble = [(429, {"Retry-After": "1"}), (503, {})]
+    reddit.headers = {"X-Ratelimit-Used": "600", "X-Ratelimit-Remaining": "0.0", "X-Ratelimit-Reset": "1"}
     times: list[float] = []
-    apis.before_answer = lambda: times.append(time.monotonic())
+    reddit.before_answer = lambda: times.append(time.monotonic())
     found = harvest(LISTING)
     assert len(lines(found)) == 150
     waits = [later - sooner for sooner, later in zip(times, times[1:], strict=False)]
@@ -163,15 +167,15 @@ def test_it_waits_as_long_as_the_answers_ask(harvest: Any, apis: LocalApis) -> N
     assert waits[2] >= 0.99
 
 
-def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(harvest: Any, apis: LocalApis) -> None:
-    apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    apis.headers = {"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "7200"}
+def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(harvest: Any, reddit: LocalReddit) -> None:
+    reddit.listings["r/books/top"] = [post(number) for number in range(150)]
+    reddit.headers = {"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "7200"}
     with pytest.raises(NetworkError, match="asks for a pause of 7,(200|1..) s"):
         harvest(LISTING)
-    assert len(apis.requests) == 1
-    apis.headers = {}
+    assert len(reddit.requests) == 1
+    reddit.headers = {}
     assert len(lines(harvest(LISTING))) == 150
-    assert [asked.query.get("after") for asked in apis.requests] == [None, "t3_p99"]
+    assert [asked.query.get("after") for asked in reddit.requests] == [None, "t3_p99"]
 
 
 @pytest.mark.parametrize(
@@ -185,35 +189,37 @@ def test_a_rate_limit_of_hours_ends_the_run_and_keeps_the_answers(harvest: Any, 
     ],
 )
 def test_a_request_that_reddit_refuses_ends_the_run_and_keeps_the_answers(
-    harvest: Any, trouble: list[tuple[int, dict[str, str]]], said: str, apis: LocalApis
+    harvest: Any, trouble: list[tuple[int, dict[str, str]]], said: str, reddit: LocalReddit, monkeypatch: Any
 ) -> None:
-    apis.listings["r/books/top"] = [post(number) for number in range(150)]
-    apis.before_answer = lambda: apis.trouble.extend(trouble if len(apis.requests) == 2 else [])
+    monkeypatch.setattr(api, "MAX_TRIES", 2)
+    reddit.listings["r/books/top"] = [post(number) for number in range(150)]
+    reddit.before_answer = lambda: reddit.trouble.extend(trouble if len(reddit.requests) == 2 else [])
     with pytest.raises(NetworkError, match=said):
-        harvest(LISTING, max_tries=2)
-    apis.before_answer = lambda: None
-    apis.requests.clear()
+        harvest(LISTING)
+    reddit.before_answer = lambda: None
+    reddit.requests.clear()
     found = harvest(LISTING)
-    assert [asked.query.get("after") for asked in apis.requests] == ["t3_p99"]
+    assert [asked.query.get("after") for asked in reddit.requests] == ["t3_p99"]
     assert len(lines(found)) == 150
 
 
-def test_nothing_is_sent_to_an_address_that_is_not_open(harvest: Any, apis: LocalApis) -> None:
+def test_nothing_is_sent_to_an_address_that_is_not_public(harvest: Any, reddit: LocalReddit, monkeypatch: Any) -> None:
+    monkeypatch.setattr(reddit_api, "ADDRESSES", AddressRule())
     with pytest.raises(NetworkError, match="no connection to '127.0.0.1': address_not_public"):
-        harvest(LISTING, allow_address=())
-    assert not apis.tokens
+        harvest(LISTING)
+    assert not reddit.tokens
 
 
-def test_urls_are_not_unescaped_a_second_time(collect: Any, apis: LocalApis) -> None:
+def test_urls_are_not_unescaped_a_second_time(collect: Any, reddit: LocalReddit) -> None:
     """With raw_json=1 Reddit escapes nothing: `&amp;` in a URL is the URL's own."""
-    apis.listings["r/books/top"] = [post(1, url="https://example.org/?a=1&amp;b=2&lt;")]
-    links = collect(LISTING, api=apis.settings())
+    reddit.listings["r/books/top"] = [post(1, url="https://example.org/?a=1&amp;b=2&lt;")]
+    links = collect(LISTING, api=reddit.settings())
     ((_, row),) = by_url(links).items()
     assert row["url_raw"] == "https://example.org/?a=1&amp;b=2&lt;"
 
 
-def test_each_post_that_does_not_vote_is_counted(collect: Any, apis: LocalApis) -> None:
-    apis.listings["r/books/top"] = [
+def test_each_post_that_does_not_vote_is_counted(collect: Any, reddit: LocalReddit) -> None:
+    reddit.listings["r/books/top"] = [
         post(1, title="half an emoji \ud83d"),
         post(2, author="[deleted]"),
         post(3, removed_by_category="moderator"),
@@ -225,7 +231,7 @@ def test_each_post_that_does_not_vote_is_counted(collect: Any, apis: LocalApis) 
         post(9, url="/r/books/comments/p9/"),
         post(10, score={"n": 3}),
     ]
-    links = collect(LISTING, api=apis.settings())
+    links = collect(LISTING, api=reddit.settings())
     counts = links.counts
     assert counts.kept == 1
     assert counts.dropped == {
@@ -235,12 +241,12 @@ def test_each_post_that_does_not_vote_is_counted(collect: Any, apis: LocalApis) 
     assert counts.failed == {"wrong_type": 1}
 
 
-def test_a_recorded_listing_gives_its_posts(collect: Any, apis: LocalApis, shared_data: Path) -> None:
+def test_a_recorded_listing_gives_its_posts(collect: Any, reddit: LocalReddit, shared_data: Path) -> None:
     """The top posts of youtube.com as Reddit listed them in 2016: 100 per page; the recording has one page."""
     (answer,) = recorded(shared_data, "TestDomainListing.test_top")
     posts = [thing["data"] for thing in answer["data"]["children"]]
-    apis.listings["domain/youtube.com/top"] = posts
-    links = collect("reddit:domain/youtube.com/top?t=all", min_karma=3, api=apis.settings())
+    reddit.listings["domain/youtube.com/top"] = posts
+    links = collect("reddit:domain/youtube.com/top?t=all", min_karma=3, api=reddit.settings())
     assert links.counts.records_in == len(posts) == 100
     kept = [each for each in posts if not each["over_18"] and each["author"] != "[deleted]"]
     assert links.counts.kept == len(kept)
@@ -248,56 +254,56 @@ def test_a_recorded_listing_gives_its_posts(collect: Any, apis: LocalApis, share
     assert sorted((v["post_id"], v["score"]) for v in voted) == sorted((p["id"], p["score"]) for p in kept)
 
 
-def test_a_circular_listing_ends(harvest: Any, apis: LocalApis) -> None:
+def test_a_circular_listing_ends(harvest: Any, reddit: LocalReddit) -> None:
     """120 posts over and over, in pages of 100: they end at p100, p80, ... p20, p120, and at p100 again."""
-    apis.listings["r/books/top"] = [post(1 + number % 120) for number in range(360)]
+    reddit.listings["r/books/top"] = [post(1 + number % 120) for number in range(360)]
     found = harvest(LISTING)
-    assert len(apis.requests) == 7
+    assert len(reddit.requests) == 7
     assert found[-1].endswith("00000.end.harvest.jsonl.zst")
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(apis: LocalApis, tmp_path: Path) -> None:
+def test_killed_at_any_moment_it_repeats_no_request_whose_answer_is_stored(reddit: LocalReddit, tmp_path: Path) -> None:
     """Every page is a file here, so a kill loses at most the page that was being requested."""
-    apis.listings["r/books/top"] = [post(number) for number in range(1000)]
+    reddit.listings["r/books/top"] = [post(number) for number in range(1000)]
     out = tmp_path / "links"
     generator = random.Random(7)
     for _ in range(4):
-        process = apis.start("links", LISTING, "--out", str(out), part_seconds=0.0)
-        apis.wait_for_requests(len(apis.requests) + generator.randint(1, 2), process)
+        process = reddit.start(LISTING, "--out", str(out), part_seconds=0.0)
+        reddit.wait_for_requests(len(reddit.requests) + generator.randint(1, 2), process)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-        apis.hold_after = None
-    assert apis.start("links", LISTING, "--out", str(out), part_seconds=0.0).wait(300) == 0
-    assert len(apis.requests) <= 10 + 4
+        reddit.hold_after = None
+    assert reddit.start(LISTING, "--out", str(out), part_seconds=0.0).wait(300) == 0
+    assert len(reddit.requests) <= 10 + 4
     (folder,) = (tmp_path / "harvest").iterdir()
     records = lines([str(path) for path in sorted(folder.glob("*.zst"))])
     assert [record["data"]["id"] for record in records] == [f"p{number}" for number in range(1000)]
     assert PartSet.open(str(out), "links").records == 1000
 
 
-def test_ctrl_c_keeps_every_answer(harvest: Any, apis: LocalApis, tmp_path: Path) -> None:
-    apis.listings["r/books/top"] = [post(number) for number in range(1000)]
-    process = apis.start("links", LISTING, "--out", str(tmp_path / "links"))
-    apis.wait_for_requests(4, process)
+def test_ctrl_c_keeps_every_answer(harvest: Any, reddit: LocalReddit, tmp_path: Path) -> None:
+    reddit.listings["r/books/top"] = [post(number) for number in range(1000)]
+    process = reddit.start(LISTING, "--out", str(tmp_path / "links"))
+    reddit.wait_for_requests(4, process)
     process.send_signal(signal.SIGINT)
     assert process.wait(300) == 130
-    apis.hold_after = None
-    interrupted = len(apis.requests)
+    reddit.hold_after = None
+    interrupted = len(reddit.requests)
     found = harvest(LISTING)
     assert len(found) == 2
     assert len(lines(found)) == 1000
     assert interrupted >= 4
-    assert len(apis.requests) <= 10 + 1
+    assert len(reddit.requests) <= 10 + 1
 
 
 def test_a_dry_run_prints_the_requests_and_sends_nothing(
-    collect: Any, apis: LocalApis, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    collect: Any, reddit: LocalReddit, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with LocalEngine(workers=1) as engine, pytest.raises(DryRun):
-        collect(LISTING, by=Run(engine, Console("human"), True), api=apis.settings())
+        collect(LISTING, by=Run(engine, Console("human"), True), api=reddit.settings())
     assert f"{LISTING}: to be harvested into '{tmp_path}/harvest/reddit-r-books-top-t-year-" in capsys.readouterr().err
-    assert not apis.tokens
+    assert not reddit.tokens
     assert not list(tmp_path.iterdir())
 
 
@@ -309,7 +315,7 @@ def test_invalid_rate_limit_headers_are_ignored(remaining: str, reset: str) -> N
     """Obeying them would mean to wait for most of an hour."""
 
     async def turn() -> None:
-        pace = Pace(None)
+        pace = Pace(60_000.0)
         pace.obey({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
         async with asyncio.timeout(600):
             await pace.turn()
@@ -339,8 +345,15 @@ HOSTILE = {
 }
 
 
+@pytest.fixture
+def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a request have one attempt, of a second."""
+    monkeypatch.setattr(api, "MAX_TRIES", 1)
+    monkeypatch.setattr(api, "ANSWER_SECONDS", 1.0)
+
+
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_answer_is_an_error(case: str, web: Any) -> None:
+def test_a_hostile_answer_is_an_error(case: str, web: Any, one_second: None) -> None:
     url = web.plant("/", HOSTILE[case])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(NetworkError, match="no usable answer from '127.0.0.1': "):
@@ -349,7 +362,7 @@ def test_a_hostile_answer_is_an_error(case: str, web: Any) -> None:
     assert len(web.requests) == 1
 
 
-def test_an_endless_answer_ends(web: Any) -> None:
+def test_an_endless_answer_ends(web: Any, one_second: None) -> None:
     async def drip(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         while True:
@@ -363,29 +376,43 @@ def test_an_endless_answer_ends(web: Any) -> None:
 
 
 async def ask_once(url: str) -> object:
-    settings = ApiSettings(max_tries=1, answer_seconds=1.0, allow_address=("127.0.0.1",))
-    async with Api("test", settings, None) as api:
-        return await api.get(url, {})
+    rule = AddressRule((AllowedAddress.parse("127.0.0.1"),))
+    async with Api("test", rule, 60_000.0) as opened:
+        return await opened.get(url, {})
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("reddit_url", "http://api.example.org"),
-        ("reddit_token_url", "http://user:secret@127.0.0.1/"),
-        ("algolia_url", "ftp://example.org"),
-        ("hacker_news_url", "https://example.org/?a"),
-        ("hacker_news_url", "https://"),
         ("reddit_user", "two words"),
         ("reddit_user", "a\nb"),
-        ("contact", "a\r\nX: y"),
         ("requests_per_minute", 0.0),
-        ("max_tries", 0),
-        ("part_seconds", -1.0),
-        ("allow_address", ("nowhere",)),
     ],
 )
 def test_invalid_settings_are_rejected(name: str, value: Any) -> None:
-    """Among them are URLs that would get the secret in plain text."""
     with pytest.raises(ConfigError):
         ApiSettings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "listing"),
+    [
+        ("reddit:r/books/top?t=year", Listing("r/books/top", "year")),
+        ("reddit:r/books+programming/new", Listing("r/books+programming/new", None)),
+        ("reddit:/r/books/hot/", Listing("r/books/hot", None)),
+        ("reddit:domain/example.org/new", Listing("domain/example.org/new", None)),
+        ("reddit:top?t=all", Listing("top", "all")),
+    ],
+)
+def test_an_input_may_name_a_listing(text: str, listing: Listing) -> None:
+    assert Listing.parse(text) == listing
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["reddit:", "reddit:r/books", "reddit:r/books/top?t=decade", "reddit:r/books/top?limit=5", "reddit:user/x/new"]
+    + ["reddit:r/../api/v1/me", "reddit:r/a b/top", "reddit:r/books/top?t=all&t=day"],
+)
+def test_an_input_that_is_not_a_listing_is_rejected(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a (listing|period)"):
+        Listing.parse(text)

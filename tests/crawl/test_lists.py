@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
 from webtext.crawl.links.lists import (
-    COLUMNS,
     CsvFile,
     Defaults,
     JsonLines,
@@ -57,25 +56,20 @@ def in_json(**row: object) -> Submission:
 
 
 @pytest.mark.parametrize("subreddit", ["netsec", "programming", "science"])
-def test_the_real_top_posts_of_2013_are_read_as_reddits(shared_data: Path, subreddit: str) -> None:
-    """The rows must equal those of Python's own reader on the entire file."""
-    data = (shared_data / f"crawl/reddit/top25_{subreddit}.csv").read_bytes()
+def test_the_real_top_posts_of_2013_are_read(shared_data: Path, subreddit: str) -> None:
+    """The rows must equal those of Python's own reader on the entire file; the column of times is renamed."""
+    data = (shared_data / f"crawl/reddit/top25_{subreddit}.csv").read_bytes().replace(b"created_utc", b"created", 1)
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
     posts = read(CsvFile(HERE), data)
     assert len(posts) == len(rows) == 1000
     for post, row in zip(posts, rows, strict=True):
-        assert post == submission(
-            post_id=row["id"],
-            url=row["url"].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"),
-            score=int(row["score"]),
-            created=int(float(row["created_utc"])),
-            is_self=row["is_self"] == "True",
-            over_18=row["over_18"] == "True",
-        )
+        assert isinstance(post, Submission)
+        assert post.url == row["url"].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+        assert (post.score, post.created) == (int(row["score"]), int(float(row["created"])))
 
 
-def test_columns_are_found_by_name_in_any_order_and_case() -> None:
-    data = b"title,Karma,URL,ups,Created\nx,5,http://a.com/,9,1400000000\n"
+def test_columns_are_found_by_name_in_any_order() -> None:
+    data = b"title,score,url,ups,created\nx,5,http://a.com/,9,1400000000\n"
     post = only(CsvFile(HERE), data)
     assert (post.url, post.score, post.created) == ("http://a.com/", 5, 1400000000)
 
@@ -115,11 +109,11 @@ def test_a_quote_that_is_never_closed_loses_a_bounded_stretch() -> None:
 
 
 def test_bytes_that_are_not_utf8_matter_only_in_urls() -> None:
-    data = b"url,title,subreddit\nhttp://a.com/\xe9,x,y\nhttp://a.com/\xc3\xa9,caf\xe9,caf\xe9\n"
+    data = b"url,title\nhttp://a.com/\xe9,x\nhttp://a.com/\xc3\xa9,caf\xe9\n"
     failed, post = read(CsvFile(HERE), data)
     assert failed == "not_utf8"
     assert isinstance(post, Submission)
-    assert (post.url, post.subreddit) == ("http://a.com/é", "caf?")
+    assert post.url == "http://a.com/é"
     assert read(UrlList(HERE), b"http://a.com/\xe9\n") == ["not_utf8"]
 
 
@@ -134,7 +128,7 @@ def test_a_table_without_urls_is_an_error_that_names_the_file() -> None:
     for data in (b"link,score\nhttp://a.com/,5\n", b"http://a.com/\n", b"\n"):
         with pytest.raises(InputError, match="'links.csv' has no column 'url'"):
             check_csv(io.BytesIO(data), "links.csv")
-    check_csv(io.BytesIO(b"\xef\xbb\xbfURL\n"), "links.csv")
+    check_csv(io.BytesIO(b"\xef\xbb\xbfurl\n"), "links.csv")
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=6))
@@ -154,7 +148,7 @@ def test_rows_of_a_csv_writer_are_read_back(rows: list[tuple[str, str]]) -> None
 
 
 def test_a_json_line_may_have_any_of_the_fields() -> None:
-    data = b'{"url": "http://a.com/"}\n\n{"karma": 5, "url": "http://b.com/", "created": "2017-01-01T00:00:00Z"}\n'
+    data = b'{"url": "http://a.com/"}\n\n{"score": 5, "url": "http://b.com/", "created": "2017-01-01T00:00:00Z"}\n'
     first, second = read(JsonLines(HERE), data)
     assert first == submission(source="list", post_id="links:0", url="http://a.com/")
     assert isinstance(second, Submission)
@@ -166,7 +160,8 @@ def test_a_json_line_may_have_any_of_the_fields() -> None:
     [
         (b"not json", "invalid_json"),
         (b'{"url": "http://a.com/\xff"}', "invalid_json"),
-        (b"[" * 100_000, "invalid_json"),
+        (b'{"url": "http://a.com/", "title": ' + b"[" * 100_000, "invalid_json"),
+        (b"[" * 100_000, "wrong_type"),
         (b'["http://a.com/"]', "wrong_type"),
         (b'{"url": 5}', "wrong_type"),
         (b'{"url": "http://a.com/", "score": "many"}', "wrong_type"),
@@ -176,9 +171,6 @@ def test_a_json_line_may_have_any_of_the_fields() -> None:
         (b'{"url": "http://a.com/", "score": 99999999999999999999}', "wrong_type"),
         (b'{"url": "http://a.com/", "created": "2017-13-01"}', "wrong_type"),
         (b'{"url": "http://a.com/", "created": "yesterday"}', "wrong_type"),
-        (b'{"url": "http://a.com/", "over_18": "maybe"}', "wrong_type"),
-        (b'{"url": "http://a.com/", "subreddit": {}}', "wrong_type"),
-        (b'{"url": "http://a.com/", "id": 1.5}', "wrong_type"),
     ],
     ids=lambda value: value[:60].decode("latin-1") if isinstance(value, bytes) else value,
 )
@@ -186,11 +178,10 @@ def test_a_bad_line_is_a_counted_reason(line: bytes, reason: str) -> None:
     assert read(JsonLines(HERE), line) == [reason]
 
 
-@pytest.mark.parametrize("nothing", [None, "", "null", "None", "NaN", " "])
-def test_missing_values_have_many_spellings(nothing: str | None) -> None:
-    post = in_json(score=nothing, created=nothing, over_18=nothing, is_self=nothing)
-    assert (post.score, post.created, post.over_18, post.is_self) == (None, None, False, False)
-    assert in_json(url=nothing if nothing in (None, "", " ") else None).url is None
+@pytest.mark.parametrize("nothing", [None, "", " "])
+def test_a_value_may_be_missing(nothing: str | None) -> None:
+    post = in_json(url=nothing, score=nothing, created=nothing)
+    assert (post.url, post.score, post.created) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -208,32 +199,17 @@ def test_scores_are_whole_numbers(score: object, number: int | None) -> None:
     ],
 )
 def test_times_are_seconds_or_iso_8601(created: object) -> None:
-    assert in_json(created_utc=created).created == 1369592697
+    assert in_json(created=created).created == 1369592697
 
 
 def test_a_date_is_its_first_second() -> None:
-    assert in_json(date="2018-01-01").created == 1514764800
-    assert in_json(date="20180101").created == 1514764800
+    assert in_json(created="2018-01-01").created == 1514764800
+    assert in_json(created="20180101").created == 1514764800
 
 
-@pytest.mark.parametrize(
-    ("word", "truth"), [(True, True), ("True", True), ("t", True), (1, True), ("0", False), ("no", False)]
-)
-def test_booleans_have_many_spellings(word: object, truth: bool) -> None:
-    post = in_json(over_18=word, is_self=word)
-    assert (post.over_18, post.is_self) == (truth, truth)
-
-
-def test_posts_are_identified_by_reddits_full_names_or_their_own_ids() -> None:
-    def post(**row: object) -> tuple[str, str]:
-        result = in_json(**row)
-        return result.source, result.post_id
-
-    assert post(name="t3_1f3bt1", id="1f3bt1") == ("reddit", "1f3bt1")
-    assert post(id="t1_dkabc") == ("reddit-comment", "dkabc")
-    assert post(id="8863", source="hackernews", name="somebody") == ("hackernews", "8863")
-    assert post(id=8863) == ("list", "8863")
-    assert post(id=None) == ("list", "links:0")
+def test_a_post_is_identified_by_file_and_position() -> None:
+    post = in_json(id="t3_1f3bt1", source="reddit", subreddit="books", over_18=True)
+    assert (post.source, post.post_id, post.subreddit, post.over_18) == ("list", "links:0", None, False)
 
 
 def test_urls_are_unescaped_once_and_stripped() -> None:
@@ -241,8 +217,8 @@ def test_urls_are_unescaped_once_and_stripped() -> None:
 
 
 def test_half_an_emoji_does_not_lose_the_row() -> None:
-    post = only(JsonLines(HERE), b'{"url": "http://a.com/", "title": "\\ud83d", "subreddit": "x\\ude00"}')
-    assert post.subreddit == "x?"
+    post = only(JsonLines(HERE), b'{"url": "http://a.com/", "title": "\\ud83d", "score": 4}')
+    assert (post.url, post.score) == ("http://a.com/", 4)
 
 
 def test_missing_values_come_from_the_defaults() -> None:
@@ -279,20 +255,19 @@ def test_a_parquet_file_is_read_by_row_groups_and_typed_columns() -> None:
     data = parquet(
         text=["long"] * 3,
         url=["http://a.com/?x&amp;y", None, "http://c.com/"],
-        karma=pa.array([1.0, None, 3.0]),
+        score=pa.array([1.0, None, 3.0]),
         created=pa.array(when, pa.timestamp("us", "UTC")),
-        over_18=[True, None, False],
     )
     posts = [post for post in read(ParquetFile(HERE), data) if isinstance(post, Submission)]
-    assert [(post.url, post.score, post.created, post.over_18, post.post_id) for post in posts] == [
-        ("http://a.com/?x&y", 1, 1483228800, True, "links:0"),
-        (None, None, None, False, "links:1"),
-        ("http://c.com/", 3, 1483315200, False, "links:2"),
+    assert [(post.url, post.score, post.created, post.post_id) for post in posts] == [
+        ("http://a.com/?x&y", 1, 1483228800, "links:0"),
+        (None, None, None, "links:1"),
+        ("http://c.com/", 3, 1483315200, "links:2"),
     ]
 
 
 def test_dates_of_parquet_are_utc() -> None:
-    data = parquet(url=["http://a.com/"], date=pa.array([date(2018, 1, 1)]))
+    data = parquet(url=["http://a.com/"], created=pa.array([date(2018, 1, 1)]))
     assert only(ParquetFile(HERE), data).created == 1514764800
 
 
@@ -338,9 +313,3 @@ def test_a_small_parquet_file_of_gigabytes_is_one_failure() -> None:
 def test_no_bytes_crash_a_list(source: type[Any], data: bytes) -> None:
     for post in read(source(HERE), data):
         assert isinstance(post, Submission | str)
-
-
-def test_every_column_name_is_in_the_table_once() -> None:
-    names = [name for names in COLUMNS.values() for name in names]
-    assert len(names) == len(set(names))
-    assert all(name == name.lower() for name in names)

@@ -17,9 +17,9 @@ import pytest
 from dump_files import rows_of
 
 from webtext.base.workers.journal import Journal
-from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.streams.lines import read_batches, read_lines
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
-from webtext.crawl.links import dumps, sift_reference
-from webtext.crawl.links.dumps import RedditDump
+from webtext.crawl.links import reddit, sift_reference
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings, PostRule
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import SiftingSource
@@ -79,7 +79,7 @@ def line(**fields: object) -> bytes:
 
 
 def natively(rule: PostRule, lines: bytes, portable: bool = False) -> sift_reference.Sifted:
-    return _sift.sift(dumps._native(rule), np.frombuffer(lines, np.uint8), portable)
+    return _sift.sift(reddit._native(rule), np.frombuffer(lines, np.uint8), portable)
 
 
 SIFTS: list[Callable[[PostRule, bytes], sift_reference.Sifted]] = [

@@ -20,9 +20,6 @@ from dump_files import by_url, counts_of, rows_of
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import Reference, _revision, pinned
-from webtext.base.run import Run
-from webtext.crawl.links import votes
-from webtext.crawl.links.hugging_face import HuggingFaceColumn
 from webtext.crawl.links.inputs import (
     HARVEST,
     HUGGING_FACE,
@@ -32,15 +29,10 @@ from webtext.crawl.links.inputs import (
     link_source,
     source_by_name,
 )
-from webtext.crawl.links.lists import Defaults
+from webtext.crawl.links.lists import Defaults, HuggingFaceColumn
 from webtext.crawl.links.settings import SOURCES, LinkSettings
 
 URL = "http://example.com/a"
-
-
-def comment(comment_id: str, body: str, **fields: object) -> str:
-    row = {"id": comment_id, "body": body, "score": 7, "created_utc": 1_400_000_000, "subreddit": "books"}
-    return json.dumps(row | fields)
 
 
 def submission(post_id: str, url: str, **fields: object) -> str:
@@ -57,9 +49,7 @@ def submission(post_id: str, url: str, **fields: object) -> str:
         ("RS_v2_2005-06.xz", "submissions"),
         ("books_submissions.zst", "submissions"),
         ("r_books_posts.jsonl", "submissions"),
-        ("RC_2017-12.bz2", "comments"),
-        ("books_comments.zst", "comments"),
-        ("books_comments.jsonl.gz", "comments"),
+        ("RC_2017-12.bz2", None),
         ("top.csv", "csv"),
         ("Top.CSV.GZ", "csv"),
         ("top.tsv.gz", "csv"),
@@ -82,8 +72,8 @@ def test_every_source_has_names_and_is_a_value_of_the_option() -> None:
     assert set(PATTERNS) == {*SOURCES, HARVEST}
     for source in SOURCES:
         assert LinkSettings(source=source).source == source
-    with pytest.raises(ConfigError, match="did you mean 'comments'"):
-        LinkSettings(source="comment")
+    with pytest.raises(ConfigError, match="did you mean 'submissions'"):
+        LinkSettings(source="submission")
 
 
 def test_a_name_that_matches_no_source_needs_the_option(tmp_path: Path) -> None:
@@ -96,14 +86,13 @@ def test_a_name_that_matches_no_source_needs_the_option(tmp_path: Path) -> None:
 
 
 def test_a_folder_contributes_the_files_of_one_source(tmp_path: Path) -> None:
-    for name in ("RS_1.xz", "RC_1.xz", "a.txt", "README"):
+    for name in ("RS_1.xz", "a.txt", "README"):
         (tmp_path / name).write_bytes(b"x")
 
     def names(source: str | None) -> list[str]:
         return [file.name for file in find_files([str(tmp_path)], source)]
 
     assert names(None) == names("submissions") == ["RS_1.xz"]
-    assert names("comments") == ["RC_1.xz"]
     assert names("urls") == ["a.txt"]
     with pytest.raises(InputError, match=r"no csv \(\*.csv or \*.tsv\) in the folder"):
         names("csv")
@@ -142,78 +131,29 @@ def test_a_files_content_must_match_its_source(tmp_path: Path) -> None:
 
 def test_votes_of_all_sources_meet_in_one_link(collect: Any, tmp_path: Path) -> None:
     (tmp_path / "RS_1.xz").write_bytes(lzma.compress(submission("s1", URL).encode()))
-    body = f"[here]({URL}#top), {URL} and http://other.example.com/?a_(b)."
-    (tmp_path / "RC_1.bz2").write_bytes(bz2.compress(comment("c1", body).encode()))
-    (tmp_path / "top.csv.gz").write_bytes(gzip.compress(f"url,score,date\n{URL},4,2014-01-01\n".encode()))
+    (tmp_path / "RS_2.bz2").write_bytes(bz2.compress(submission("s2", f"{URL}#top", score=7).encode()))
+    (tmp_path / "top.csv.gz").write_bytes(gzip.compress(f"url,score,created\n{URL},4,2014-01-01\n".encode()))
     (tmp_path / "more.jsonl.zst").write_bytes(
-        zstandard.compress(json.dumps({"url": URL, "karma": 5, "created": 8}).encode())
+        zstandard.compress(json.dumps({"url": URL, "score": 5, "created": 8}).encode())
     )
     (tmp_path / "urls.txt").write_text(f"# mine\n{URL}\n")
     pq.write_table(pa.table({"url": [URL], "score": [6], "created": [9]}), tmp_path / "links.parquet")
     links = collect(*tmp_path.iterdir(), out="out", default_score=3, default_created="2013-01-01")
-    first, other = sorted(rows_of(links), key=lambda row: row["url"])
+    (first,) = rows_of(links)
     assert [(post["source"], post["post_id"], post["score"]) for post in first["posts"]] == [
         ("list", "more.jsonl.zst:0", 5),
         ("list", "links.parquet:0", 6),
         ("list", "urls.txt:7", 3),
-        ("list", "top.csv.gz:15", 4),
-        ("reddit-comment", "c1", 7),
+        ("list", "top.csv.gz:18", 4),
         ("reddit", "s1", 10),
+        ("reddit", "s2", 7),
     ]
     assert (first["url"], first["karma"]) == (URL, 10)
-    assert (other["url"], other["posts"][0]["post_id"]) == ("http://other.example.com/?a_(b)", "c1")
-    assert counts_of(links) == {"records_in": 8, "kept": 7, "dropped": {"duplicate_post": 1}, "failed": {}}
+    assert counts_of(links) == {"records_in": 6, "kept": 6, "dropped": {}, "failed": {}}
     assert [(source.set, source.part) for source in links.parts[0].sources] == [
-        *(("comments", "RC_1.bz2"), ("submissions", "RS_1.xz"), ("parquet", "links.parquet")),
+        *(("submissions", "RS_1.xz"), ("submissions", "RS_2.bz2"), ("parquet", "links.parquet")),
         *(("jsonl", "more.jsonl.zst"), ("csv", "top.csv.gz"), ("urls", "urls.txt")),
     ]
-
-
-def test_the_funnel_counts_votes_and_comments_without_any(collect: Any, tmp_path: Path) -> None:
-    """Seven comments: nine votes, two without a link, one that is not a comment."""
-    lines = [
-        comment("c1", "http://a.com http://b.com http://en.wikipedia.org/wiki/A_(b)"),
-        comment("c2", "[deleted]"),
-        comment("c3", "text"),
-        comment("c4", "http://a.com", score=2),
-        comment("c5", "http://a.com", score=1, score_hidden=True),
-        comment("c6", "[r](/r/books) http://c.com http://c.com/#x http://d.com/i.jpg"),
-        "{",
-    ]
-    (tmp_path / "RC_1").write_text("\n".join(lines))
-    links = collect(tmp_path / "RC_1", out="out")
-    assert counts_of(links) == {
-        "records_in": 12,
-        "kept": 3,
-        "dropped": {
-            "duplicate_post": 1,
-            "links_back": 1,
-            "media": 1,
-            "no_link": 2,
-            "null_score": 1,
-            "too_little_karma": 1,
-            "wikipedia": 1,
-        },
-        "failed": {"invalid_json": 1},
-    }
-
-
-@pytest.mark.slow
-def test_workers_that_read_one_file_of_comments_together_change_no_byte(
-    collect: Any, two_workers: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seventeen MB, so that both workers have stretches of their own."""
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
-    bodies = ("text", "http://s{}.com/a [b](http://s{}.com/b)", "[deleted]", "www.a.com/{}")
-    lines = [
-        comment(f"{i:x}", bodies[i % 4].format(i % 9, i % 7), score=i % 8, filler="x" * 4_000) for i in range(4_000)
-    ]
-    (tmp_path / "RC_1.zst").write_bytes(zstandard.compress("\n".join([*lines, "{"]).encode()))
-    one = collect(tmp_path / "RC_1.zst", out="one")
-    two = collect(tmp_path / "RC_1.zst", out="two", by=two_workers)
-    assert one.hash == two.hash
-    assert counts_of(one)["records_in"] == 5001
-    assert counts_of(one)["dropped"]["no_link"] == 2000
 
 
 def test_plain_urls_need_a_score_and_a_time(
@@ -236,7 +176,7 @@ def test_plain_urls_need_a_score_and_a_time(
 
 
 def test_a_file_read_by_another_source_is_read_again(collect: Any, tmp_path: Path) -> None:
-    (tmp_path / "RS_1").write_text(submission("1", URL) + "\n")
+    (tmp_path / "RS_1").write_text(submission("1", URL, created=7) + "\n")
     first = collect(tmp_path / "RS_1", out="out")
     assert rows_of(first)[0]["posts"][0]["source"] == "reddit"
     again = collect(tmp_path / "RS_1", out="out", source="jsonl")
@@ -248,10 +188,10 @@ def test_a_file_read_by_another_source_is_read_again(collect: Any, tmp_path: Pat
 
 def dataset(folder: Path) -> Path:
     (folder / "data").mkdir(parents=True)
-    train = {"link": [URL, "http://b.com/?x&amp;y", None], "karma": [5, None, 9], "created": [7, 8, 9]}
+    train = {"link": [URL, "http://b.com/?x&amp;y", None], "score": [5, None, 9], "created": [7, 8, 9]}
     pq.write_table(pa.table(train), folder / "data/train-00000.parquet")
     pq.write_table(
-        pa.table({"link": ["http://c.com/"], "karma": [4], "created": [5]}), folder / "data/test-00000.parquet"
+        pa.table({"link": ["http://c.com/"], "score": [4], "created": [5]}), folder / "data/test-00000.parquet"
     )
     return folder
 
@@ -304,7 +244,7 @@ def test_a_row_of_a_dataset_that_is_not_utf8_fails_alone(collect: Any, tmp_path:
     raw = pa.array([b"http://a.com/", b"http://b.com/\xe9", b"http://c.com/"], pa.binary())
     urls = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())
     (tmp_path / "set").mkdir()
-    pq.write_table(pa.table({"url": urls, "karma": [5, 5, 5], "created": [1, 2, 3]}), tmp_path / "set/train.parquet")
+    pq.write_table(pa.table({"url": urls, "score": [5, 5, 5], "created": [1, 2, 3]}), tmp_path / "set/train.parquet")
     links = collect(f"huggingface:{tmp_path / 'set'}:url", out="out")
     assert counts_of(links) == {"records_in": 3, "kept": 2, "dropped": {}, "failed": {"not_utf8": 1}}
 
@@ -334,7 +274,7 @@ def test_a_dataset_on_the_hub_is_pinned_to_its_commit() -> None:
 
 def test_a_dataset_without_the_column_or_the_configuration_is_named(tmp_path: Path) -> None:
     folder = dataset(tmp_path / "set")
-    with pytest.raises(InputError, match="has no column 'url': its columns are link, karma, created"):
+    with pytest.raises(InputError, match="has no column 'url': its columns are link, score, created"):
         find_files([f"huggingface:{folder}:url"])
     with pytest.raises(InputError, match="cannot be opened.*'2017' not found"):
         find_files([f"huggingface:{folder}:2017:link"])

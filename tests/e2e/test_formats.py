@@ -14,7 +14,7 @@ import re
 import shutil
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from webtext.base.storage import Folder
 from webtext.clean.dedup import sign
 from webtext.clean.score import model as score_model
 from webtext.crawl.apis import harvest
+from webtext.crawl.apis.reddit_api import Page
 from webtext.shards import TokenShards, format
 from webtext.shards.sampling.stream import ORDER_VERSION
 from webtext.shards.shardfile import ShardFile, ShardWriter
@@ -53,12 +54,11 @@ SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens",
 
 
 class Answers:
-    """An API with two answers, each a step."""
+    """Reddit with two pages of a post each."""
 
-    api, first = "reddit", "1"
-
-    async def ask(self, cursor: str) -> harvest.Step:
-        return harvest.Step([{"id": cursor}], 1_496_318_400, "2" if cursor == "1" else None)
+    async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> Page:
+        post = {"id": "1" if after is None else "2"}
+        return Page([{"kind": "t3", "data": post}], "t3_1" if after is None else None, 1_496_318_400)
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def build(small_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert run(["clean", "release", str(folder), "--out", str(folder / "published")]) == 0
     (folder / "published/release").rename(folder / "release")
     files = harvest.HarvestFiles(Folder(str(folder / "harvest")))
-    files.begin({"input": "reddit:r/maps/new", "began": 1_496_318_400, "end": None})
-    asyncio.run(harvest.harvest(Answers(), files, 0.0, Progress(None)))
+    files.begin("reddit:r/maps/new", 1_496_318_400)
+    asyncio.run(harvest.harvest(Answers(), harvest.Listing("r/maps/new", None), files, Progress(None)))  # type: ignore[arg-type]
     weights = np.random.default_rng(0).integers(-127, 128, 1 << 10).astype(np.int16)
     score_model.write_model(
         str(folder / "votes.score"), weights, {"factor": 0.05, "offset": -0.25, "card": {"auc": 0.5}}

@@ -18,9 +18,9 @@ from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
 from webtext.crawl.blocklists import Blocklist, SubredditBlocklists
 from webtext.crawl.links import dumps, sift_reference
-from webtext.crawl.links.dumps import RedditDump
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.streams.lines import read_batches, read_lines
 

@@ -1,4 +1,4 @@
-"""Reddit's and Hacker News' APIs on loopback: real HTTP, answers as the real ones gave them, and what they were asked.
+"""Reddit's API on loopback: real HTTP, answers as the real one gave them, and what it was asked.
 
 Reddit answers with posts that a test plants (the recorded ones, too); trouble is planted as a list of (status, headers)
 that the next requests get instead.
@@ -19,7 +19,11 @@ from typing import Any, NamedTuple
 from aiohttp import web
 from local_web import InBackground
 
+from webtext.app.main import run
+from webtext.crawl.apis import harvest, reddit_api
+from webtext.crawl.apis.harvest import PART_SECONDS
 from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
 
 CLIENT_ID, SECRET = "the-client-id", "the-secret-of-the-client"
 
@@ -30,7 +34,7 @@ class Asked(NamedTuple):
     headers: dict[str, str]
 
 
-class LocalApis(InBackground):
+class LocalReddit(InBackground):
     """A server on 127.0.0.1; use `settings` to ask it. `requests` are those that came in, tokens apart."""
 
     def __init__(self) -> None:
@@ -38,9 +42,6 @@ class LocalApis(InBackground):
         self.requests: list[Asked] = []
         self.tokens: list[str] = []
         self.listings: dict[str, list[dict[str, Any]]] = {}
-        self.posts: dict[str, dict[str, Any]] = {}
-        self.items: dict[int, Any] = {}
-        self.stories: list[dict[str, Any]] = []
         self.trouble: list[tuple[int, dict[str, str]]] = []
         self.headers: dict[str, str] = {}
         self.before_answer: Callable[[], None] = lambda: None
@@ -50,32 +51,14 @@ class LocalApis(InBackground):
         self._runner = self.await_there(self._start())
 
     def settings(self, **changes: Any) -> ApiSettings:
-        """Settings that ask this server, fast, and may ask nothing else."""
-        here = f"http://127.0.0.1:{self.port}"
-        defaults = {
-            "reddit_user": "example_name",
-            "contact": "you@example.org",
-            "requests_per_minute": 60_000.0,
-            "answer_seconds": 60.0,
-            "allow_address": (f"127.0.0.1:{self.port}",),
-            "reddit_url": here,
-            "reddit_token_url": f"{here}/api/v1/access_token",
-            "hacker_news_url": f"{here}/v0",
-            "algolia_url": f"{here}/api/v1",
-        }
-        return ApiSettings(**{**defaults, **changes})
+        """Settings that ask fast."""
+        return ApiSettings(**{"reddit_user": "example_name", "requests_per_minute": 60_000.0, **changes})
 
-    def options(self, **changes: Any) -> list[str]:
-        """Return the settings as command-line options."""
-        settings = self.settings(**changes)
-        names = [name for name in settings.__slots__ if getattr(settings, name) not in (None, ())]
-        flat = [(name, getattr(settings, name)) for name in names]
-        pairs = [(f"--{name.replace('_', '-')}", v[0] if isinstance(v, tuple) else v) for name, v in flat]
-        return [str(word) for pair in pairs for word in pair]
-
-    def start(self, *arguments: str, **changes: Any) -> subprocess.Popen[bytes]:
-        """Start a verb of `webtext crawl` with these settings, in a process of its own."""
-        command = [sys.executable, "-m", "webtext.app.main", "crawl", *arguments, *self.options(**changes)]
+    def start(self, *arguments: str, part_seconds: float = PART_SECONDS) -> subprocess.Popen[bytes]:
+        """Start `webtext crawl links` in a process of its own, which asks this server."""
+        child = [sys.executable, __file__, str(self.port), str(part_seconds)]
+        options = ["--reddit-user", "example_name", "--requests-per-minute", "60000"]
+        command = [*child, "crawl", "links", *arguments, *options]
         return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def wait_for_requests(self, n: int, child: subprocess.Popen[bytes]) -> None:
@@ -119,40 +102,30 @@ class LocalApis(InBackground):
         if self.trouble:
             status, headers = self.trouble.pop(0)
             return web.Response(status=status, headers=headers)
-        if request.path.startswith("/v0/") or request.path.startswith("/api/v1/"):
-            answer = self._hacker_news(request)
-        elif request.headers.get("Authorization") != f"bearer {self.tokens[-1] if self.tokens else ''}":
+        if request.headers.get("Authorization") != f"bearer {self.tokens[-1] if self.tokens else ''}":
             return web.json_response({"error": 401}, status=401)
-        else:
-            answer = self._reddit(request)
+        answer = self._listing(request)
         if answer is None:
             return web.json_response({"error": 404}, status=404)
-        response = web.Response(body=json.dumps(answer[0]), content_type="application/json", headers=self.headers)
+        response = web.Response(body=json.dumps(answer), content_type="application/json", headers=self.headers)
         response.enable_compression()
         return response
 
-    def _reddit(self, request: web.Request) -> list[Any] | None:
-        if request.path == "/api/info":
-            names = request.query["id"].split(",")
-            assert len(names) <= 100
-            return [listing([self.posts[name] for name in names if name in self.posts])]
+    def _listing(self, request: web.Request) -> dict[str, Any] | None:
         posts = self.listings.get(request.path.strip("/"))
         if posts is None:
             return None
         names = [post["name"] for post in posts]
         start = names.index(request.query["after"]) + 1 if "after" in request.query else 0
         page = posts[start : start + int(request.query["limit"])]
-        return [listing(page, page[-1]["name"] if start + len(page) < len(posts) else None)]
+        return listing(page, page[-1]["name"] if start + len(page) < len(posts) else None)
 
-    def _hacker_news(self, request: web.Request) -> list[Any] | None:
-        if request.path == "/v0/maxitem.json":
-            return [max(self.items)]
-        if request.path.startswith("/v0/item/"):
-            return [self.items.get(int(request.path.removeprefix("/v0/item/").removesuffix(".json")))]
-        low, high = request.query["numericFilters"].split(",")
-        start, end = int(low.removeprefix("created_at_i>=")), int(high.removeprefix("created_at_i<"))
-        found = [hit for hit in self.stories if start <= hit["created_at_i"] < end]
-        return [{"hits": found[: int(request.query["hitsPerPage"])], "nbHits": len(found)}]
+
+def constants(port: int) -> dict[str, Any]:
+    """Return the values of `reddit_api` by name with which the server at this port is asked, and nothing else."""
+    here = f"http://127.0.0.1:{port}"
+    rule = AddressRule((AllowedAddress.parse(f"127.0.0.1:{port}"),))
+    return {"API_URL": here, "TOKEN_URL": f"{here}/api/v1/access_token", "ADDRESSES": rule}
 
 
 def listing(posts: list[dict[str, Any]], after: str | None = None) -> dict[str, Any]:
@@ -182,3 +155,10 @@ def recorded(folder: Path, name: str) -> list[dict[str, Any]]:
     cassette = json.loads((folder / "crawl" / "reddit" / f"praw_{name}.json").read_text())
     bodies = [each["response"]["body"]["string"] for each in cassette["interactions"]]
     return [answer for body in bodies if "access_token" not in (answer := json.loads(body))]
+
+
+if __name__ == "__main__":
+    port, harvest.PART_SECONDS = int(sys.argv[1]), float(sys.argv[2])
+    for name, value in constants(port).items():
+        setattr(reddit_api, name, value)
+    sys.exit(run(sys.argv[3:]))
