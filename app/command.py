@@ -197,10 +197,9 @@ def inspect_set(run: Run, folder: str, verify: bool) -> None:
     from webtext.base.console import counted, funnel_text
     from webtext.base.parts.lineage import stale
     from webtext.base.parts.partset import PartSet
-    from webtext.base.parts.shares import of_share
 
     opened = PartSet.open(folder)
-    opened.check(of_share(run.share, opened.parts), run, every_byte=verify)
+    opened.check(opened.parts, run, every_byte=verify)
     counts = opened.counts.to_json()
     text = funnel_text(
         f"{opened.kind}: {counted(opened.records, 'record')} in {counted(len(opened.parts), 'part')}, "

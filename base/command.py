@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shlex
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,22 +34,24 @@ if typing.TYPE_CHECKING:
     from webtext.base.run import Engine
 
 
-class _Share(click.ParamType[Any]):
-    """K/N: one of the shares into which several runs divide a command's parts."""
+class _Parts(click.ParamType[Any]):
+    """K/N: the K-th of every N parts, for several runs of one command that divide its parts."""
 
     name = "K/N"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from webtext.base.run import Share
+        from webtext.base.run import Parts
 
         numbers = re.fullmatch(r"(\d{1,6})/(\d{1,6})", value, re.ASCII)
-        share = Share(*map(int, numbers.groups())) if numbers else Share(0, 0)
-        if not 1 <= share.number <= share.of:
-            self.fail(f"{value!r} is not a share, e.g. 2/8; expected K/N with K from 1 to N", param, ctx)
-        return share
+        number, of = map(int, numbers.groups()) if numbers else (0, 0)
+        if not 1 <= number <= of:
+            self.fail(f"{value!r} is not K/N with K from 1 to N, e.g. 2/8", param, ctx)
+        command = f"{ctx.command_path} {shlex.join(ctx.meta[GIVEN])}" if ctx else ""
+        return Parts(number, of, re.sub(r" --parts[ =]\S+", "", command))
 
 
 DEFAULT_MEMORY_MIB = 2048
+GIVEN = "webtext.given"  # key of a click context's `meta`: the verb's arguments as they were given
 CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for each stage.")
 SET_OPTION = click.option(
     "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
@@ -67,13 +70,7 @@ WORKER_OPTIONS = [
         show_default=True,
         help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
-    click.option(
-        "--share",
-        "run_share",
-        type=_Share(),
-        default=None,
-        help="Make share K of the parts; N such runs make them all.",
-    ),
+    click.option("--parts", "of_parts", type=_Parts(), help="Make the K-th of every N parts; a run without it seals."),
 ]
 OUTPUT_OPTIONS = [
     click.option(
@@ -125,11 +122,11 @@ def verb(
             address: str | None = None,
             workers: int | None = None,
             worker_memory: int = DEFAULT_MEMORY_MIB,
-            run_share: Any = None,
+            of_parts: Any = None,
             **arguments: Any,
         ) -> Any:
             from webtext.base.console import Console
-            from webtext.base.run import Run, Share
+            from webtext.base.run import Run
 
             flags = {name: {key: arguments.pop(key) for key in _with_flag(cls)} for name, cls in classes.items()}
             resolved = (
@@ -146,7 +143,7 @@ def verb(
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
             console = Console(mode)
             with _engine(engine, address, workers, worker_memory << 20, console) as made:
-                return function(run=Run(made, console, dry_run, run_share or Share(1, 1)), **arguments)
+                return function(run=Run(made, console, dry_run, of_parts), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
         for section_name, cls in classes.items():
@@ -193,6 +190,11 @@ class _Command(click.Command):
         super().__init__(*arguments, **more)
         self.titles: dict[str, str] = {}  # name of an option -> title of its group
         self.without_flag: list[str] = []  # section.key of settings that have no option
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, and note what was given."""
+        ctx.meta[GIVEN] = [*args]
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -75,10 +75,6 @@ class DryRun(Exception):
     """Ends a dry run at the first stage that has work to do, because later stages depend on what it would write."""
 
 
-class ShareDone(DryRun):
-    """Ends a run with --share whose parts are made, while parts of other shares are missing and none is at work."""
-
-
 def missing_extra(package: str, extra: str) -> MachineError:
     """Return the error for a missing optional dependency, with the command that installs it.
 

@@ -1,4 +1,4 @@
-"""The environment of a stage's run: an engine, a console, the share of the parts to make, and whether it is a dry run."""
+"""The environment of a stage's run: an engine, a console, which parts to make, and whether it is a dry run."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ R = TypeVar("R")
 Engine: TypeAlias = "LocalEngine | RayEngine"
 
 
-class Share(NamedTuple):
-    """Share `number` of `of`, numbered from 1: several runs of one command, e.g. on several machines, divide its parts."""
+class Parts(NamedTuple):
+    """The parts of one of several runs: every `of`-th, beginning with part `number` - 1; `rest` makes all and seals."""
 
     number: int
     of: int
+    rest: str = "the same command without --parts"
+
+    def __contains__(self, index: object) -> bool:
+        return isinstance(index, int) and index % self.of == self.number - 1
 
 
 @dataclass(slots=True)
 class Run:
-    """Engine, console, dry-run flag and share, passed to every stage function; nothing in it can change a record."""
+    """Engine, console, dry-run flag and parts to make, passed to every stage function; nothing in it can change a record."""
 
     engine: Engine
     console: Console
     dry_run: bool = False
-    share: Share = Share(1, 1)
+    parts: Parts | None = None  # all
 
     @property
     def threads(self) -> int:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from webtext.base.errors import InputError, MachineError, WebtextError
-from webtext.base.stores import leases
-from webtext.base.stores.object_store import ObjectStore, entity_tag
+from webtext.base.lock import lock
+from webtext.base.object_store import ObjectStore, entity_tag
 
 TEMPORARY_SUFFIX = ".tmp"
 MAX_WHOLE_BYTES = 256 << 20  # of a local file that is read at once; a manifest of some thousand parts has a tenth of it
@@ -218,29 +218,20 @@ class Folder:
                 self._remote.put_file(str(path), self.location(name))
                 path.unlink()
 
-    @contextlib.contextmanager
-    def held(self, name: str = "") -> Iterator[None]:
-        """Hold the right to write this folder, or the share `name` of it; InputError names a process that has it.
+    def held(self, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Hold the right to write this folder, alone or with others that share it; InputError names a process that has it.
 
-        The folder excludes every share and every other holder of the folder; shares exclude those of the same name.
-        Locks on disk end with their process, those in a store (`s3://` alone has them) some minutes after it.
+        Locks end with their process. A store has none: there, the user runs one command per folder.
         """
         if not self.is_local:
-            with leases.lease(self._remote.locking(), self.url, name):
-                yield
-            return
+            return contextlib.nullcontext()
         try:
             self.url.encode()
         except UnicodeEncodeError:
             raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
             make_folder(self._path, self.synced)
-        with leases.lock(self._path, name):
-            yield
-
-    def held_shares(self) -> list[str]:
-        """Return the sorted names of the shares that are held, by any process."""
-        return leases.locked(self._path) if self.is_local else leases.leased(self._remote, self.url)
+        return lock(self._path, shared)
 
     def remove(self, name: str) -> None:
         if self.is_local:

@@ -129,7 +129,7 @@ def object_store() -> Iterator[ObjectStore]:
         "AWS_ACCESS_KEY_ID": "test",
         "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",  # botocore's pauses are long
+        "AWS_MAX_ATTEMPTS": "4",  # its pauses are long
     }
     try:
         while True:

@@ -22,7 +22,6 @@ from webtext.base.console import counted
 from webtext.base.errors import ConfigError
 from webtext.base.inputs.files import DOCUMENTS
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
-from webtext.base.parts.shares import of_share
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
@@ -69,8 +68,7 @@ def open_texts(place: str) -> PartSet:
 def grep(opened: PartSet, query: Query, n: int, run: Run) -> dict[str, Any]:
     """Return counts in total and by karma, and the first `n` documents with the pattern, in the set's order."""
     query.compiled()
-    mine = {part.name for part in of_share(run.share, opened.parts)}
-    tasks = [(SetName.of(opened), i, query, n) for i, part in enumerate(opened.parts) if part.name in mine]
+    tasks = [(SetName.of(opened), i, query, n) for i in range(len(opened.parts))]
     counts, failed = np.zeros((len(RANGES), len(COUNTS)), np.int64), Counter[str]()
     shown: list[dict[str, Any]] = []
     for of_part, failures, first in run.map(_search_part, tasks, "inspect grep"):

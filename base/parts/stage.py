@@ -21,13 +21,12 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from webtext.base.console import counted
-from webtext.base.errors import DryRun, InputError, MachineError, RunFailed, ShareDone
-from webtext.base.parts import shares
+from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.parts.lineage import PARENTS, places_of
 from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, doubtful, find_altered
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check, without_check
-from webtext.base.run import Run, Share
+from webtext.base.run import Run
 from webtext.base.storage import Folder, disk_error
 from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
 from webtext.base.workers.usage import peak_bytes
@@ -151,11 +150,11 @@ def run_parts(
 
     `function` must be a module-level function. Finished parts aren't redone; parts without a task are removed.
     Raises RunFailed if parts failed as a whole (the finished ones are kept), and the errors of a broken input.
-    With `run.dry_run` nothing is written, and DryRun is raised if there is work to do. With `run.share` only its parts
-    are made, and ShareDone is raised if others are missing and no share is at work. Sets that are `scratch`, which the
-    caller removes, aren't synced: a run that finds some verifies them.
+    With `run.dry_run` nothing is written, and DryRun is raised if there is work to do. With `run.parts` only these are
+    made and nothing is sealed: RunFailed names the command that does it. Sets that are `scratch`, which the caller
+    removes, aren't synced: a run that finds some verifies them.
     """
-    synced = not scratch or run.share.of > 1  # shares have no time to verify each other's parts
+    synced = not scratch or run.parts is not None
     writers = {name: SetWriter(url, kind, recipe, parents, synced) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place()
@@ -163,19 +162,15 @@ def run_parts(
     stage.find(looks=False)
     if sets := stage.sealed():
         return sets
-    mine = shares.of_share(run.share, tasks)
+    mine = [task for task in tasks if run.parts is None or task.index in run.parts]
     if run.dry_run:
         stage.find(mine)
         n_missing = len(stage.missing(mine))
         done = f"{len(mine) - n_missing:,} done, {n_missing:,} to do"
         run.console.say(f"{stage.label}: {counted(len(mine), 'part')}, {done}")
         raise DryRun
-    if run.share.of > 1:
-        with shares.at_work(stage.main.folder, run.share):
-            stage.make(mine, stage.begin(mine, alone=False))
-        return stage.finish()
-    with stage.alone():
-        stage.make(tasks, stage.begin(tasks, alone=True))
+    with stage.held():
+        stage.make(mine, stage.begin(mine))
         return stage.seal()
 
 
@@ -205,18 +200,12 @@ class _Stage:
         self.started = time.time()
         self.cpu_seconds, self.peak_bytes = 0.0, 0  # of the tasks of this run
 
-    def alone(self) -> contextlib.ExitStack:
+    def held(self) -> contextlib.ExitStack:
         """Lock all output folders; InputError if another run is writing one of them."""
         with contextlib.ExitStack() as held:
             for writer in self.writers.values():
-                held.enter_context(writer.folder.held())
+                held.enter_context(writer.folder.held(shared=self.run.parts is not None))
             return held.pop_all()
-
-    def try_alone(self) -> contextlib.ExitStack | None:
-        try:
-            return self.alone()
-        except InputError:  # a share has just begun its parts, or another one seals the set
-            return None
 
     def missing(self, tasks: Sequence[PartTask]) -> list[PartTask]:
         return [task for task in tasks if any(task.index not in parts for parts in self.done.values())]
@@ -246,25 +235,25 @@ class _Stage:
     def _reproducible(self, name: str) -> bool:
         return not any(KILLED_WORKER in part.counts.failed for part in self.done[name].values())
 
-    def begin(self, tasks: Sequence[PartTask], *, alone: bool) -> list[PartTask]:
-        """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do.
-
-        Others may be at work unless this run is `alone`.
-        """
+    def begin(self, tasks: Sequence[PartTask]) -> list[PartTask]:
+        """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do."""
         self.find(tasks)
         mine = {task.index for task in tasks}
-        with contextlib.nullcontext() if alone else shares.turn(self.main.folder, self.run.share):
+        for name in self.writers:
+            with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified each time
+                self.record(name, [part for index, part in self.done[name].items() if index in mine])
+        if not self.sealed():
             for name, writer in self.writers.items():
-                with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified each time
-                    writer.record(part for index, part in self.done[name].items() if index in mine)
-            if not self.sealed():
-                for name, writer in self.writers.items():
-                    writer.unseal()  # first, so that no reader sees old and new parts together
+                writer.unseal()  # first, so that no reader sees old and new parts together
+                if self.run.parts is None:  # otherwise other runs are at work
                     for part in self.others[name]:
                         writer.remove(part)
-                    if alone:
-                        writer.remove_leftovers()
+                    writer.remove_leftovers()
         return self.missing(tasks)
+
+    def record(self, name: str, parts: Sequence[Part], known: Mapping[str, str] | None = None) -> None:
+        if self.run.parts is None:  # the run that seals verifies the parts of the others
+            self.writers[name].record(parts, known)
 
     def make(self, tasks: Sequence[PartTask], missing: Sequence[PartTask]) -> None:
         """Make those of `tasks` that are missing, and record the versions of their files."""
@@ -275,7 +264,7 @@ class _Stage:
             self.run.console.say(f"{self.label}: resuming, {n_done:,} of {len(tasks):,} parts are done")
         outputs = tuple((name, writer.folder, writer.kind) for name, writer in self.writers.items())
         jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
-        quarantine = _Quarantine(self.main.folder, self.run.share)
+        quarantine = _Quarantine(self.main.folder)
         made: dict[str, list[Part]] = {name: [] for name in self.writers}
         versions: dict[str, dict[str, str]] = {name: {} for name in self.writers}
         outcomes = dict.fromkeys(("kept", "dropped", "failed"), 0)
@@ -304,10 +293,9 @@ class _Stage:
                 on_records=progress.at,
                 writes=[writer.folder for writer in self.writers.values()],
             )
-        with shares.turn(self.main.folder, self.run.share):
-            for name, writer in self.writers.items():
-                writer.look()
-                writer.record(made[name], versions[name])
+        for name, writer in self.writers.items():
+            writer.look()
+            self.record(name, made[name], versions[name])
         if failures:
             first = failures[0]
             raise RunFailed(
@@ -315,38 +303,15 @@ class _Stage:
                 "the finished parts are kept; rerun the same command to retry the others",
             )
 
-    def finish(self) -> dict[str, PartSet]:
-        """Wait while other shares are at work, and seal the sets; ShareDone if parts are missing and none is."""
-        until, seen = 0.0, None
-        while True:
-            self.find()
-            if sets := self.sealed():
-                return sets
-            there = {name: writer.there for name, writer in self.writers.items()}
-            at_work = bool(self.main.folder.held_shares())
-            if at_work or there != seen:
-                until = time.monotonic() + shares.GRACE_SECONDS
-            if not at_work and there != seen and (locked := self.try_alone()):
-                with locked:
-                    if not self.begin(self.tasks, alone=True):
-                        return self.seal()
-                seen = there
-            if time.monotonic() > until:
-                break
-            time.sleep(shares.POLL_SECONDS)
-        of, missing = self.run.share.of, {task.index for task in self.missing(self.tasks)}
-        numbers = [
-            k for k in range(1, of + 1) for task in shares.of_share(Share(k, of), self.tasks) if task.index in missing
-        ]
-        names = ", ".join(f"--share {k}/{of}" for k in dict.fromkeys(numbers))
-        self.run.console.say(
-            f"{self.label}: the parts of this share are made, {len(missing):,} of {len(self.tasks):,} are missing\n"
-            f"  rerun the same command with {names}; then rerun this one"
-        )
-        raise ShareDone
-
     def seal(self) -> dict[str, PartSet]:
-        """Seal the sets, the main one last: once it can be read, the others can."""
+        """Seal the sets, the main one last: once it can be read, the others can. RunFailed if only some parts were to do."""
+        if some := self.run.parts:
+            self.find()
+            of = f"{len(self.missing(self.tasks)):,} of {counted(len(self.tasks), 'part')} are missing"
+            raise RunFailed(
+                f"{self.label}: the parts of run {some.number}/{some.of} are made, and nothing is sealed; {of}",
+                f"when the other runs have ended: {some.rest}",
+            )
         about = {
             "started": self.started,
             "seconds": time.time() - self.started,
@@ -398,19 +363,18 @@ def _make_part(journal: Journal, job: _Job[Any]) -> _Done:
 class _Quarantine:
     """Records that kill workers, by part key; stored beside the set, so that they don't kill a resumed run again."""
 
-    def __init__(self, folder: Folder, share: Share) -> None:
-        self._folder, self._share = Folder(folder.url), share  # synced always: a torn one would end the run
+    def __init__(self, folder: Folder) -> None:
+        self._folder = Folder(folder.url)  # synced always: a torn one would end the run
         self._records = self._read()
 
     def of(self, key: str) -> Mapping[int, str]:
         return self._records.get(key, {})
 
     def add(self, key: str, position: int, cause: str) -> None:
-        with shares.turn(self._folder, self._share):
-            self._records = self._read()  # other shares have added theirs
-            self._records.setdefault(key, {})[position] = cause
-            named = {key: {str(p): cause for p, cause in records.items()} for key, records in self._records.items()}
-            self._folder.write_object(QUARANTINE, with_check(named))
+        self._records = self._read()  # other runs have added theirs
+        self._records.setdefault(key, {})[position] = cause
+        named = {key: {str(p): cause for p, cause in records.items()} for key, records in self._records.items()}
+        self._folder.write_object(QUARANTINE, with_check(named))
 
     def _read(self) -> dict[str, dict[int, str]]:
         try:

@@ -127,7 +127,7 @@ def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], r
     ).values()
     task = SetName.of(made), tuple(piece.first for piece in pieces), header, location
     (header,) = run.map(_join_pieces, [task], "clean.decontaminate: join", unit="filter")
-    if run.share.of == 1:  # other shares may be reading them
+    if run.parts is None:  # other runs may be reading them
         made.folder.remove_all()
     return header
 

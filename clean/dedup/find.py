@@ -22,7 +22,6 @@ distributed over parts.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -86,8 +85,7 @@ def find_duplicates(
     if run.dry_run:
         run.console.say(f"clean.dedup: {documents.records:,} documents to compare")
         raise DryRun
-    share = "" if run.share.of == 1 else f"share-{run.share.number}"
-    with work.held(share):
+    with work.held(shared=run.parts is not None):
         signatures = sign_documents(documents, work.location(KIND), settings, run)
         compared = [(index.signatures, index.corpus) for index in indexes] + [(signatures, documents)]
         sources = [
@@ -103,8 +101,7 @@ def find_duplicates(
         found = _find(made, compared)
         result = {"key": key, "rows": found.rows.hash, "threshold": found.threshold, "clusters": asdict(found.clusters)}
         work.write_object(RESULT, result | {"sha256": sha256_json(result)})
-    with contextlib.suppress(InputError), work.held():  # the last share does it, because others may be reading them
-        for name in made.scratch:
+        for name in made.scratch if run.parts is None else ():  # other runs may be reading them
             work.child(name).remove_all()
     found.clusters.warn(run.console)
     return found

@@ -114,7 +114,7 @@ class LinkSettings:
         None, f"format of all inputs: {', '.join(SOURCES)}; off: by each file's name", in_recipe=False
     )
     validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
-    parts: int | None = setting(None, "number of parts to write; off: one per GiB of input", in_recipe=False)
+    parts: int | None = setting(None, "number of parts; off: one per GiB of input", in_recipe=False, flag=False)
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:

@@ -15,7 +15,7 @@ from webtext.app.inspect.grep import Query, _search_part, grep, grep_text, open_
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import SetName
-from webtext.base.run import Run, Share
+from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
 
 from .conftest import SCRIPT, write_set
@@ -107,19 +107,12 @@ def test_a_string_is_counted_as_bytes_count_counts(pattern: str, texts: list[str
         assert len(list(compiled.finditer(text.encode()))) == text.encode().count(pattern.encode())
 
 
-def test_any_number_of_workers_finds_the_same_and_shares_add_up(tmp_path: Path) -> None:
+def test_any_number_of_workers_finds_the_same(tmp_path: Path) -> None:
     parts = [[(f"{part}-{row}", part * row, "ab " * row) for row in range(5)] for part in range(6)]
     place, pattern = texts_of(tmp_path, parts), Query("ab")
     alone = found_in(place, pattern, 7)
     assert found_in(place, pattern, 7, Run.quiet(3)) == alone
     assert [row["id"] for row in alone["shown"]] == ["0-1", "0-2", "0-3", "0-4", "1-1", "1-2", "1-3"]
-    shares = []
-    for number in (1, 2):
-        run = Run.quiet()
-        run.share = Share(number, 2)
-        shares.append(found_in(place, pattern, 0, run)["occurrences"])
-    assert sum(shares) == alone["occurrences"] == 60
-    assert 0 not in shares
 
 
 def test_a_pattern_that_makes_backtracking_hang_is_found_in_linear_time(tmp_path: Path) -> None:

@@ -127,7 +127,8 @@ def test_after_ctrl_c_the_same_command_gives_the_bytes_of_an_undisturbed_run(tmp
     source = dump(tmp_path, 5_000)
     outs = [tmp_path / "whole", tmp_path / "interrupted"]
     whole, again = (
-        webtext("crawl", "links", str(source), "--out", str(out), "--parts", "3", "--quiet") for out in outs
+        webtext("crawl", "links", str(source), "--out", str(out), "--set", "crawl.links.parts=3", "--quiet")
+        for out in outs
     )
     process = subprocess.Popen(again, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_until("something written", lambda: any(outs[1].rglob("*")) or process.poll() is not None)

@@ -20,7 +20,7 @@ from webtext.base import command
 from webtext.base.command import need_out, verb
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.run import Run, Share
+from webtext.base.run import Parts, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Settings:
     before: str | None = setting("2018", "cutoff")
     max_bytes: int | None = setting(None, "upper bound")
     host: tuple[str, ...] = setting((), "hosts")
-    parts: int | None = setting(None, "parts  [default: one per core]")
+    threads: int | None = setting(None, "threads  [default: one per core]")
     obey: bool = setting(True, "obey robots.txt")
 
     def __post_init__(self) -> None:
@@ -165,11 +165,11 @@ def test_a_wrong_setting_is_an_error_before_the_verb_runs(
         ["--no-such"],
         ["--workers", "0"],
         ["--engine", "slurm"],
-        ["--share", "2"],
-        ["--share", "0/2"],
-        ["--share", "3/2"],
-        ["--share", "1/1000000"],
-        ["--share", "²/3"],
+        ["--parts", "2"],
+        ["--parts", "0/2"],
+        ["--parts", "3/2"],
+        ["--parts", "1/1000000"],
+        ["--parts", "²/3"],
         ["--obey", "--host"],
     ],
 )
@@ -223,13 +223,14 @@ def test_own_arguments_and_the_run_reach_the_function(call: Call, seen: dict[str
     assert (seen["run"].dry_run, seen["workers"]) == (False, len(os.sched_getaffinity(0)))
 
 
-def test_a_share_of_the_parts_reaches_the_function_and_is_everything_by_default(
-    call: Call, seen: dict[str, Any]
+@pytest.mark.parametrize("given", [["--parts", "2/8"], ["--parts=2/8"]])
+def test_the_parts_of_one_of_several_runs_reach_the_function(
+    call: Call, seen: dict[str, Any], given: list[str]
 ) -> None:
-    assert call("links", "--share", "2/8").exit_code == 0
-    assert seen["run"].share == Share(number=2, of=8)
+    assert call("links", "a b", *given, "--out", "c").exit_code == 0
+    assert seen["run"].parts == Parts(2, 8, "webtext links 'a b' --out c")
     assert call("links").exit_code == 0
-    assert seen["run"].share == Share(1, 1)
+    assert seen["run"].parts is None
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_the_help_lists_each_setting_with_its_default(call: Call) -> None:
         "--max-bytes INTEGER|none upper bound [default: off]",
         "--host TEXT hosts [default: none]",
         "--obey / --no-obey obey robots.txt [default: true]",
-        "--parts INTEGER|none parts [default: one per core]",
+        "--threads INTEGER|none threads [default: one per core]",
         "--set SECTION.KEY=VALUE",
         "--config FILE",
     ):

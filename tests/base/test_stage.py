@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Failure, PartSet
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.stage import PartTask, run_parts
-from webtext.base.run import Run
+from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
 
@@ -173,7 +174,7 @@ import sys
 sys.path.insert(0, {here!r})
 from pathlib import Path
 from test_stage import double, tasks
-from webtext.base.run import Run
+from webtext.base.run import Parts, Run
 double(Path({folder!r}), tasks([range(i, i + 10) for i in range(0, 80, 10)], endless={endless!r}), Run.quiet(2))
 """
 
@@ -241,6 +242,42 @@ def test_a_second_run_on_the_same_folder_is_refused_and_disturbs_nothing(tmp_pat
         double(tmp_path, tasks([[1, 2]]), run)
     assert files(tmp_path) == {}
     double(tmp_path, tasks([[1, 2]]), run)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_runs_of_some_parts_seal_nothing_and_a_run_of_all_completes_them_to_the_same_bytes(
+    n: int, tmp_path: Path, run: Run
+) -> None:
+    numbers = [range(i, i + 3) for i in range(5)]
+    double(tmp_path / "whole", tasks(numbers), run)
+    for k in range(1, n + 1):
+        for _ in ("made", "found"):
+            left = sum(index % n > k - 1 for index in range(5))
+            said = (
+                rf"test.double: the parts of run {k}/{n} are made, and nothing is sealed; {left} of 5 parts are missing"
+            )
+            with pytest.raises(RunFailed, match=rf"{said}\nwhen the other runs have ended: webtext double"):
+                double(tmp_path / "shared", tasks(numbers), replace(run, parts=Parts(k, n, "webtext double")))
+        made = {int(path.stem) for path in (tmp_path / "shared/kept/_parts").iterdir()}
+        assert made == {index for index in range(5) if index % n < k}
+    with pytest.raises(InputError, match="is not sealed"):
+        PartSet.open(str(tmp_path / "shared/kept"))
+    stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "shared").rglob("part-*")}
+    double(tmp_path / "shared", tasks(numbers), run)
+    assert files(tmp_path / "shared") == files(tmp_path / "whole")
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps
+    double(tmp_path / "shared", tasks(numbers), replace(run, parts=Parts(1, n)))  # all is done
+
+
+def test_runs_of_some_parts_may_be_at_work_together_but_not_beside_a_run_of_all(tmp_path: Path, run: Run) -> None:
+    made = tasks([[1, 2], [3, 4]])
+    with Folder(tmp_path / "kept").held(shared=True):
+        with pytest.raises(RunFailed, match="1 of 2 parts are missing"):
+            double(tmp_path, made, replace(run, parts=Parts(1, 2)))
+        with pytest.raises(InputError, match="another run is writing"):
+            double(tmp_path, made, run)
+    with Folder(tmp_path / "kept").held(), pytest.raises(InputError, match="another run is writing"):
+        double(tmp_path, made, replace(run, parts=Parts(1, 2)))
 
 
 def rename(path: Path, name: str) -> None:

@@ -86,26 +86,16 @@ def test_one_listing_has_the_sizes_and_versions_of_all_files(folder: Folder) -> 
     assert folder.files()["a.json"] == (5, folder.version("a.json"))
 
 
-def test_a_folder_has_one_writer_and_names_it(folder: Folder) -> None:
-    with folder.held("1-of-2"), folder.held("2-of-2"):
-        assert folder.held_shares() == ["1-of-2", "2-of-2"]
-        for name, place in (("2-of-2", r"' \(2-of-2\)"), ("", r"'( \(1-of-2\))?")):
-            with (
-                pytest.raises(InputError, match=rf"another run is writing '.*{place}\nprocess \d+ on"),
-                folder.held(name),
-            ):
-                pass
-    with folder.held(), pytest.raises(InputError, match=f"process {os.getpid()} on"), folder.held("1-of-2"):
+def test_a_folder_on_disk_has_one_writer_or_several_that_share_it(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    for shared in (False, True):
+        with folder.held(), pytest.raises(InputError, match=f"process {os.getpid()} on"), folder.held(shared):
+            pass
+    said = rf"another run is writing '{tmp_path}'\nprocess \d+ on"
+    with folder.held(True), folder.held(True), pytest.raises(InputError, match=said), folder.held():
         pass
     with folder.held():
         assert folder.names() == []
-    assert folder.held_shares() == []
-    assert folder.child("_leases").names() == []
-
-
-def test_a_store_without_conditional_writes_is_not_written_by_runs() -> None:
-    with pytest.raises(InputError, match="'memory://bucket/set' can't be locked"), Folder("memory://bucket/set").held():
-        pass
 
 
 def test_a_part_set_lives_at_a_url_as_on_disk(folder: Folder) -> None:

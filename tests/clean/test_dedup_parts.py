@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -19,13 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.console import Console
-from webtext.base.errors import InputError, ShareDone
-from webtext.base.parts import exchange, shares
+from webtext.base.errors import InputError, RunFailed
+from webtext.base.parts import exchange
 from webtext.base.parts.exchange import RangeWriter, read_range
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.run import Run, Share
+from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.dedup import candidates, components, copies, settle
@@ -292,21 +291,13 @@ def test_an_exchange_that_changes_between_two_stages_is_an_error_and_the_next_ru
     assert by_id(given, find_duplicates(given, DedupSettings(), work, in_process())) == by_id(given, whole)
 
 
-@pytest.mark.parametrize("others", [(), ("share-3",)])
-def test_the_last_share_removes_the_exchanges(others, tmp_path, monkeypatch):
-    monkeypatch.setattr(shares, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(shares, "GRACE_SECONDS", 0.0)
+def test_runs_of_some_parts_and_of_all_give_the_same(tmp_path):
     given, work = write_set(tmp_path / "given", corpus(2), 2), Folder(tmp_path / "work")
-    with contextlib.ExitStack() as held:
-        for name in others:
-            held.enter_context(work.held(name))
-        for number in itertools.cycle((1, 2)):
-            run = dataclasses.replace(in_process(), share=Share(number, 2))
-            with contextlib.suppress(ShareDone):
-                found = find_duplicates(given, DedupSettings(), work, run)
-                break
-        there = {path.name for path in work.local_path().iterdir()}
-    assert there == {"signatures", "duplicates", "duplicates.json"} | (set(STAGES) | {"_leases"} if others else set())
+    for number in (1, 2):
+        with pytest.raises(RunFailed):
+            find_duplicates(given, DedupSettings(), work, dataclasses.replace(in_process(), parts=Parts(number, 2)))
+    found = find_duplicates(given, DedupSettings(), work, in_process())
+    assert {path.name for path in work.local_path().iterdir()} == {"signatures", "duplicates", "duplicates.json"}
     assert by_id(given, found) == by_id(
         given, find_duplicates(given, DedupSettings(), Folder(tmp_path / "whole"), in_process())
     )

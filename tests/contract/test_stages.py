@@ -49,7 +49,7 @@ class Stage:
 
 
 STAGES = [
-    Stage("links", ("crawl", "links"), "../RS_2017-01.zst", (), options=("--parts", "3")),
+    Stage("links", ("crawl", "links"), "../RS_2017-01.zst", (), options=("--set", "crawl.links.parts=3")),
     Stage("clean", ("clean", "run"), "pages", ("pages",), ("documents", "signals", "corpus", "dropped")),
     Stage("extract", ("clean", "extract"), "pages", ("pages",)),
     Stage("filter", ("clean", "filter"), "documents", ("documents", "corpus"), ("corpus", "dropped")),

@@ -501,7 +501,7 @@ def test_kill_9_at_any_moment_changes_no_byte(dumps: list[str], whole: PartSet, 
     """Killed when the first spill's record and the first part have just appeared."""
     out = tmp_path / "links"
     command = [*(sys.executable, "-m", "webtext.app.main", "crawl", "links", *dumps), "--out", str(out)]
-    command += ["--parts", "3", "--workers", "1", "--quiet"]
+    command += ["--set", "crawl.links.parts=3", "--workers", "1", "--quiet"]
     for sign in ("_work/*.json", "_parts/*.json"):
         process = subprocess.Popen(command)
         while process.poll() is None and not list(out.glob(sign)):

@@ -32,7 +32,6 @@ from stories import STORIES, Story, contents  # noqa: E402
 from webtext.base.errors import InputError  # noqa: E402
 from webtext.base.parts.partset import QUARANTINE  # noqa: E402
 from webtext.base.parts.stage import _Quarantine as Quarantine  # noqa: E402
-from webtext.base.run import Share  # noqa: E402
 from webtext.base.storage import Folder  # noqa: E402
 from webtext.train.checkpoint.checkpoint import open_checkpoint  # noqa: E402
 
@@ -253,7 +252,7 @@ def _is_refused(path: Path) -> bool:
         if path.parent.name.startswith("step-"):
             open_checkpoint(path.parent)
         elif path.name == QUARANTINE:
-            Quarantine(Folder(path.parent), Share(1, 1))
+            Quarantine(Folder(path.parent))
     except InputError:
         return True
     return False

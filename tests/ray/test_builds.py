@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
 import sys
 from pathlib import Path
 
@@ -61,7 +60,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in TIMES_AND_HOSTS and path.parent.name != "_leases"
+        if path.is_file() and path.name not in TIMES_AND_HOSTS
     }
 
 
@@ -83,24 +82,3 @@ def test_a_ray_cluster_gives_the_same_bytes(
 ) -> None:
     nodes.grow_to(n_nodes)
     assert build(pages, tmp_path, "--engine", "ray", "--address", nodes.address) == local
-
-
-@pytest.mark.slow
-def test_two_shares_on_a_ray_cluster_give_the_same_bytes(
-    nodes: Nodes, pages: Path, local: dict[str, bytes], tmp_path: Path
-) -> None:
-    """Two drivers at once, each with tasks of its own on the cluster."""
-    nodes.grow_to(2)
-    verb = ["clean", "extract", str(pages), "--out", str(tmp_path), "--engine", "ray", "--address", nodes.address]
-    drivers = [
-        subprocess.Popen([sys.executable, "-m", "webtext.app.main", *verb, "--quiet", "--share", f"{k}/2"])
-        for k in (1, 2)
-    ]
-    try:
-        assert [driver.wait(300) for driver in drivers] == [0, 0]
-    finally:
-        for driver in drivers:
-            driver.kill()
-            driver.wait()
-    made, place = files(tmp_path), "clean/documents/"
-    assert made == {name.removeprefix(place): data for name, data in local.items() if name.startswith(place)}

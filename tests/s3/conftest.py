@@ -12,20 +12,18 @@ import pytest
 import s3fs
 from object_store import BUCKET, ObjectStore, Spoil, object_store
 
-from webtext.base.stores import object_store as calls
-
 TIMES = {"run.json", "metrics.jsonl", "state.json", "versions.json", "config.json"}
 
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[ObjectStore]:
-    with object_store() as store:
+    with object_store() as store, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.01)  # otherwise a second and more
         yield store
 
 
 @pytest.fixture
-def store(running: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
-    monkeypatch.setattr(calls, "PAUSES_SECONDS", (0.01, 0.02, 0.04))
+def store(running: ObjectStore) -> ObjectStore:
     running.clear()
     return running
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import sys
 from pathlib import Path
 
-from webtext.base.errors import ShareDone
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartTask, run_parts
-from webtext.base.run import Run, Share
+from webtext.base.run import Run
 
 sys.path.append(str(Path(__file__).parents[1] / "base"))
 
@@ -29,8 +26,3 @@ def double(url: str, n_parts: int, run: Run) -> PartSet:
         run=run,
     )
     return made["kept"]
-
-
-def double_share(url: str, n_parts: int, number: int, of: int) -> None:
-    with contextlib.suppress(ShareDone):
-        double(url, n_parts, dataclasses.replace(Run.quiet(1), share=Share(number, of)))

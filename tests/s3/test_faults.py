@@ -10,8 +10,8 @@ import pytest
 from object_store import BUCKET, ObjectStore
 
 from webtext.base.errors import InputError, NetworkError
+from webtext.base.object_store import READ_BYTES
 from webtext.base.storage import Folder
-from webtext.base.stores.object_store import READ_BYTES
 
 from .conftest import spoiled
 
@@ -31,8 +31,6 @@ def test_a_spoiled_answer_to_any_call_is_asked_for_again(how: str, store: Object
     folder.write_bytes("a", DATA)
     with folder.scratch("b") as path:
         path.write_bytes(DATA)
-    with folder.held("1-of-2"):
-        assert folder.held_shares() == ["1-of-2"]
     assert folder.read_bytes("a") == folder.read_bytes("b") == DATA
     assert folder.read_range("b", 10, 2_000) == DATA[10:2_000]
     assert folder.size("b") == 3_000
@@ -73,7 +71,8 @@ def test_a_store_that_stays_away_is_an_error_after_a_bounded_number_of_requests(
     store.spoil = lambda operation, key: how
     with pytest.raises(NetworkError, match=rf"'{place}' doesn't respond"):
         folder.read_bytes("a")
-    assert 4 <= len(store.requests) <= 4 * 2  # aiohttp asks again by itself if an open connection was closed
+    # botocore's attempts, s3fs's, and those of aiohttp if an open connection was closed
+    assert 2 <= len(store.requests) <= 4 * 2 * 2 * 2
 
 
 @pytest.mark.parametrize("how", ["403", "400"])
@@ -90,15 +89,6 @@ def test_missing_files_and_buckets_are_short_errors_and_not_asked_for_again(stor
     assert len(store.requests) == 1
     with pytest.raises(InputError, match="no bucket for 's3://missing/set'"):
         Folder("s3://missing/set").write_bytes("a", b"a")
-    with pytest.raises(InputError, match="no bucket for 's3://missing/set'"), Folder("s3://missing/set").held():
-        pass
-
-
-def test_a_lease_whose_put_succeeded_without_an_answer_is_recognised(store: ObjectStore, place: str) -> None:
-    store.spoil = lambda operation, key: "lost" if operation == "PUT" and len(store.requests) < 2 else ""
-    with Folder(place).held():
-        pass
-    assert Folder(f"{place}/_leases").names() == []
 
 
 def test_one_listing_replaces_a_question_for_each_file(store: ObjectStore) -> None:

@@ -14,10 +14,8 @@ from object_store import ObjectStore
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.parts import shares
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
 
 from .conftest import files, spoiled
@@ -25,7 +23,7 @@ from .conftest import files, spoiled
 HERE = Path(__file__).parent
 sys.path.append(str(HERE))
 
-from doubling import double, double_share  # noqa: E402
+from doubling import double  # noqa: E402
 
 CHILD = f"""
 import sys
@@ -59,27 +57,6 @@ def test_a_rerun_that_finds_all_done_sends_three_requests_per_set(store: ObjectS
         "manifest.json",
         "run.json",
     }
-
-
-def test_shares_make_a_set_in_a_store(
-    store: ObjectStore, place: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shares, "POLL_SECONDS", 0.01)
-    monkeypatch.setattr(shares, "GRACE_SECONDS", 0.0)
-    for number in (1, 2, 3):
-        double_share(place, 4, number, 3)
-    double(str(tmp_path), 4, run)
-    assert files(place) == files(str(tmp_path))
-
-
-@pytest.mark.slow
-def test_shares_at_once_make_a_set_in_a_store(store: ObjectStore, place: str, tmp_path: Path, run: Run) -> None:
-    code = f"import sys\nsys.path.append({str(HERE)!r})\nfrom doubling import double_share\n"
-    code += "double_share(sys.argv[1], *map(int, sys.argv[2:]))"
-    children = [subprocess.Popen([sys.executable, "-c", code, place, "4", str(number), "2"]) for number in (1, 2)]
-    assert [child.wait() for child in children] == [0, 0]
-    double(str(tmp_path), 4, run)
-    assert files(place) == files(str(tmp_path))
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -125,12 +102,3 @@ def test_a_run_that_is_done_costs_five_requests_per_set(store: ObjectStore, plac
     store.requests.clear()
     double(place, 12, run)
     assert len(store.requests) <= 2 * 5 + 2 * 1, store.requests
-
-
-def test_two_runs_cannot_write_one_set(store: ObjectStore, place: str, run: Run) -> None:
-    with (
-        Folder(f"{place}/dropped").held(),
-        pytest.raises(InputError, match=rf"another run is writing '.*/dropped'\nprocess {os.getpid()} on"),
-    ):
-        double(place, 1, run)
-    double(place, 1, run)

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from webtext.base.errors import ShareDone
-from webtext.base.parts import shares
-from webtext.base.run import Run, Share
+from webtext.base.errors import RunFailed
+from webtext.base.run import Parts, Run
 from webtext.tokenizer.files import counting
 from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
 
@@ -81,19 +80,14 @@ def test_only_groups_that_changed_are_counted_again(inputs: list[str], tmp_path:
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_shares_of_several_runs_give_the_same_tokenizer(
-    inputs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run whose share is counted before the others' ends without a tokenizer."""
-    monkeypatch.setattr(shares, "GRACE_SECONDS", 0.0)
+def test_runs_of_some_groups_and_one_of_all_give_the_same_tokenizer(inputs: list[str], tmp_path: Path) -> None:
     expected = train(inputs, tmp_path / "one" / "tokenizer.json", Run.quiet())
     out, run = tmp_path / "shared" / "tokenizer.json", Run.quiet()
-    run.share = Share(1, 2)
-    with pytest.raises(ShareDone):
+    run.parts = Parts(1, 2)
+    with pytest.raises(RunFailed):
         train(inputs, out, run)
-    assert 0 < len(parts(out)) < 6
-    run.share = Share(2, 2)
-    assert train(inputs, out, run) == expected
+    assert len(parts(out)) == 3
+    assert train(inputs, out, Run.quiet()) == expected
 
 
 @pytest.mark.usefixtures("small_groups")

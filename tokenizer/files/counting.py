@@ -68,7 +68,7 @@ def count_in_parts(inputs: Sequence[Input], url: str, counting: Counting, run: R
     """Count inputs by part tasks and return the set at `url`; None if they are to be counted in this process."""
     groups = _groups(inputs)
     sizes = [sum(unit.size for unit in group) for group in groups]
-    is_small = run.share.of == 1 and (len(groups) < 2 or sum(sizes) <= GROUP_BYTES)
+    is_small = run.parts is None and (len(groups) < 2 or sum(sizes) <= GROUP_BYTES)
     if is_small or not groups or importlib.util.find_spec("pyarrow") is None:
         return None
     from webtext.base.parts.partset import SetName, Source

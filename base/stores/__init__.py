@@ -1,1 +1,0 @@
-"""Object stores, and leases on the folders that runs write."""
