@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from webtext.shards.reading.reader import TokenShards as TokenShards
+    from webtext.shards.reader import TokenShards as TokenShards
     from webtext.shards.sampling.sampler import Sampler as Sampler
     from webtext.shards.sampling.windows import document_numbers as document_numbers
 
 _PUBLIC_NAMES = {
-    "TokenShards": "webtext.shards.reading.reader",
+    "TokenShards": "webtext.shards.reader",
     "Sampler": "webtext.shards.sampling.sampler",
     "document_numbers": "webtext.shards.sampling.windows",
 }

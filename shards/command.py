@@ -75,7 +75,7 @@ def info(run: Run, folder: str) -> None:
 def verify(run: Run, folder: str) -> None:
     """Check every byte of a token set.
 
-    Checks the checksums, the ids, the counts, the document index, and the hashes in the manifest.
+    Checks the hashes in the manifest, the ids, the counts and the document index.
 
     \b
       webtext shards verify build/tokens
@@ -118,7 +118,7 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
     from webtext.base.errors import ConfigError
     from webtext.shards.format import shard_place
     from webtext.shards.info import sample_windows, window_at
-    from webtext.shards.reading.reader import TokenShards
+    from webtext.shards.reader import TokenShards
     from webtext.shards.writing.pack import load_tokenizer
 
     decoder = load_tokenizer(tokenizer)
@@ -172,7 +172,8 @@ def convert(
     Writes: DIR, a part set of tokens; or files of another trainer
     """
     from webtext.base.errors import ConfigError
-    from webtext.shards.converting.convert import convert_from, convert_to
+    from webtext.shards.convert_from import convert_from
+    from webtext.shards.convert_to import convert_to
     from webtext.shards.info import describe, describe_text
 
     if (source_format is None) == (target_format is None):

@@ -1,14 +1,12 @@
-"""The token file `.tok`: one shard of tokens with its own header, document index and checksums.
+"""The token file `.tok`: one shard of tokens with its own header and document index.
 
     header      256 bytes, little-endian; `ShardHeader` (byte by byte in docs/formats.md)
     tokens      n_tokens of 2 or 4 bytes each, every document after its end-of-text; then zeros up to a multiple of 8
     index       n_documents + 1 positions of 8 bytes: where each document starts, then n_tokens
-    checksums   one CRC-32 (zlib) of 4 bytes for each block of block_bytes between the header and here
 
 The dtype follows from the vocabulary: 2 bytes if it has at most 65,536 tokens, otherwise 4. The file's size follows
-from the header's counts, so a truncated or padded file is rejected before a token is read. The header contains the
-SHA-256 of the checksums, and the set's manifest repeats the header, so the first 256 bytes reveal a file from another
-set.
+from the header's counts, so a truncated or padded file is rejected before a token is read. The set's manifest has the
+file's SHA-256, and repeats the counts, so that opening a set reads no token file.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import re
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,20 +24,17 @@ import numpy.typing as npt
 from webtext.base.errors import InputError, ShardCorrupt
 
 MAGIC = b"\x89TOKENS\n"  # not text, and a transfer that rewrites line ends breaks it
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 HEADER_BYTES = 256
-BLOCK_BYTES = 1 << 20
 MAX_U16_VOCABULARY = 1 << 16
 INDEX_BYTES = 8
-CHECKSUM_BYTES = 4
 SPLITS = ("train", "validation")
 
-# magic, version, bytes per token, vocab_size, eot_id, tokenizer hash, n_tokens, n_documents, block_bytes, checksums hash
-_FIELDS = struct.Struct("<8s I I Q Q 32s Q Q Q 32s")
+# magic, version, bytes per token, vocab_size, eot_id, tokenizer hash, n_tokens, n_documents
+_FIELDS = struct.Struct("<8s I I Q Q 32s Q Q")
 _HEADER_CHECKSUM = struct.Struct("<I")
 _SHARD_NAME = re.compile(r"(train|validation)-([0-9]{5,})(?:-([1-9][0-9]*))?\.tok")
-_CHECKSUM_AT = HEADER_BYTES - CHECKSUM_BYTES
-_IN_MANIFEST = ("n_tokens", "n_documents", "block_bytes", "checksums_hash")
+_CHECKSUM_AT = HEADER_BYTES - _HEADER_CHECKSUM.size
 
 Tokens = npt.NDArray[Any]
 """A flat array of token ids, u16 or u32."""
@@ -54,8 +49,6 @@ class ShardHeader:
     tokenizer_hash: str  # SHA-256 in hex, `Tokenizer.hash`
     n_tokens: int
     n_documents: int
-    block_bytes: int
-    checksums_hash: str  # SHA-256 in hex of the table of checksums, which identifies the file's content
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -72,18 +65,8 @@ class ShardHeader:
         return HEADER_BYTES + self.tokens_bytes
 
     @property
-    def checksums_offset(self) -> int:
-        """Offset of the checksums, which cover everything between the header and here."""
-        return self.index_offset + (self.n_documents + 1) * INDEX_BYTES
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of checksummed blocks; the last may be shorter."""
-        return -(-(self.checksums_offset - HEADER_BYTES) // self.block_bytes)
-
-    @property
     def file_bytes(self) -> int:
-        return self.checksums_offset + self.n_blocks * CHECKSUM_BYTES
+        return self.index_offset + (self.n_documents + 1) * INDEX_BYTES
 
     def to_bytes(self) -> bytes:
         """Return the 256 bytes at the start of the file."""
@@ -96,8 +79,6 @@ class ShardHeader:
             bytes.fromhex(self.tokenizer_hash),
             self.n_tokens,
             self.n_documents,
-            self.block_bytes,
-            bytes.fromhex(self.checksums_hash),
         ).ljust(_CHECKSUM_AT, b"\0")
         return fields + _HEADER_CHECKSUM.pack(zlib.crc32(fields))
 
@@ -111,14 +92,11 @@ class ShardHeader:
             corrupt(
                 location, "header", f"{len(data)} bytes", f"a token file starts with {HEADER_BYTES} bytes of header"
             )
-        magic, version, token_bytes, vocab_size, eot_id, digest, n_tokens, n_documents, block_bytes, table = (
-            _FIELDS.unpack_from(data)
-        )
+        magic, version, token_bytes, vocab_size, eot_id, digest, n_tokens, n_documents = _FIELDS.unpack_from(data)
         if magic != MAGIC:
             corrupt(location, "magic", repr(magic), f"this is not a token file: it does not start with {MAGIC!r}")
         if version != FORMAT_VERSION:
-            why = "; version 2 has end-of-text after each document" if version == 2 else ""
-            corrupt(location, "version", version, f"this version of webtext reads version {FORMAT_VERSION}{why}")
+            corrupt(location, "version", version, f"this version of webtext reads version {FORMAT_VERSION}")
         (checksum,) = _HEADER_CHECKSUM.unpack_from(data, _CHECKSUM_AT)
         if checksum != zlib.crc32(data[:_CHECKSUM_AT]):
             corrupt(
@@ -132,15 +110,13 @@ class ShardHeader:
             tokenizer_hash=digest.hex(),
             n_tokens=n_tokens,
             n_documents=n_documents,
-            block_bytes=block_bytes,
-            checksums_hash=table.hex(),
         )
         header._check(location, token_bytes, file_bytes)
         return header
 
     def in_manifest(self) -> dict[str, Any]:
         """Return the fields that the set's manifest stores for this shard; the recipe has the common ones."""
-        return {name: getattr(self, name) for name in _IN_MANIFEST}
+        return {"n_tokens": self.n_tokens, "n_documents": self.n_documents}
 
     @classmethod
     def from_manifest(
@@ -157,8 +133,6 @@ class ShardHeader:
                 tokenizer_hash=str(settings["tokenizer_hash"]),
                 n_tokens=int(about["n_tokens"]),
                 n_documents=int(about["n_documents"]),
-                block_bytes=int(about["block_bytes"]),
-                checksums_hash=str(about["checksums_hash"]),
             )
         except (KeyError, TypeError, ValueError):
             raise InputError(
@@ -170,13 +144,6 @@ class ShardHeader:
         )
         return header
 
-    def check_is(self, expected: ShardHeader, location: str) -> None:
-        """Raise ShardCorrupt, with the field that differs, unless this header equals the one in the manifest."""
-        for field in fields(self):
-            found, said = getattr(self, field.name), getattr(expected, field.name)
-            if found != said:
-                corrupt(location, field.name, found, f"the manifest says {said}: the file is not this set's shard")
-
     def _check(self, location: str, token_bytes: int, file_bytes: int) -> None:
         if not 1 <= self.vocab_size <= 1 << 32:
             corrupt(location, "vocab_size", self.vocab_size, "expected 1 to 2^32")
@@ -184,8 +151,6 @@ class ShardHeader:
             corrupt(location, "bytes per token", token_bytes, f"{self.vocab_size:,} tokens take {self.dtype.itemsize}")
         if self.eot_id >= self.vocab_size:
             corrupt(location, "eot_id", self.eot_id, f"the vocabulary has {self.vocab_size:,} tokens")
-        if self.block_bytes < 1:
-            corrupt(location, "block_bytes", self.block_bytes, "expected at least 1")
         if self.n_documents > self.n_tokens:
             corrupt(location, "n_documents", self.n_documents, f"there are only {self.n_tokens:,} tokens")
         if self.file_bytes != file_bytes:

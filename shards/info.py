@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
-from webtext.shards.reading.reader import TokenShards
+from webtext.shards.reader import TokenShards
 from webtext.shards.sampling.sampler import Sampler
 from webtext.shards.trace import trace
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import FILE
-from webtext.shards.reading.reader import TokenShards
+from webtext.shards.reader import TokenShards
 
 
 @dataclass(frozen=True, slots=True)

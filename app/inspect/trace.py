@@ -16,7 +16,7 @@ from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet
 from webtext.base.web.urls import canonical_url
 from webtext.clean.rules.thresholds import RULES, RuleSettings
-from webtext.shards.reading.reader import TokenShards
+from webtext.shards.reader import TokenShards
 from webtext.shards.trace import Origin
 from webtext.shards.trace import trace as origin_of
 

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.shards.format import Tokens
-from webtext.shards.reading.reader import TokenShards
+from webtext.shards.reader import TokenShards
 from webtext.shards.sampling.mixture import Mixture
 from webtext.shards.sampling.stream import ORDER_VERSION, WindowSettings, WindowStream
 
 BLOCK_BYTES = 64 << 20
-GROUP_BLOCKS = 64  # at a URL two groups are in memory: 8 GiB
+GROUP_BLOCKS = 64
 
 Batch = npt.NDArray[np.int64]
 """Token ids, int64 [batch_size, context + 1]."""
@@ -38,7 +38,7 @@ class Sampler:
 
     Several token sets of one tokenizer are mixed by `weights` (by default, by their numbers of windows). Windows that
     don't cross documents are padded with end-of-text (see `document_numbers`). The windows of `group_blocks` blocks of
-    `block_bytes` are shuffled together; None is a full shuffle. For a set at a URL, two groups must fit in memory.
+    `block_bytes` are shuffled together; None is a full shuffle.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from webtext.shards.writing.token_part import NO_TOKENS, TokenPartWriter, Vocabu
 if TYPE_CHECKING:
     from webtext.tokenizer import Tokenizer
 
-CODE_VERSION = 3
+CODE_VERSION = 4
 END_OF_TEXT = "<|endoftext|>"
 
 

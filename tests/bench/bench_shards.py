@@ -1,9 +1,9 @@
-"""Speed of token shards: shuffled windows (peer: nanoGPT's get_batch), cold files, a slow store, packing (datatrove).
+"""Speed of token shards: shuffled windows (peer: nanoGPT's get_batch), cold files, packing (datatrove).
 
-    python tests/bench/bench_shards.py [DATA] [--tokens N] [--nanogpt FOLDER] [--only loader|cold|store|pack]
+    python tests/bench/bench_shards.py [DATA] [--tokens N] [--nanogpt FOLDER] [--only loader|cold|pack]
 
 The rounds of a group are interleaved, and medians are printed. `loader` and `pack` are CPU seconds of this process,
-with one thread apart from the loader's read-ahead; `cold` and `store` are wall seconds. nanoGPT's function is taken
+with one thread apart from the loader's read-ahead; `cold` is wall seconds. nanoGPT's function is taken
 from train.py in a checkout that you name; DATA contains corpora/en.txt.xz. If one is missing, "not measured" is
 printed.
 """
@@ -15,7 +15,6 @@ import ast
 import importlib.util
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
@@ -36,10 +36,6 @@ DOCUMENT = 1000
 CONTEXT = 1024
 BATCH = 16
 ROUNDS = 5
-BLOCK_BYTES = 4 << 20
-"""Block size for the store; with 64 MiB, a set that takes seconds would have only a few blocks."""
-STORE_ANSWER_SECONDS = 0.05
-STORE_BYTES_PER_SECOND = 50e6
 
 
 def main() -> None:
@@ -47,9 +43,9 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
     parser.add_argument("--tokens", type=int, default=100_000_000)
     parser.add_argument("--nanogpt", type=Path)
-    parser.add_argument("--only", choices=["loader", "cold", "store", "pack"], action="append")
+    parser.add_argument("--only", choices=["loader", "cold", "pack"], action="append")
     options = parser.parse_args()
-    groups = options.only or ["loader", "cold", "store", "pack"]
+    groups = options.only or ["loader", "cold", "pack"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if set(groups) - {"pack"}:
@@ -58,8 +54,6 @@ def main() -> None:
             loader(folder, options.nanogpt)
         if "cold" in groups:
             cold(folder / "tokens")
-        if "store" in groups:
-            store(folder / "tokens")
         if "pack" in groups:
             pack(folder, options.data)
 
@@ -83,7 +77,7 @@ def write_set(folder: Path, n_tokens: int) -> None:
             seconds += time.process_time() - started
             parts.append(part.publish())
     tokens.seal(parts)
-    print(row("write, documents of 1,000 tokens, with checksums", n_tokens / seconds))
+    print(row("write, documents of 1,000 tokens", n_tokens / seconds))
 
 
 def loader(folder: Path, nanogpt: Path | None) -> None:
@@ -106,7 +100,8 @@ def loader(folder: Path, nanogpt: Path | None) -> None:
         return lambda: [of.fill(out) for _ in range(n_batches)] and None
 
     def first_epoch() -> None:
-        """Open the shards again, so that no block's checksum has been compared yet."""
+        """Open the shards again, so that they are hashed again."""
+        PartSet._verified.clear()
         fresh = Sampler(TokenShards(folder / "tokens"), context=CONTEXT, batch_size=BATCH)
         for _ in range(n_batches):
             fresh.fill(out)
@@ -114,7 +109,7 @@ def loader(folder: Path, nanogpt: Path | None) -> None:
     jobs: dict[str, Callable[[], None]] = {
         "plain loop over given offsets, u16": plain,
         "Sampler.fill, u16, groups of 64 blocks": fill(sampler),
-        "the same, first epoch: every checksum compared": first_epoch,
+        "the same, first epoch: every file hashed": first_epoch,
         "Sampler.fill, u16, full shuffle": fill(shuffled_whole),
         "Sampler.fill, u16, inside documents (of 1,000)": fill(inside),
         "next(Sampler), int64": lambda: [next(sampler) for _ in range(n_batches)] and None,
@@ -174,30 +169,6 @@ def cold(folder: Path) -> None:
     speeds = medians(jobs, dict.fromkeys(jobs, shards.n_tokens), time.perf_counter, before=forget)
     for name, speed in speeds.items():
         print(row(name, speed))
-
-
-def store(folder: Path) -> None:
-    """Measure an epoch over HTTP from a slow store."""
-    path = Path(__file__).parent.parent / "shards" / "range_server.py"
-    spec = importlib.util.spec_from_file_location("range_server", path)
-    assert spec is not None
-    assert spec.loader is not None
-    server_module = importlib.util.module_from_spec(spec)
-    sys.modules["range_server"] = server_module
-    spec.loader.exec_module(server_module)
-    with server_module.serving(
-        folder, seconds_to_answer=STORE_ANSWER_SECONDS, bytes_per_second=STORE_BYTES_PER_SECOND
-    ) as server:
-        shards = TokenShards(server.url)
-        sampler = Sampler(shards, context=CONTEXT, batch_size=BATCH, block_bytes=BLOCK_BYTES, group_blocks=8)
-        out = np.empty((BATCH, CONTEXT + 1), np.uint16)
-        started = time.perf_counter()
-        for _ in range(sampler.n_windows // BATCH):
-            sampler.fill(out)
-        seconds = time.perf_counter() - started
-    one = STORE_BYTES_PER_SECOND / 2
-    note = f"one connection delivers {one / 1e6:.0f}, {STORE_ANSWER_SECONDS * 1000:.0f} ms after a request"
-    print(row("slow store, blocks of 4 MiB in groups of 8", shards.n_tokens / seconds, note))
 
 
 def pack(folder: Path, data: str | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 
@@ -16,9 +17,13 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
-from webtext.shards.reading.reader import TokenShards
+from webtext.shards.format import shard_name
+from webtext.shards.reader import TokenShards
 from webtext.shards.settings import FileSettings
+from webtext.shards.shardfile import ShardWriter
 from webtext.shards.writing import pack
+
+FACTS: dict[str, Any] = {"vocab_size": 50_257, "eot_id": 50_256, "tokenizer_hash": "ab" * 32}
 
 
 class ByteTokenizer:
@@ -76,6 +81,50 @@ def byte_tokenizer(monkeypatch: pytest.MonkeyPatch) -> ByteTokenizer:
     tokenizer = ByteTokenizer()
     monkeypatch.setattr(pack, "load_tokenizer", lambda _: tokenizer)
     return tokenizer
+
+
+def make_set(
+    folder: Path, n_shards: int, documents: int = 200, splits: Sequence[str] = ("train",), length: int = 100
+) -> str:
+    """Write shards with documents of 100 random tokens, two bytes each; the rows of the index state `length`."""
+    tokens = SetWriter(str(folder), "tokens", Recipe(stage="test", code_version=1, settings=FACTS))
+    parts, random = [], np.random.default_rng(0)
+    for number in range(n_shards):
+        with tokens.part(number, key=str(number)) as part:
+            for split in splits:
+                name = shard_name(split, number)
+                with ShardWriter(part.attach(name), **FACTS) as shard:
+                    starts = [shard.append(random.integers(0, 50_000, 99, np.uint16)) for _ in range(documents)]
+                part.describe(name, shard.in_manifest())
+                source = {"shard": name, "length": length, "source_part": "part-00000.parquet"}
+                part.write([source | {"start": at, "id": f"{number}-{i}", "row": i} for i, at in enumerate(starts)])
+            parts.append(part.publish())
+    tokens.seal(parts)
+    return str(folder)
+
+
+def upload(folder: str) -> str:
+    """Copy a set to a store in memory, in place of what is there; return its URL."""
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    for path in Path(folder).iterdir():
+        if path.is_file():
+            files.pipe(f"/bucket/tokens/{path.name}", path.read_bytes())
+    return "memory://bucket/tokens"
+
+
+def flip(location: str, token: int) -> None:
+    """Change a bit of a token of two bytes, or of what follows the tokens."""
+    content, at = bytearray(Path(location).read_bytes()), 256 + 2 * token
+    content[at] ^= 4
+    Path(location).write_bytes(content)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for copies of files in stores; nothing is in it."""
+    monkeypatch.setenv("WEBTEXT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 def pack_here(corpus: str, out: Path | str, **settings: Any) -> Any:

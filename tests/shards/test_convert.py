@@ -15,8 +15,9 @@ from webtext.app.main import run
 from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.shards import TokenShards
-from webtext.shards.converting import convert
-from webtext.shards.converting.cutting import cut
+from webtext.shards import convert_from as convert
+from webtext.shards.convert_from import cut
+from webtext.shards.convert_to import convert_to
 from webtext.shards.settings import PackSettings
 from webtext.shards.trace import trace
 from webtext.shards.writing import pack
@@ -44,7 +45,7 @@ def tokens(tmp_path: Path, byte_tokenizer: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def to(tokens: str, form: str, out: Path) -> list[str]:
-    return convert.convert_to(tokens, form, str(out), quiet())
+    return convert_to(tokens, form, str(out), quiet())
 
 
 def back(sources: Path | list[Path], form: str, out: Path, **options: Any) -> TokenShards:
@@ -265,7 +266,7 @@ def test_the_split_is_that_of_the_name_unless_one_is_given(tokens: str, tmp_path
 
 
 def test_documents_begin_or_end_at_end_of_text_and_end_at_their_own_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.shards.converting.cutting.PIECE", 3)
+    monkeypatch.setattr("webtext.shards.convert_from.PIECE", 3)
     stream = np.array(ids("ab||cdefg|hi"), np.uint16)
     assert [part.tolist() for part in cut(stream, EOT, np.array([0, 2, 6, 6, 12]))] == [
         ids(text) for text in ("", "ab", "|", "|", "cd", "", "efg|", "hi")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 import zlib
 from pathlib import Path
@@ -20,10 +19,8 @@ HASH = "0123456789abcdef" * 4
 CHECKSUM_AT = 252
 
 
-def write(
-    path: Path, documents: list[list[int]], vocab_size: int = 300, eot_id: int = 256, block_bytes: int = 64
-) -> Path:
-    with ShardWriter(path, vocab_size=vocab_size, eot_id=eot_id, tokenizer_hash=HASH, block_bytes=block_bytes) as shard:
+def write(path: Path, documents: list[list[int]], vocab_size: int = 300, eot_id: int = 256) -> Path:
+    with ShardWriter(path, vocab_size=vocab_size, eot_id=eot_id, tokenizer_hash=HASH) as shard:
         for document in documents:
             shard.append(np.array(document, np.uint32))
     return path
@@ -40,33 +37,30 @@ def edit(path: Path, offset: int, data: bytes, *, seal: bool = False) -> None:
 
 def test_the_file_is_byte_for_byte_what_the_reference_describes(tmp_path: Path) -> None:
     """Two documents, 'Hi' and 'a', with bytes as tokens: 256 72 105 256 97, ten bytes and six of padding."""
-    data = write(tmp_path / "a.tok", [[72, 105], [97]], block_bytes=1 << 20).read_bytes()
+    data = write(tmp_path / "a.tok", [[72, 105], [97]]).read_bytes()
     assert data[0:8] == b"\x89TOKENS\n"
-    assert struct.unpack("<II", data[8:16]) == (3, 2)  # version, bytes per token
+    assert struct.unpack("<II", data[8:16]) == (4, 2)  # version, bytes per token
     assert struct.unpack("<QQ", data[16:32]) == (300, 256)  # vocabulary, end of text
     assert data[32:64].hex() == HASH
-    assert struct.unpack("<QQQ", data[64:88]) == (5, 2, 1 << 20)  # tokens, documents, block
-    assert data[88:120] == hashlib.sha256(data[296:300]).digest()
-    assert data[120:252] == bytes(132)
+    assert struct.unpack("<QQ", data[64:80]) == (5, 2)  # tokens, documents
+    assert data[80:252] == bytes(172)
     assert struct.unpack("<I", data[252:256])[0] == zlib.crc32(data[:252])
     assert struct.unpack("<5H", data[256:266]) == (256, 72, 105, 256, 97)
     assert data[266:272] == bytes(6)
     assert struct.unpack("<3Q", data[272:296]) == (0, 3, 5)
-    assert struct.unpack("<I", data[296:300])[0] == zlib.crc32(data[256:296])
-    assert len(data) == 300
+    assert len(data) == 296
 
 
 @given(
     documents=st.lists(st.lists(st.integers(0, 99_999).filter(lambda i: i != 50_000), max_size=40), max_size=12),
-    block_bytes=st.integers(1, 200),
     wide=st.booleans(),
 )
 def test_what_is_written_is_read_back_and_verifies(
-    tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], block_bytes: int, wide: bool
+    tmp_path_factory: pytest.TempPathFactory, documents: list[list[int]], wide: bool
 ) -> None:
     vocab_size = 100_000 if wide else 65_000
     documents = [[i if wide else i % 50_000 for i in document] for document in documents]
-    path = write(tmp_path_factory.mktemp("t") / "a.tok", documents, vocab_size, 50_000, block_bytes)
+    path = write(tmp_path_factory.mktemp("t") / "a.tok", documents, vocab_size, 50_000)
     shard = ShardFile(path)
     verify_shard(shard)
     assert [shard.document(i).tolist() for i in range(len(documents))] == [[50_000, *d] for d in documents]
@@ -103,8 +97,7 @@ def test_a_file_whose_writing_stopped_is_not_a_shard(tmp_path: Path) -> None:
     ("offset", "data", "complaint"),
     [
         (0, b"PAR1", "magic is b'PAR1ENS"),
-        (8, struct.pack("<I", 1), "version is 1\nthis version of webtext reads version 3\nmake the token set again"),
-        (8, struct.pack("<I", 2), "version 2 has end-of-text after each document\nmake the token set again"),
+        (8, struct.pack("<I", 1), "version is 1\nthis version of webtext reads version 4\nmake the token set again"),
         (12, struct.pack("<I", 4), "bytes per token is 4"),
         (16, struct.pack("<Q", 0), "vocab_size is 0"),
         (16, struct.pack("<Q", 1 << 40), "vocab_size is 1099511627776"),
@@ -114,9 +107,7 @@ def test_a_file_whose_writing_stopped_is_not_a_shard(tmp_path: Path) -> None:
         (64, struct.pack("<Q", 2**63), "n_tokens 9,223,372,036,854,775,808"),
         (72, struct.pack("<Q", 1), "n_documents 1 need"),
         (72, struct.pack("<Q", 9), "n_documents is 9"),
-        (80, struct.pack("<Q", 0), "block_bytes is 0"),
-        (80, struct.pack("<Q", 8), "file size is"),
-        (120, b"x", "reserved bytes is not zero"),
+        (80, b"x", "reserved bytes is not zero"),
     ],
 )
 def test_a_wrong_header_is_rejected_with_field_and_value(
@@ -173,8 +164,6 @@ def test_other_names_are_not_shards(name: str) -> None:
 
 
 def test_the_layout_follows_from_the_header() -> None:
-    """3 tokens of 2 bytes are padded to 8; 2 positions of 8; 24 bytes in blocks of 10 are 3 checksums."""
-    header = ShardHeader(
-        vocab_size=9, eot_id=0, tokenizer_hash=HASH, n_tokens=3, n_documents=1, block_bytes=10, checksums_hash=HASH
-    )
-    assert (header.index_offset, header.checksums_offset, header.n_blocks, header.file_bytes) == (264, 280, 3, 292)
+    """3 tokens of 2 bytes are padded to 8; 2 positions of 8."""
+    header = ShardHeader(vocab_size=9, eot_id=0, tokenizer_hash=HASH, n_tokens=3, n_documents=1)
+    assert (header.index_offset, header.file_bytes) == (264, 280)

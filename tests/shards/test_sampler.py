@@ -234,17 +234,3 @@ def test_sets_of_two_tokenizers_do_not_mix(shards_of: Make, monkeypatch: pytest.
     monkeypatch.setattr("webtext.shards.writing.pack.load_tokenizer", lambda _: other)
     with pytest.raises(InputError, match="packed with another tokenizer"):
         Sampler([first, shards_of([["abcdef"]], folder="other")], context=2)
-
-
-def test_a_local_group_that_would_fill_the_memory_is_not_read_ahead(
-    shards: TokenShards, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """97 tokens of two bytes make one group with 192 bytes of windows."""
-    asked: list[str] = []
-    monkeypatch.setattr("webtext.shards.sampling.stream.read_ahead", lambda path, *_: asked.append(path))
-    for memory, n_shards in ((4 * 192 - 1, 0), (4 * 192, 3)):
-        asked.clear()
-        monkeypatch.setattr("webtext.shards.sampling.stream.memory_bytes", lambda memory=memory: memory)
-        sampler = Sampler(shards, context=8)
-        next(sampler)
-        assert len(set(asked)) == n_shards

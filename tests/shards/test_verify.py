@@ -1,10 +1,8 @@
-"""Verification: the altered place is reported, and so are errors under correct checksums."""
+"""Verification: the altered file is reported, and so are errors in one that has the manifest's hash."""
 
 from __future__ import annotations
 
-import hashlib
 import struct
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,46 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.errors import ShardCorrupt
-from webtext.shards.format import HEADER_BYTES, ShardHeader
-from webtext.shards.reading.reader import TokenShards
+from webtext.base.errors import InputError, ShardCorrupt
+from webtext.shards.format import HEADER_BYTES
+from webtext.shards.reader import TokenShards
 from webtext.shards.shardfile import ShardFile, verify_shard
 
-from .test_checksums import make_set
+from .conftest import make_set
 from .test_format import edit, write
-
-CHECKSUMS_HASH_AT = 88
-
-
-def reseal_blocks(path: Path) -> None:
-    """Write the altered bytes' checksums, and update the header."""
-    content = path.read_bytes()
-    header = ShardHeader.from_bytes(content, str(path), len(content))
-    covered = content[HEADER_BYTES : header.checksums_offset]
-    blocks = [covered[at : at + header.block_bytes] for at in range(0, len(covered), header.block_bytes)]
-    table = struct.pack(f"<{len(blocks)}I", *map(zlib.crc32, blocks))
-    edit(path, header.checksums_offset, table)
-    edit(path, CHECKSUMS_HASH_AT, hashlib.sha256(table).digest(), seal=True)
-
-
-def test_an_altered_byte_is_found_and_its_block_is_named(tmp_path: Path) -> None:
-    """Blocks of 64 bytes start after 256 bytes of header: byte 400 is in block (400 - 256) // 64 = 2."""
-    path = write(tmp_path / "a.tok", [[1] * 100])
-    edit(path, 400, b"\x07")
-    with pytest.raises(ShardCorrupt, match=r"checksum of block 2 \(bytes 384 to 447\)"):
-        verify_shard(ShardFile(path))
 
 
 @given(st.data())
 def test_any_flipped_bit_after_the_header_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    path = write(tmp_path_factory.mktemp("t") / "a.tok", [[1, 2, 3], [], [4] * 50])
+    folder = tmp_path_factory.mktemp("t")
+    path = Path(make_set(folder, 1, documents=2)) / "train-00000.tok"
     content = path.read_bytes()
     offset = data.draw(st.integers(HEADER_BYTES, len(content) - 1))
     edit(path, offset, bytes([content[offset] ^ 1 << data.draw(st.integers(0, 7))]))
-    with pytest.raises(ShardCorrupt):
-        verify_shard(ShardFile(path))
+    with pytest.raises(InputError, match=r"train-00000\.tok' was altered: SHA-256"):
+        TokenShards(folder).verify()
 
 
 @pytest.mark.parametrize(
@@ -67,10 +45,9 @@ def test_any_flipped_bit_after_the_header_is_found(
         (288, struct.pack("<Q", 4), "range of the document index is 0 to 4"),
     ],
 )
-def test_an_error_under_a_correct_checksum_is_found(tmp_path: Path, offset: int, data: bytes, complaint: str) -> None:
+def test_an_error_that_its_writer_made_is_found(tmp_path: Path, offset: int, data: bytes, complaint: str) -> None:
     path = write(tmp_path / "a.tok", [[72, 105], [97]])  # tokens at 256 to 265, index at 272, 280, 288
     edit(path, offset, data)
-    reseal_blocks(path)
     with pytest.raises(ShardCorrupt) as caught:
         verify_shard(ShardFile(path))
     assert complaint in str(caught.value)
@@ -81,9 +58,9 @@ def test_a_packed_set_verifies(shards_of: Callable[..., TokenShards]) -> None:
 
 
 def test_a_document_index_that_the_rows_of_the_set_contradict_is_found(tmp_path: Path) -> None:
-    """`make_set` writes no rows."""
+    folder = make_set(tmp_path / "set", 1, documents=5, length=99)
     with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': document index is not the set's"):
-        TokenShards(make_set(tmp_path / "set", 1, documents=5)).verify()
+        TokenShards(folder).verify()
 
 
 def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callable[..., TokenShards]) -> None:
@@ -93,9 +70,9 @@ def test_a_shard_swapped_for_another_of_the_same_size_is_found(shards_of: Callab
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is"):
+    with pytest.raises(InputError, match=r"train-00000\.tok' was altered: SHA-256"):
         TokenShards(shards.set.folder.url).verify()
     shards = shards_of([["abc", "defgh"], ["ijk", "lmnop"]])
     first.write_bytes(second.read_bytes())
-    with pytest.raises(ShardCorrupt, match=r"train-00000\.tok': checksums_hash is"):
+    with pytest.raises(InputError, match=r"train-00000\.tok' was altered: SHA-256"):
         TokenShards(shards.set.folder.url).verify()

@@ -21,13 +21,6 @@ from webtext.train.resilience.distributed import World
 Tokens = npt.NDArray[Any]
 
 
-class TokenSequence(Protocol):
-    """An array of tokens, or an object that reads them when it is sliced."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, place: Any, /) -> Any: ...
-
-
 class Judged(Protocol):
     """A model that can be measured: this package's GPT2, or any other language model with this method."""
 
@@ -40,7 +33,7 @@ class Windows:
 
     def __init__(
         self,
-        streams: Sequence[TokenSequence],
+        streams: Sequence[Tokens],
         *,
         context: int,
         stride: int | None,

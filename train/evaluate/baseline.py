@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from webtext.train.data.windows import TokenSequence, Windows
+from webtext.train.data.windows import Tokens, Windows
 
 EM_ROUNDS = 100
 TOKENS_AT_ONCE = 2**22
@@ -43,7 +43,7 @@ class Baselines:
         return math.exp(self.bigram_loss)
 
 
-def count_baselines(streams: Sequence[TokenSequence], windows: Windows, vocab_size: int) -> Baselines:
+def count_baselines(streams: Sequence[Tokens], windows: Windows, vocab_size: int) -> Baselines:
     """Count `streams` (the training shards) and score the tokens that `windows` scores."""
     before, after = (np.concatenate(arrays) for arrays in zip(*windows.pairs(), strict=True))
     pairs, inverse = np.unique(_keys(before, after, vocab_size), return_inverse=True)

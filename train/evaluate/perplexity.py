@@ -19,7 +19,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
-from webtext.train.data.windows import Judged, Tokens, TokenSequence, Windows, total_loss
+from webtext.train.data.windows import Judged, Tokens, Windows, total_loss
 from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import Measured, load_measured, run_facts
 from webtext.train.model.gpt2 import GPT2
@@ -34,7 +34,7 @@ CODE_VERSION = 3
 class HeldOut:
     """Tokens to measure a model on: streams that begin with an end-of-text; and the text bytes of each id, if known."""
 
-    streams: Sequence[TokenSequence]
+    streams: Sequence[Tokens]
     vocab_size: int
     eot_id: int
     tokenizer_hash: str

@@ -1,11 +1,17 @@
-"""Reader for the token shards of one split, in corpus order: memory-mapped on disk, by ranges of bytes at a URL."""
+"""Reader for the token shards of one split, in corpus order: memory-mapped files on disk.
+
+Shards of a set at a URL are copied to this machine before they are mapped, each when it is first used.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +19,11 @@ import numpy.typing as npt
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.parts.partset import Attachment, PartSet
+from webtext.base.storage import Folder, file_sha256
 from webtext.shards.format import SPLITS, ShardHeader, Tokens, check_index, corrupt, shard_place, token_dtype
-from webtext.shards.reading.remote import RemoteShards
-from webtext.shards.reading.shard_tokens import Read, ShardTokens, keeping_blocks
 from webtext.shards.shardfile import ShardFile, verify_shard
+
+COPY_BYTES = 8 << 20
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,9 +47,8 @@ class TokenShards:
     """The shards of one split of a token set ("train" or "validation"), in the order of the corpus' parts.
 
     Opening reads only the manifest and, on disk, lists the folder, so it takes the same time for any number of shards.
-    A shard is compared with the manifest when it is first read, and each block with its checksum; `verify` reads every
-    byte. A split without documents has `len(shards) == 0`. For a set at a URL, `read` and samplers fetch the ranges
-    that they need; `tokens` and `file` fetch complete shards and keep them in memory.
+    When a shard is first used in a process, its SHA-256 is compared with the manifest's, and its ids with the
+    vocabulary; `verify` reads every byte. A split without documents has `len(shards) == 0`.
     """
 
     def __init__(self, folder: str | os.PathLike[str], split: str = "train") -> None:
@@ -51,8 +57,8 @@ class TokenShards:
         self.set = PartSet.open(os.fspath(folder), "tokens", checks_sizes=False)
         self.split = split
         self.hash = self.set.hash
-        attachments = _shards_of(self.set, split)
-        self.names = [attachment.name for attachment in attachments]
+        self._attachments = _shards_of(self.set, split)
+        self.names = [attachment.name for _, attachment in self._attachments]
         settings = self.set.recipe["settings"]
         try:
             self.vocab_size = int(settings["vocab_size"])
@@ -62,13 +68,10 @@ class TokenShards:
             raise InputError(f"'{folder}' doesn't say which tokenizer made it", "pack the corpus again") from None
         self.headers = [
             ShardHeader.from_manifest(each.about, settings, self.set.folder.location(each.name), each.bytes)
-            for each in attachments
+            for _, each in self._attachments
         ]
-        self.remote: RemoteShards | None = None
         if self.set.folder.is_local:
             self.set.check_names([*self.names, *(part.name for part in self.set.parts)])
-        else:
-            self.remote = RemoteShards(self.set.folder.url, self.names, self.headers)
         self._opened: dict[int, ShardFile] = {}
         self._indexes: dict[int, npt.NDArray[np.uint64]] = {}
         self._rows: tuple[int, pa.Table] | None = None
@@ -99,32 +102,27 @@ class TokenShards:
         return sum(header.n_documents for header in self.headers)
 
     def tokens(self, i: int) -> Tokens:
-        """Return the i-th shard's tokens, without header: u16 or u32 [n_tokens], memory-mapped, read-only.
-
-        Unlike `read`, this doesn't check them.
-        """
+        """Return the i-th shard's tokens, without header: u16 or u32 [n_tokens], memory-mapped, read-only."""
         return self.file(i).tokens
 
-    def streams(self) -> list[ShardTokens]:
-        """Return each shard as a sequence that reads its tokens when it is sliced, in bounded memory, also at a URL."""
-        read: Read = self.read
-        if self.remote is not None:
-            read = keeping_blocks(self.read, self.n_tokens, self.token_dtype.itemsize)
-        starts = self.shard_starts.tolist()
-        return [ShardTokens(read, start, header.n_tokens) for start, header in zip(starts, self.headers, strict=False)]
+    def streams(self) -> list[Tokens]:
+        """Return the tokens of each shard."""
+        return [self.tokens(i) for i in range(len(self))]
 
     def file(self, i: int) -> ShardFile:
-        """Return the i-th shard with its header and document index."""
+        """Return the i-th shard with its header and document index; raises InputError if it was altered."""
         if i not in self._opened:
-            self._opened.setdefault(i, self._open(i))  # if two threads open it at once, both get the first one's object
+            file = ShardFile(self._checked_path(i))
+            file.check_ids()
+            self._opened.setdefault(i, file)  # if two threads open it at once, both get the first one's object
         return self._opened[i]
 
     def index(self, i: int) -> npt.NDArray[np.uint64]:
         """Return the i-th shard's document starts, then its number of tokens: u64 [n_documents + 1]; checked once."""
         if i not in self._indexes:
-            index = self._read_index(i)
-            check_index(index, self.headers[i], self.set.folder.location(self.names[i]))
-            self._indexes[i] = index
+            file = self.file(i)
+            check_index(file.index, file.header, file.location)
+            self._indexes[i] = file.index
         return self._indexes[i]
 
     @cached_property
@@ -156,13 +154,9 @@ class TokenShards:
     def read(self, start: int, length: int) -> Tokens:
         """Return tokens start … start+length-1 of the split as if it were one ring: the start follows the end.
 
-        The result is u16 or u32 [length], a view of the memory map if the range is inside one shard on disk, otherwise
-        a copy. Raises ShardCorrupt if a block doesn't match its checksum.
+        The result is u16 or u32 [length], a view of the memory map if the range is inside one shard, otherwise a copy.
         """
-        if self.remote is not None:
-            found = [self.remote.tokens(*piece) for piece in self.pieces(start, length)]
-        else:
-            found = [self.file(shard).read(begin, end) for shard, begin, end in self.pieces(start, length)]
+        found = [self.tokens(shard)[begin:end] for shard, begin, end in self.pieces(start, length)]
         if not found:
             return np.empty(0, self.token_dtype)
         return found[0] if len(found) == 1 else np.concatenate(found)
@@ -203,12 +197,12 @@ class TokenShards:
             )
 
     def verify(self) -> None:
-        """Check every byte: checksums, ids, counts, the document index and the manifest's hashes.
+        """Check every byte: the manifest's hashes, ids, counts and the document index.
 
         Raises ShardCorrupt or InputError with the first file and place that is wrong.
         """
         for i in range(len(self)):
-            file = self._opened.get(i) or self._open(i)
+            file = self.file(i)
             verify_shard(file)
             rows = self._index_rows(i)
             starts, lengths = (rows.column(name).to_numpy() for name in ("start", "length"))
@@ -220,17 +214,11 @@ class TokenShards:
     def _document_ends(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.cumsum([header.n_documents for header in self.headers], dtype=np.int64)
 
-    def _read_index(self, i: int) -> npt.NDArray[np.uint64]:
-        if self.remote is not None:
-            return self.remote.index(i)
-        file = self.file(i)
-        file.checks.check(file.header.index_offset, file.header.checksums_offset)
-        return file.index
-
-    def _open(self, i: int) -> ShardFile:
-        if self.remote is not None:
-            return ShardFile.from_bytes(self.remote.whole(i), self.set.folder.location(self.names[i]), self.headers[i])
-        return ShardFile(self.set.folder.local_path(self.names[i]), self.headers[i])
+    def _checked_path(self, i: int) -> Path:
+        number, attachment = self._attachments[i]
+        if not self.set.folder.is_local:
+            return local_copy(self.set.folder, attachment)
+        return self.set.folder.local_path(self.set.attachment(number, attachment.name))
 
     def _index_rows(self, shard: int) -> pa.Table:
         """Return the rows of the set's document index for one shard; the last result is cached."""
@@ -245,7 +233,45 @@ class TokenShards:
         return self._rows[1]
 
 
-def _shards_of(tokens: PartSet, split: str) -> list[Attachment]:
-    """Return the split's token files, in the corpus' order."""
-    found = {shard_place(each.name): each for part in tokens.parts for each in part.attachments}
+def local_copy(folder: Folder, file: Attachment) -> Path:
+    """Return the path of this machine's copy of a file in a store, which is copied first unless it is there.
+
+    Copies are named by their SHA-256, so sets share them. Processes that need the same file wait for the one that copies
+    it. Raises InputError if the file doesn't have the SHA-256 that the manifest states.
+    """
+    cache = Folder(cache_folder())
+    path = cache.local_path(f"{file.sha256}.tok")
+    if not _is_intact(path, file):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_intact(path, file):
+                with cache.scratch(path.name) as temporary:
+                    with folder.open(file.name) as source, open(temporary, "wb") as target:
+                        shutil.copyfileobj(source, target, COPY_BYTES)
+                    if not _is_intact(temporary, file):
+                        raise InputError(
+                            f"'{folder.location(file.name)}' was altered, in the store or on its way: "
+                            f"its SHA-256 isn't {file.sha256[:12]}…, which the manifest states",
+                            "rerun the command; if that doesn't help, copy the file to the store again",
+                        )
+    return path
+
+
+def cache_folder() -> str:
+    """Return WEBTEXT_CACHE, or the platform's usual place for what can be fetched again."""
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return os.environ.get("WEBTEXT_CACHE") or str(usual / "webtext")
+
+
+def _is_intact(path: Path, file: Attachment) -> bool:
+    if not path.is_file() or path.stat().st_size != file.bytes:
+        return False
+    with open(path, "rb") as copy:
+        return file_sha256(copy) == file.sha256
+
+
+def _shards_of(tokens: PartSet, split: str) -> list[tuple[int, Attachment]]:
+    """Return the split's token files with the places of their parts among the set's, in the corpus' order."""
+    found = {shard_place(each.name): (i, each) for i, part in enumerate(tokens.parts) for each in part.attachments}
     return [found[place] for place in sorted(place for place in found if place is not None and place[0] == split)]

@@ -1,1 +1,0 @@
-"""Conversion between token shards and other projects' token files."""

@@ -1,1 +1,0 @@
-"""Reads and verifies token shards."""
