@@ -5,11 +5,9 @@ Stages skip finished work, so a first run, a resumed run and a run after a chang
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import glob
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +18,6 @@ from webtext.base.parts.outcomes import check_kept, check_settled
 from webtext.base.parts.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-
-SECONDS = "seconds.json"  # how long a sample's stages took; the estimate of the whole build uses it
-STAGE_TITLES = {
-    "links": "1/6 links: who voted for what",
-    "pages": "2/6 pages: fetch what they voted for",
-    "clean": "3/6 documents: extract, judge, deduplicate",
-    "tokenizer": "4/6 tokenizer: learn the merges",
-    "tokens": "5/6 tokens: pack the shards",
-    "model": "6/6 model: train GPT-2",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,30 +77,16 @@ def build(config: BuildConfig, run: Run) -> Layout:
     if not run.dry_run:
         Folder(layout.root).write_object("config.json", config.to_json())  # a record of how the build was made
     pages = _pages(config, layout, run)
-    with _stage("clean", layout, run):
-        links = PartSet.open(layout.links, "links") if config["build"].links else None
-        cleaned = clean_pages(pages, layout.root, clean, run, links)
-        check_kept(cleaned.documents, cleaned.corpus)
-    with _stage("tokenizer", layout, run):
-        keeps = not config["build"].retrain_tokenizer
-        train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=keeps)
-    with _stage("tokens", layout, run):
-        pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
+    run.console.say("3/6 documents: extract, judge, deduplicate")
+    links = PartSet.open(layout.links, "links") if config["build"].links else None
+    cleaned = clean_pages(pages, layout.root, clean, run, links)
+    check_kept(cleaned.documents, cleaned.corpus)
+    run.console.say("4/6 tokenizer: learn the merges")
+    keeps = not config["build"].retrain_tokenizer
+    train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=keeps)
+    run.console.say("5/6 tokens: pack the shards")
+    pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
     return layout
-
-
-@contextlib.contextmanager
-def _stage(name: str, layout: Layout, run: Run) -> Iterator[None]:
-    """Announce the stage; for a sample also record its seconds: the longest run, since a resumed run is short."""
-    if name in STAGE_TITLES:
-        run.console.say(STAGE_TITLES[name])
-    started = time.monotonic()
-    yield
-    if layout.whole is not None and not run.dry_run:
-        folder = Folder(layout.root)
-        noted = folder.read_object(SECONDS, "remove it") if folder.exists(SECONDS) else {}
-        noted[name] = max(float(noted.get(name, 0.0)), time.monotonic() - started)
-        folder.write_object(SECONDS, noted)
 
 
 def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
@@ -121,14 +95,12 @@ def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
     from webtext.train.run.loop import train_model
 
     layout = build(config, run)
-    with _stage("model", layout, run):
-        train_model(layout.tokens, layout.model, config["train"], run, tokenizer=layout.tokenizer)
+    run.console.say("6/6 model: train GPT-2")
+    train_model(layout.tokens, layout.model, config["train"], run, tokenizer=layout.tokenizer)
     if run.dry_run:
         raise DryRun
     sections = (config["train.eval"], config["train.sample"])
-    with _stage("evaluation", layout, run):
-        said = evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run, *sections)
-    return layout, said
+    return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run, *sections)
 
 
 def check_failures(layout: Layout, command: str) -> None:
@@ -161,16 +133,15 @@ def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
     settings = config["build"]
     if settings.pages:
         return list(settings.pages)
-    with _stage("links", layout, run):
-        check_kept(collect(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"]))
-    with _stage("pages", layout, run):
-        fetched = crawl(
-            layout.links, layout.pages, config["crawl.fetch"], run, settings.sample_of(), smaller_sample(config)
-        )
-        if fetched is not None:
-            check_kept(fetched)
-        elif not _all_fetched(layout):
-            raise DryRun
+    run.console.say("1/6 links: who voted for what")
+    check_kept(collect(settings.links, layout.links, config["crawl.links"], run, config["crawl.api"]))
+    run.console.say("2/6 pages: fetch what they voted for")
+    sample = settings.sample_of()
+    fetched = crawl(layout.links, layout.pages, config["crawl.fetch"], run, sample, smaller_sample(config))
+    if fetched is not None:
+        check_kept(fetched)
+    elif not _all_fetched(layout):
+        raise DryRun
     return [layout.pages]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,17 +12,11 @@ from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.base.run import Run
 
-if TYPE_CHECKING:
-    from webtext.app.chain import Layout
-    from webtext.app.config import BuildConfig
-
 DEMO_FOLDER = "demo"
 _commands = click.Group("app")
 
 
-_SAMPLE = click.option(
-    "--sample", metavar="PERCENT", help="Build a share of the links, e.g. 0.1%, and estimate the whole build from it."
-)
+_SAMPLE = click.option("--sample", metavar="PERCENT", help="Build a share of the links, e.g. 0.1%, in a folder beside.")
 
 
 @verb(_commands, "build", workers=True, config_argument=True)
@@ -38,7 +32,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     \b
     Reads:  the dumps (or pages) that CONFIG names in [build]
     Writes: one folder per stage into its `out`, and report.html. A sample goes into a folder beside it, OUT-sample-0.1-percent
-            (except links/), with estimate.json: the size, time and cost of the whole build
+            (except links/)
     """
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_failures
@@ -53,25 +47,13 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
         return
     path = write_report(layout.root)
     changed = stale_in(layout)
-    estimate, estimated = _estimate(config, layout)
-    text = "\n".join([*estimated, f"built '{layout.root}'; the report: {path}", *changed])
-    run.console.result({"build": layout.root, "report": path, "stale": changed, **estimate}, text)
+    text = "\n".join([f"built '{layout.root}'; the report: {path}", *changed])
+    run.console.result({"build": layout.root, "report": path, "stale": changed}, text)
     check_failures(layout, f"webtext build {config_path}")
 
 
 def _sample_override(sample: str | None) -> list[str]:
     return [] if sample is None else [f"build.sample={json.dumps(sample)}"]
-
-
-def _estimate(config: BuildConfig, layout: Layout) -> tuple[dict[str, Any], list[str]]:
-    """Return a sample's estimate as JSON and as text; both are empty for a whole build."""
-    if config["build"].sample is None:
-        return {}, []
-    from webtext.app.estimates.estimate import write_estimate
-    from webtext.app.estimates.estimate_text import estimate_text
-
-    estimate = write_estimate(config, layout)
-    return {"estimate": estimate}, [estimate_text(estimate), ""]
 
 
 @verb(_commands, "pretrain", workers=True, config_argument=True)
@@ -96,9 +78,8 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
     layout, evaluation = run_pretrain(config, run)
     path = write_report(layout.root)
-    estimate, estimated = _estimate(config, layout)
-    text = "\n".join([*estimated, perplexity_text(dict(evaluation))])
-    value = {"build": layout.root, "report": path, "evaluation": dict(evaluation), **estimate}
+    value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
+    text = perplexity_text(dict(evaluation))
     run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
     check_failures(layout, f"webtext pretrain {config_path}")
 

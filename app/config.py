@@ -23,7 +23,7 @@ class BuildSettings:
     retrain_tokenizer: bool = setting(
         False, "retrain the tokenizer whenever the corpus changes; off: only when [tokenizer] changes"
     )
-    sample: str | None = setting(None, "share of the links to build and to estimate the whole build from, e.g. 0.1%")
+    sample: str | None = setting(None, "share of the links to build, e.g. 0.1%")
 
     def __post_init__(self) -> None:
         sample = self.sample_of()
@@ -37,22 +37,6 @@ class BuildSettings:
     def sample_of(self) -> Sample | None:
         """Return `sample` as a share; ConfigError when it isn't one."""
         return None if self.sample is None else Sample.parse(self.sample, "[build] sample")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceSettings:
-    """The section [build.prices]: what resources cost you, for a sample's estimate. No price is assumed."""
-
-    hour: float | None = setting(None, "price of one machine hour", in_recipe=False)
-    gigabyte_fetched: float | None = setting(None, "price of 10^9 bytes downloaded", in_recipe=False)
-    gigabyte_month: float | None = setting(None, "price of storing 10^9 bytes for a month", in_recipe=False)
-    currency: str = setting("dollars", "currency of the prices", in_recipe=False)
-
-    def __post_init__(self) -> None:
-        for name in ("hour", "gigabyte_fetched", "gigabyte_month"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ConfigError(f"[build.prices] {name} = {value}: expected 0 or more")
 
 
 def settings_classes() -> dict[str, type]:
@@ -71,7 +55,6 @@ def settings_classes() -> dict[str, type]:
 
     return {
         "build": BuildSettings,
-        "build.prices": PriceSettings,
         "crawl.links": LinkSettings,
         "crawl.api": ApiSettings,
         "crawl.fetch": FetchSettings,
@@ -93,17 +76,15 @@ def settings_classes() -> dict[str, type]:
 
 def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
-    from webtext.crawl.plan.settings import PlanSettings
     from webtext.shards.settings import FileSettings
     from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
-    from webtext.train.plan.settings import PlanSettings as TrainPlanSettings
+    from webtext.train.plan.settings import PlanSettings
 
     return {
-        "crawl.plan": PlanSettings,
         "tokenizer.count": CountSettings,
         "shards.files": FileSettings,
-        "train.plan": TrainPlanSettings,
+        "train.plan": PlanSettings,
         "train.compare": CompareSettings,
         "train.sweep": SweepSettings,
         "train.scale": ScaleSettings,

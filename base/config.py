@@ -24,7 +24,7 @@ from webtext.base.errors import ConfigError, InputError, did_you_mean
 Settings = TypeVar("Settings")
 
 SECTIONS = (
-    "build", "build.prices", "crawl.links", "crawl.api", "crawl.fetch", "crawl.plan", "clean.extract",
+    "build", "crawl.links", "crawl.api", "crawl.fetch", "clean.extract",
     "clean.remove", "clean.votes", "clean.language", "clean.rules", "clean.dedup", "clean.decontaminate", "clean.card",
     "tokenizer", "tokenizer.count", "shards", "shards.files", "train", "train.shape", "train.data", "train.optimizer",
     "train.schedule", "train.machine", "train.monitor", "train.checkpoint", "train.eval", "train.sample", "train.plan",

@@ -12,7 +12,6 @@ import click
 from webtext.base.command import need_out, verb
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.plan.settings import PlanSettings
 from webtext.crawl.visits.settings import FetchSettings
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from webtext.base.sample import Sample
 
 
-LINKS, API, PLAN, FETCH = "crawl.links", "crawl.api", "crawl.plan", "crawl.fetch"
+LINKS, API, FETCH = "crawl.links", "crawl.api", "crawl.fetch"
 
 
 def collect(inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, api: ApiSettings) -> PartSet:
@@ -100,31 +99,6 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     warn_if_empty(found, run.console)
     check_dumps(found)
     check_settled(found)
-
-
-PLAN_EXAMPLES = """\b
-Examples:
-  webtext crawl plan build/links --delay 2
-  webtext crawl plan build/links --pages build/pages --json
-  webtext crawl plan build/links --config build.toml
-
-\b
-Reads:  a part set of links; with --pages, the sizes and times in a part set of pages
-Writes: nothing
-"""
-
-
-@verb(group, "plan", settings={PLAN: PlanSettings}, also_read={FETCH: FetchSettings}, epilog=PLAN_EXAMPLES)
-@click.argument("links", metavar="LINKS")
-@click.option("--pages", metavar="DIR", help="Take sizes and times from this part set of pages instead of assumptions.")
-def plan(run: Run, settings: dict[str, Any], links: str, pages: str | None) -> None:
-    """Estimate how long fetching a link list takes, how much it brings, and what caps per host would change."""
-    from webtext.base.parts.partset import PartSet
-    from webtext.crawl.plan.plan import make_plan, plan_text
-
-    fetched = PartSet.open(pages, "pages") if pages else None
-    made = make_plan(PartSet.open(links, "links"), settings[PLAN], settings[FETCH], fetched)
-    run.console.result(made.to_json(), plan_text(made))
 
 
 FETCH_EXAMPLES = """\b

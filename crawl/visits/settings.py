@@ -85,9 +85,7 @@ class FetchSettings:
     total_seconds: float = setting(60.0, "longest time for one answer, in seconds from connection to last byte")
     connect_seconds: float = setting(15.0, "longest time to connect, in seconds")
     min_rate: float = setting(500.0, "slowest body, in bytes per second on average after ten seconds; 0: no limit")
-    max_pages_per_host: int | None = setting(
-        None, "links to fetch per host, highest karma first; see 'webtext crawl plan'"
-    )
+    max_pages_per_host: int | None = setting(None, "links to fetch per host, highest karma first")
     max_redirects: int = setting(5, "longest chain of redirects to follow")
     domain_blocklist: tuple[str, ...] = setting(
         (), "file of domains that no redirect may lead to; repeatable", in_recipe=False

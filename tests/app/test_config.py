@@ -18,9 +18,9 @@ def read(folder: Path, text: str) -> BuildConfig:
 
 
 def test_a_file_may_hold_what_only_other_verbs_read(tmp_path: Path) -> None:
-    config = read(tmp_path, "[crawl.plan]\ndelay = 2\n[tokenizer.count]\n")
+    config = read(tmp_path, "[train.sweep]\nseeds = 2\n[train.scale]\n")
     assert config["crawl.fetch"].delay == 1.0
-    assert "crawl.plan" not in config.to_json(), "it says nothing about this build"
+    assert "train.sweep" not in config.to_json(), "it says nothing about this build"
 
 
 def test_a_build_holds_its_documents_against_the_evaluation_sets_that_are_named(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_build_holds_its_documents_against_the_evaluation_sets_that_are_named(
 
 
 def test_a_wrong_key_there_is_an_error_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"unknown key 'dely' in \[crawl.plan\]\ndid you mean 'delay'\?"):
-        read(tmp_path, "[crawl.plan]\ndely = 2\n")
-    with pytest.raises(ConfigError, match=r"\[crawl.plan\] page_ratio = 3.0: expected 0 to 1"):
-        read(tmp_path, "[crawl.plan]\npage_ratio = 3\n")
+    with pytest.raises(ConfigError, match=r"unknown key 'seds' in \[train.sweep\]\ndid you mean 'seeds'\?"):
+        read(tmp_path, "[train.sweep]\nseds = 2\n")
+    with pytest.raises(ConfigError, match=r"rungs are 0.5"):
+        read(tmp_path, "[train.sweep]\nrungs = [0.5]\n")

@@ -1,1 +1,0 @@
-"""`webtext build --sample`: the whole build, estimated from a sample of its links."""

@@ -1,1 +1,0 @@
-"""Estimates the time, traffic and disk space of a crawl before it starts."""
