@@ -36,8 +36,8 @@ CEILINGS = {
     "modules": 408,
     "settings": 204,
     "C++, lines": 9644,
-    "tests, lines": 61_720,
-    "benches, lines": 5765,
+    "tests, lines": 61_588,
+    "benches, lines": 4539,
     "templates, scripts, TOML and JSON, lines": 1918,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -1,4 +1,4 @@
-"""CPU time of crawling, compared with Scrapy, trafilatura's downloader, httpx and bare aiohttp; TLS; WARC with warcio.
+"""CPU time of crawling, compared with Scrapy and bare aiohttp, without and with TLS.
 
     python tests/bench/bench_crawl.py [PAGES] [DATA]
 
@@ -30,7 +30,7 @@ PORT, TLS_PORT = 18_099, 18_443
 N_PAGES, N_HOSTS, N_TLS_HOSTS = 2000, 200, 500
 RUNS = 5
 SMALLEST_LEFT_OUT = 50
-PEERS = ("bare aiohttp", "httpx", "trafilatura", "Scrapy")
+PEERS = ("bare aiohttp", "Scrapy")
 
 
 def bodies(data: str) -> list[bytes]:

@@ -1,14 +1,12 @@
-"""Dedup: speed compared with datasketch and rensa, recall and precision, effect of an index, peak memory.
+"""Dedup: speed compared with datasketch and rensa, recall and precision, peak memory.
 
     python tests/bench/bench_dedup.py [DATA]
-    python tests/bench/bench_dedup.py --million [--documents 1000000] [--template 100000]
-    python tests/bench/bench_dedup.py --sets [--documents 1000000] [--words 60] [--rounds]
+    python tests/bench/bench_dedup.py --million [--documents 1000000]
 
 The first form reads DATA/neardup/near_dups.jsonl.xz (DATA defaults to WEBTEXT_TEST_DATA), which has planted copies.
 Times are CPU seconds of one core, median of 5 runs. The peers get shingles of lower-cased words, made in Python, as
 their users do. The second form generates documents of 60 words, runs `webtext clean dedup` on them, and samples the
-memory of its processes every 50 ms. The third form prints what each of dedup's part sets costs: CPU seconds of one
-worker, and bytes on disk; every tenth document is near an earlier one.
+memory of its processes every 50 ms.
 """
 
 from __future__ import annotations
@@ -33,20 +31,16 @@ from datasketch import MinHash
 from real_data import real_data
 from resources import cpu_seconds
 
-from webtext.base.console import Console
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean import _minhash
-from webtext.clean.dedup import components
 from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.reference import permutations
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.pipeline import dedup_documents
 from webtext.clean.text.arrays import texts_of
 
 K, WIDTH, RUNS = 128, 5, 5
@@ -59,27 +53,15 @@ def main() -> None:
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--million", action="store_true", help="only time and peak memory, on generated documents")
     parser.add_argument("--documents", type=int, default=1_000_000, help="number of documents to generate")
-    parser.add_argument("--template", type=int, default=0, help="number of them made from one template")
-    parser.add_argument("--sets", action="store_true", help="only the cost of each part set, on generated documents")
-    parser.add_argument("--words", type=int, default=60, help="words of each generated document (--sets)")
-    parser.add_argument(
-        "--rounds", action="store_true", help="join components in rounds, as for many documents (--sets)"
-    )
     arguments = parser.parse_args()
-    if arguments.rounds:
-        components.JOINED_EDGES = 0
-    if arguments.sets:
-        measure_sets(arguments.documents, arguments.words)
-        return
     if arguments.million:
-        measure_memory(arguments.documents, arguments.template)
+        measure_memory(arguments.documents)
         return
     with lzma.open(real_data(arguments.data) / "neardup" / "near_dups.jsonl.xz", "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     ids, texts = [row["id"] for row in rows], [row["text"] for row in rows]
     measure_speed(texts)
     measure_quality(ids, texts)
-    measure_index(ids, texts)
 
 
 def measure_speed(texts: list[str]) -> None:
@@ -198,113 +180,32 @@ def true_pairs(ids: list[str], texts: list[str]) -> dict[tuple[str, str], float]
     return pairs
 
 
-def measure_index(ids: list[str], texts: list[str]) -> None:
-    """Deduplicate half of the documents, then the other half against the first's index; compare with all at once."""
-    order = random.Random(0).sample(range(len(ids)), len(ids))
-    halves = [[(ids[place], texts[place]) for place in order[start::2]] for start in (0, 1)]
-    with tempfile.TemporaryDirectory() as folder:
-        at, run = Path(folder), Run.quiet(1)
-        whole = dedup_documents([written(at / "whole", halves[0] + halves[1])], f"{at}/a", DedupSettings(), run)
-        index = f"{at}/index"
-        first = dedup_documents([written(at / "first", halves[0])], f"{at}/b", DedupSettings(keep_index=index), run)
-        n_bytes = sum(path.stat().st_size for path in Path(index).rglob("*") if path.is_file())
-        second = dedup_documents([written(at / "second", halves[1])], f"{at}/c", DedupSettings(index=(index,)), run)
-        kept = set().union(*(names(result.corpus) for result in (first, second)))
-        at_once = names(whole.corpus)
-    print(f"index of {first.corpus.records:,} documents: {n_bytes / first.corpus.records:.0f} B each")
-    print(
-        f"in two halves, the second against the index of the first: {len(kept):,} stay; all at once: {len(at_once):,}; "
-        f"only in one: {len(kept - at_once):,} and {len(at_once - kept):,}"
-    )
+def measure_memory(n_documents: int) -> None:
+    """Deduplicate generated documents and print time, memory and scratch files.
 
-
-def names(documents: PartSet) -> set[str]:
-    return {name for part in range(len(documents.parts)) for name in documents.table(part, ["id"])["id"].to_pylist()}
-
-
-class Weighing:
-    """An engine that notes the CPU seconds of its worker, and the bytes that its sets have afterwards."""
-
-    workers = 1
-
-    def __init__(self) -> None:
-        self.engine = LocalEngine(workers=1, quiet=True)
-        self.costs: dict[str, tuple[int, float, int]] = {}  # set -> tasks, seconds, bytes
-
-    def map(self, function: Any, tasks: Any, **options: Any) -> Any:
-        before = self._seconds()
-        failures = self.engine.map(function, tasks, **options)
-        name = tasks[0].outputs[0][1].local_path()
-        n_bytes = sum(path.stat().st_size for path in name.rglob("*") if path.is_file())
-        self.costs[name.name] = len(tasks), self._seconds() - before, n_bytes
-        return failures
-
-    def _seconds(self) -> float:
-        fields = [
-            Path(f"/proc/{worker.id}/stat").read_text().rpartition(")")[2].split() for worker in self.engine._idle
-        ]
-        return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
-
-
-def measure_sets(n_documents: int, n_words: int) -> None:
-    """Print the cost of each part set of one run."""
+    Every tenth document is a copy of an earlier one with its last word changed; ids have 32 characters.
+    """
 
     def made() -> Iterator[tuple[str, str]]:
         source = random.Random(0)
         for i in range(n_documents):
             seed = source.randrange(i) if i % 10 == 9 else i
-            words = random.Random(seed).choices(range(100_000), k=n_words)
-            yield f"{i:032}", " ".join(f"w{word}" for word in words) + (f" copy {i}" if seed != i else "")
-
-    engine: Any = Weighing()
-    engine.engine.limits = Limits(tasks_per_worker=1 << 30)  # the CPU seconds of an ended worker are lost
-    with tempfile.TemporaryDirectory() as folder:
-        documents = write(Path(folder), made())
-        start, before = time.perf_counter(), time.process_time()
-        found = find_duplicates(documents, DedupSettings(), Folder(f"{folder}/work"), Run(engine, Console("quiet")))
-        driver, wall = time.process_time() - before, time.perf_counter() - start
-    print(f"{n_documents:,} documents of {n_words} words: {wall:.0f} s wall; {summary(found)}")
-    print("| set | tasks | CPU seconds | µs per document | bytes per document |\n|---|---|---|---|---|")
-    for name, (n_tasks, seconds, n_bytes) in engine.costs.items():
-        each = seconds / n_documents * 1e6, n_bytes / n_documents
-        print(f"| `{name}` | {n_tasks} | {seconds:.2f} | {each[0]:.1f} | {each[1]:.0f} |")
-    total = sum(seconds for _, seconds, _ in engine.costs.values()) + driver
-    print(f"| driver | | {driver:.2f} | {driver / n_documents * 1e6:.1f} | |")
-    print(f"| all | | {total:.2f} | {total / n_documents * 1e6:.1f} | |")
-
-
-def measure_memory(n_documents: int, n_template: int) -> dict[str, int]:
-    """Deduplicate generated documents and measure time, memory and scratch files.
-
-    Every tenth document is a copy of an earlier one with its last word changed; ids have 32 characters. Returns the
-    peak in MiB as `Pss` and `Pss_Anon`, and the `bytes` of scratch files per document.
-    """
-    template = " ".join(f"t{word}" for word in random.Random(1).choices(range(100_000), k=57))
-
-    def made() -> Iterator[tuple[str, str]]:
-        source = random.Random(0)
-        for i in range(n_documents):
-            if i < n_template:
-                yield f"{i:032}", f"{template} page number {i}"
-                continue
-            seed = source.randrange(n_template, i) if i % 10 == 9 and i > n_template else i
             words = random.Random(seed).choices(range(100_000), k=60)
             yield f"{i:032}", " ".join(f"w{word}" for word in words) + (f" copy {i}" if seed != i else "")
 
     with tempfile.TemporaryDirectory() as folder:
-        documents = written(Path(folder), made())
+        documents = write(Path(folder), made()).folder.url
         start = time.perf_counter()
         peak = peak_memory([sys.executable, "-m", "webtext.app.main", *f"clean dedup {documents}".split()], folder)
         seconds = time.perf_counter() - start
         work = Path(folder, "out", "_dedup")
         clusters = json.loads((work / "duplicates.json").read_text())["clusters"]
         left = sum(path.stat().st_size for path in work.rglob("*") if path.is_file())
-    print(f"{n_documents:,} documents, {n_template:,} of one template: {seconds:.0f} s wall")
+    print(f"{n_documents:,} documents: {seconds:.0f} s wall")
     print(f"clusters {clusters['clusters']:,}, dropped {clusters['dropped']}, largest {clusters['largest'][0][1]:,}")
     print(", ".join(f"{name} {n:,}" for name, n in clusters["counted"].items()))
     print(f"peak memory of all processes together: {peak['Pss']} MiB, of which {peak['Pss_Anon']} MiB not file-backed")
     print(f"scratch files left: {left / n_documents:.0f} B per document")
-    return peak | {"bytes": round(left / n_documents)}
 
 
 def peak_memory(command: list[str], folder: str) -> dict[str, int]:
@@ -336,10 +237,6 @@ def family(process: int) -> list[int]:
     except OSError:
         return []
     return [process, *(each for child in children for each in family(child))]
-
-
-def written(folder: Path, documents: Iterable[tuple[str, str]]) -> str:
-    return write(folder, documents).folder.url
 
 
 def write(folder: Path, documents: Iterable[tuple[str, str]]) -> PartSet:

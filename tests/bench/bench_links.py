@@ -17,7 +17,6 @@ import json
 import lzma
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,39 +103,6 @@ def count_by_verb(path: Path) -> tuple[int, int]:
     return links.counts.records_in, links.counts.kept + judged_by_url
 
 
-class PeakMemory:
-    """Watches this process's descendants; `megabytes` is the largest peak of a single one."""
-
-    def __enter__(self) -> PeakMemory:
-        self.megabytes = 0.0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._over.wait(0.2):
-            for status in _statuses_below(os.getpid()):
-                peak = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM: 0 kB")
-                self.megabytes = max(self.megabytes, int(peak.split()[1]) * 1024 / 1e6)
-
-
-def _statuses_below(process: int) -> list[str]:
-    statuses = []
-    for task in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in task.read_text().split()]
-            statuses += [Path(f"/proc/{child}/status").read_text() for child in children]
-        except (FileNotFoundError, ProcessLookupError):  # it has ended in the meantime
-            continue
-        statuses += [status for child in children for status in _statuses_below(child)]
-    return statuses
-
-
 def timed(function: Callable[[], Any]) -> tuple[Any, float, float]:
     """Return (result, wall seconds, CPU seconds of all processes)."""
     cpu, clock = sum(os.times()[:4]), time.perf_counter()
@@ -149,16 +115,15 @@ def bench(format_: str, megabytes: int, folder: Path) -> None:
     n_posts, n_bytes = write_dump(dump, format_, megabytes * 1_000_000)
     size = dump.stat().st_size
     rows: dict[str, list[tuple[float, float]]] = {"ours": [], "decompressor": [], "json.loads": []}
-    with PeakMemory() as peak:
-        for _ in range(ROUNDS):
-            by_verb, *seconds = timed(lambda: count_by_verb(dump))
-            rows["ours"].append((seconds[0], seconds[1]))
-            plainly, *seconds = timed(lambda: count_plainly(dump, format_))
-            rows["json.loads"].append((seconds[0], seconds[1]))
-            counted, *seconds = timed(lambda: count_bytes(dump, format_))
-            rows["decompressor"].append((seconds[0], seconds[1]))
-            if by_verb != plainly or (plainly[0], counted) != (n_posts, n_bytes):
-                raise SystemExit(f"{format_}: ours {by_verb}, the loop {plainly}, made {n_posts, n_bytes}")
+    for _ in range(ROUNDS):
+        by_verb, *seconds = timed(lambda: count_by_verb(dump))
+        rows["ours"].append((seconds[0], seconds[1]))
+        plainly, *seconds = timed(lambda: count_plainly(dump, format_))
+        rows["json.loads"].append((seconds[0], seconds[1]))
+        counted, *seconds = timed(lambda: count_bytes(dump, format_))
+        rows["decompressor"].append((seconds[0], seconds[1]))
+        if by_verb != plainly or (plainly[0], counted) != (n_posts, n_bytes):
+            raise SystemExit(f"{format_}: ours {by_verb}, the loop {plainly}, made {n_posts, n_bytes}")
     dump.unlink()
     print(
         f"{format_}: {n_posts:,} posts, {n_bytes / 1e6:,.0f} MB of JSON in {size / 1e6:,.0f} MB, {by_verb[1]:,} counted"
@@ -167,7 +132,7 @@ def bench(format_: str, megabytes: int, folder: Path) -> None:
     for name, (wall, cpu) in best.items():
         print(f"  {name:13} {n_bytes / 1e6 / wall:7.0f} MB/s {wall:8.1f} s {cpu:8.1f} s of CPU")
     ratios = [f"{wall / best['ours'][0]:.2f} times {name}" for name, (wall, _) in best.items() if name != "ours"]
-    print(f"  ours: {', '.join(ratios)}; peak of a worker {peak.megabytes:,.0f} MB")
+    print(f"  ours: {', '.join(ratios)}", flush=True)
 
 
 def main() -> None:

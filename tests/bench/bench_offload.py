@@ -11,11 +11,8 @@ nothing if the device is the CPU, so a comparison needs a GPU; this bench doesn'
 from __future__ import annotations
 
 import argparse
-import mmap
-import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -178,107 +175,18 @@ def speeds(n_layer: int, rounds: int) -> None:
         )
 
 
-def host_step(n_layer: int, rounds: int) -> None:
-    """Measure whether Python limits the speed of the optimizer's step on the host."""
-    run = Offloaded(n_layer)
-    run.step(batches(1))
-    run.model.wait()
-    flat = torch.nn.Parameter(torch.zeros_like(run.model.layers.parameters))
-    flat.grad = torch.zeros_like(flat)
-    one = torch.optim.AdamW([flat], lr=1e-3, fused=True)
-    zero, norm = torch.zeros(()), torch.ones(())
-
-    def by_layers() -> None:
-        for layer in range(n_layer):
-            update(run.optimizer.of_layer[layer], norm, 1.0, zero)
-
-    def at_once() -> None:
-        update(one, norm, 1.0, zero)
-
-    times: dict[str, list[float]] = {"by_layers": [], "at_once": []}
-    for _ in range(rounds + 1):
-        for name, work in (("by_layers", by_layers), ("at_once", at_once)):
-            began = time.process_time()
-            work()
-            times[name].append(time.process_time() - began)
-    layers, whole = (statistics.median(times[name][1:]) for name in times)
-    print(
-        f"\nAdamW of {n_layer} layers on the host: {1e3 * layers:.1f} ms of CPU layer by layer, {1e3 * whole:.1f} ms "
-        f"as one tensor with all elements: {layers / whole:.2f} times"
-    )
-
-
-def files(folder: Path, rounds: int) -> None:
-    """Measure access to rows of a file outside the page cache: mapped, with and without our hint, or with O_DIRECT."""
-    n_rows, row_bytes, length = 16, 32 << 20, 16 * 32 << 20
-    with tempfile.NamedTemporaryFile(dir=folder) as file:
-        fd, direct = file.fileno(), os.open(file.name, os.O_RDWR | os.O_DIRECT)
-        content = torch.arange(length // 4, dtype=torch.float32)
-        file.write(content.numpy().tobytes())
-        file.flush()
-        mapped, buffer = mmap.mmap(fd, length), mmap.mmap(-1, row_bytes)  # a page's alignment suits O_DIRECT
-        rows = torch.frombuffer(mapped, dtype=torch.float32).view(n_rows, -1)
-        aligned, target = torch.frombuffer(buffer, dtype=torch.float32), torch.empty(row_bytes // 4)
-
-        def copy(i: int) -> None:
-            target.copy_(rows[i])
-
-        def change(i: int) -> None:
-            rows[i].add_(0.0)
-
-        def copy_directly(i: int) -> None:
-            assert os.preadv(direct, [buffer], i * row_bytes) == row_bytes
-            target.copy_(aligned)
-
-        def change_directly(i: int) -> None:
-            assert os.preadv(direct, [buffer], i * row_bytes) == row_bytes
-            aligned.add_(0.0)
-            assert os.pwritev(direct, [buffer], i * row_bytes) == row_bytes
-
-        ways = {
-            "mapped, no hint": (copy, change, mmap.MADV_NORMAL),
-            "mapped, MADV_SEQUENTIAL": (copy, change, mmap.MADV_SEQUENTIAL),
-            "O_DIRECT": (copy_directly, change_directly, mmap.MADV_NORMAL),
-        }
-        print(
-            f"\n{n_rows} rows of {row_bytes >> 20} MiB that are not in memory, MB/s of wall time and CPU seconds per GB; "
-            f"medians of {rounds}\n  {'':<26}{'copied':>18}{'changed, synced':>22}"
-        )
-        found: dict[tuple[str, int], list[tuple[float, float]]] = {}
-        for name, (*works, hint) in [*ways.items()] * rounds:
-            for kind, work in enumerate(works):
-                os.fsync(fd)
-                mapped.madvise(mmap.MADV_DONTNEED)
-                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-                mapped.madvise(hint)
-                began, cpu = time.perf_counter(), time.process_time()
-                for i in range(n_rows):
-                    work(i)
-                    assert kind or i < n_rows - 1 or torch.equal(target, content.view(n_rows, -1)[i])
-                if kind:
-                    os.fsync(fd)
-                found.setdefault((name, kind), []).append((time.perf_counter() - began, time.process_time() - cpu))
-        os.close(direct)
-    for name in ways:
-        columns = [[statistics.median(pair[i] for pair in found[name, kind]) for i in (0, 1)] for kind in (0, 1)]
-        print(f"  {name:<26}" + "".join(f"{length / s / 1e6:>12,.0f}{1e9 * cpu / length:>8.2f}" for s, cpu in columns))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget-mib", type=int, default=256)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sections", default="speed,host,largest")
-    parser.add_argument("--folder", type=Path, default=Path.cwd(), help="folder on a disk, for the section files")
+    parser.add_argument("--sections", default="speed,largest")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sections = {
         "speed": lambda: speeds(options.layers, options.rounds),
-        "host": lambda: host_step(options.layers, options.rounds),
         "largest": lambda: largest(options.budget_mib << 20, 4 * options.layers),
-        "files": lambda: files(options.folder, options.rounds),
     }
     for name in options.sections.split(","):
         sections[name]()

@@ -7,10 +7,6 @@ worker each, side by side, divided by the time of one run over all their parts. 
 what the engine and the driver cost, not how many cores there are. Runs of one n alternate; figures are medians of
 seconds by the clock, after one that starts and imports everything. A run counts only if it gives the parts
 that the independent runs give.
-
-"Alone" are the seconds in which the driver maps no tasks, but lists, compares and seals; with one worker their share is
-the serial fraction. The last lines estimate how much of a run on 100 one-core nodes the driver would be alone, if its
-seconds grow with the parts as they do up to the largest n. Ray's nodes are processes on this machine.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,10 +37,9 @@ PAGES_PER_PART = 40
 
 
 class Timed(NamedTuple):
-    """One run: seconds by the clock, those in which the driver was alone, and digests of its parts."""
+    """One run: seconds by the clock, and digests of its parts."""
 
     seconds: float
-    alone: float
     digests: list[str]
 
 
@@ -66,8 +60,7 @@ def main() -> None:
         folder = Path(name)
         inputs = {stage: make_inputs(stage, data, folder) for stage in arguments.only}
         alone = [started.enter_context(driver(1, "", data)) for _ in range(max(SIZES))]
-        found: dict[tuple[str, str], dict[int, Timed]] = defaultdict(dict)
-        print(f"{'stage':12} {'n':>2} {'independent':>12}  {'engine':8} {'seconds':>8} {'efficiency':>11} {'alone':>7}")
+        print(f"{'stage':12} {'n':>2} {'independent':>12}  {'engine':8} {'seconds':>8} {'efficiency':>11}")
         for n in SIZES:
             nodes.grow_to(n)
             with ExitStack() as now:
@@ -76,16 +69,9 @@ def main() -> None:
                     engines["local"] = now.enter_context(driver(n, "", data))
                 for stage in arguments.only:
                     before, after = measure(stage, n, inputs[stage], folder, alone[:n], engines, arguments.runs)
-                    for engine, timed in after.items():
-                        found[stage, engine][n] = timed
-                        print(f"{stage:12} {n:>2} {before:>12.2f}  {engine:8} {timed.seconds:>8.2f}"
-                              f" {before / timed.seconds:>11.2f} {timed.alone:>7.3f}", flush=True)  # fmt: skip
-    for (stage, engine), timed in sorted(found.items()):
-        one, largest = timed[1], max(timed)
-        each = max(0.0, timed[largest].alone - one.alone) / (largest - 1)
-        of_100 = one.alone + 99 * each
-        print(f"{stage}, {engine}: serial fraction {one.alone / one.seconds:.1%}; on 100 one-core nodes the driver is alone"
-              f" for {of_100:.2f} of {of_100 + one.seconds - one.alone:.1f} s")  # fmt: skip
+                    for engine, seconds in after.items():
+                        row = f"{stage:12} {n:>2} {before:>12.2f}  {engine:8} {seconds:>8.2f} {before / seconds:>11.2f}"
+                        print(row, flush=True)
 
 
 def measure(
@@ -96,7 +82,7 @@ def measure(
     alone: Sequence[Driver],
     engines: dict[str, Driver],
     runs: int,
-) -> tuple[float, dict[str, Timed]]:
+) -> tuple[float, dict[str, float]]:
     """Return the seconds of independent runs, and what each engine took."""
     independent: list[float] = []
     timed: dict[str, list[Timed]] = {name: [] for name in engines}
@@ -110,10 +96,8 @@ def measure(
             each.begin(stage, inputs(0, n), folder / f"{stage}-{n}-{run}-{name}")
             timed[name].append(each.end())
             assert timed[name][-1].digests == digests, f"{stage}: {name} with {n} gives other parts"
-    return statistics.median(independent[1:]), {
-        name: Timed(*(statistics.median(each[at] for each in runs_[1:]) for at in range(2)), [])
-        for name, runs_ in timed.items()
-    }
+    medians = {name: statistics.median(each.seconds for each in runs_[1:]) for name, runs_ in timed.items()}
+    return statistics.median(independent[1:]), medians
 
 
 class Driver:
@@ -158,25 +142,13 @@ def drive(workers: int, address: str, data: str) -> None:
         engine: Any = RayEngine(address, quiet=True)
     else:
         engine = LocalEngine(workers, quiet=True)
-    mapped = [0.0]
-    map_ = engine.map
-
-    def timed_map(*arguments: Any, **options: Any) -> Any:
-        begun = time.monotonic()
-        try:
-            return map_(*arguments, **options)
-        finally:
-            mapped[0] += time.monotonic() - begun
-
-    engine.map = timed_map
     with engine:
         print("ready", flush=True)
         for line in sys.stdin:
             stage, inputs, out = json.loads(line)
-            mapped[0], begun = 0.0, time.monotonic()
+            begun = time.monotonic()
             digests = run_stage(stage, inputs.split(), out, data, Run(engine, Console("quiet")))
-            seconds = time.monotonic() - begun
-            print(json.dumps([seconds, seconds - mapped[0], digests]), flush=True)
+            print(json.dumps([time.monotonic() - begun, digests]), flush=True)
 
 
 def run_stage(stage: str, inputs: list[str], out: str, data: str, run: Any) -> list[str]:

@@ -1,11 +1,10 @@
-"""Speed of token shards: shuffled windows (peer: nanoGPT's get_batch), cold files, packing (datatrove).
+"""Speed of token shards: shuffled windows compared with nanoGPT's get_batch, packing with datatrove's tokenizing step.
 
-    python tests/bench/bench_shards.py [DATA] [--tokens N] [--nanogpt FOLDER] [--only loader|cold|pack]
+    python tests/bench/bench_shards.py [DATA] [--tokens N] [--nanogpt FOLDER] [--only loader|pack]
 
-The rounds of a group are interleaved, and medians are printed. `loader` and `pack` are CPU seconds of this process,
-with one thread apart from the loader's read-ahead; `cold` is wall seconds. nanoGPT's function is taken
-from train.py in a checkout that you name; DATA contains corpora/en.txt.xz. If one is missing, "not measured" is
-printed.
+CPU seconds of this process, one thread apart from the loader's read-ahead; the rounds of a group are interleaved, and
+medians are printed. nanoGPT's function is taken from train.py in a checkout that you name; DATA contains
+corpora/en.txt.xz. If one is missing, "not measured" is printed.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import argparse
 import ast
 import importlib.util
 import os
+import re
 import statistics
 import tempfile
 import time
@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.format import shard_name
-from webtext.shards.shardfile import ShardWriter, verify_shard
+from webtext.shards.shardfile import ShardWriter
 
 HASH = "00" * 32
 VOCABULARY = 50_257
@@ -36,6 +35,7 @@ DOCUMENT = 1000
 CONTEXT = 1024
 BATCH = 16
 ROUNDS = 5
+DOCUMENT_BYTES = 4096
 
 
 def main() -> None:
@@ -43,17 +43,14 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default=os.environ.get("WEBTEXT_TEST_DATA"))
     parser.add_argument("--tokens", type=int, default=100_000_000)
     parser.add_argument("--nanogpt", type=Path)
-    parser.add_argument("--only", choices=["loader", "cold", "pack"], action="append")
+    parser.add_argument("--only", choices=["loader", "pack"], action="append")
     options = parser.parse_args()
-    groups = options.only or ["loader", "cold", "pack"]
+    groups = options.only or ["loader", "pack"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        if set(groups) - {"pack"}:
-            write_set(folder / "tokens", options.tokens)
         if "loader" in groups:
+            write_set(folder / "tokens", options.tokens)
             loader(folder, options.nanogpt)
-        if "cold" in groups:
-            cold(folder / "tokens")
         if "pack" in groups:
             pack(folder, options.data)
 
@@ -89,38 +86,22 @@ def loader(folder: Path, nanogpt: Path | None) -> None:
     out = np.empty((BATCH, CONTEXT + 1), np.uint16)
     n_batches = shards.n_tokens // (CONTEXT * BATCH)
     flat = shards.tokens(0)
-    starts = np.random.default_rng(0).integers(0, len(flat) - CONTEXT - 1, n_batches * BATCH).tolist()
-
-    def plain() -> None:
-        for i in range(0, len(starts), BATCH):
-            for at, start in enumerate(starts[i : i + BATCH]):
-                out[at] = flat[start : start + CONTEXT + 1]
 
     def fill(of: Sampler) -> Callable[[], None]:
         return lambda: [of.fill(out) for _ in range(n_batches)] and None
 
-    def first_epoch() -> None:
-        """Open the shards again, so that they are hashed again."""
-        PartSet._verified.clear()
-        fresh = Sampler(TokenShards(folder / "tokens"), context=CONTEXT, batch_size=BATCH)
-        for _ in range(n_batches):
-            fresh.fill(out)
-
     jobs: dict[str, Callable[[], None]] = {
-        "plain loop over given offsets, u16": plain,
         "Sampler.fill, u16, groups of 64 blocks": fill(sampler),
-        "the same, first epoch: every file hashed": first_epoch,
         "Sampler.fill, u16, full shuffle": fill(shuffled_whole),
         "Sampler.fill, u16, inside documents (of 1,000)": fill(inside),
         "next(Sampler), int64": lambda: [next(sampler) for _ in range(n_batches)] and None,
-        "verify": lambda: [verify_shard(shards.file(i)) for i in range(len(shards))] and None,
     }
     get_batch = nanogpt_get_batch(nanogpt, folder, flat) if nanogpt else None
     if get_batch:
         jobs["nanoGPT's get_batch"] = lambda: [get_batch("train") for _ in range(n_batches // 8)] and None
     sizes = dict.fromkeys(jobs, n_batches * BATCH * CONTEXT)
-    sizes |= {"nanoGPT's get_batch": n_batches // 8 * BATCH * CONTEXT, "verify": shards.n_tokens}
-    speeds = medians(jobs, sizes, time.process_time)
+    sizes["nanoGPT's get_batch"] = n_batches // 8 * BATCH * CONTEXT
+    speeds = medians(jobs, sizes)
     for name, speed in speeds.items():
         against = speeds.get("nanoGPT's get_batch")
         print(row(name, speed, f"{speed / against:.1f} times nanoGPT" if against else ""))
@@ -144,33 +125,6 @@ def nanogpt_get_batch(folder: Path, scratch: Path, tokens: np.ndarray[Any, Any])
     return names["get_batch"]  # type: ignore[return-value]
 
 
-def cold(folder: Path) -> None:
-    """Measure an epoch of a file that is not in the page cache, and reading the same file in order."""
-    shards = TokenShards(folder)
-
-    def forget() -> None:
-        for i in range(len(shards)):
-            with open(shards.file(i).location, "rb") as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def in_order() -> None:
-        for i in range(len(shards)):
-            with open(shards.file(i).location, "rb") as file:
-                while file.read(1 << 22):
-                    pass
-
-    def shuffled() -> None:
-        sampler = Sampler(TokenShards(folder), context=CONTEXT, batch_size=BATCH)
-        out = np.empty((BATCH, CONTEXT + 1), np.uint16)
-        for _ in range(sampler.n_windows // BATCH):
-            sampler.fill(out)
-
-    jobs = {"cold file, read in order": in_order, "cold file, Sampler.fill": shuffled}
-    speeds = medians(jobs, dict.fromkeys(jobs, shards.n_tokens), time.perf_counter, before=forget)
-    for name, speed in speeds.items():
-        print(row(name, speed))
-
-
 def pack(folder: Path, data: str | None) -> None:
     """Pack 52 MB of text in documents of 4 KB from a part set; datatrove's step gets the same texts in memory."""
     if not data:
@@ -178,14 +132,12 @@ def pack(folder: Path, data: str | None) -> None:
         return
     import lzma
 
-    from tokenizer_texts import cut_documents  # type: ignore[import-not-found]
-
     from webtext.base.parts.identifiers import text_digest
     from webtext.tokenizer import Tokenizer
 
     with lzma.open(Path(data) / "corpora" / "en.txt.xz") as file:
         text = file.read()
-    texts = [part.decode() for part in cut_documents(text)]
+    texts = re.findall(rf"(?s).{{{DOCUMENT_BYTES},}}?\n", text.decode())
     tokenizer = folder / "tokenizer.json"
     Tokenizer.load(Path(data) / "gpt2").save(tokenizer)
     corpus = SetWriter(str(folder / "corpus"), "corpus", Recipe(stage="bench", code_version=1, settings={}))
@@ -206,7 +158,7 @@ def pack(folder: Path, data: str | None) -> None:
     jobs = {"webtext shards pack": lambda: pack_once(folder, tokenizer)}
     if importlib.util.find_spec("datatrove"):
         jobs["datatrove's DocumentTokenizer"] = lambda: datatrove_once(folder, tokenizer, texts)
-    speeds = medians(jobs, dict.fromkeys(jobs, len(text)), time.process_time, rounds=3)
+    speeds = medians(jobs, dict.fromkeys(jobs, len(text)), rounds=3)
     ours = speeds["webtext shards pack"]
     for name, speed in speeds.items():
         print(f"{name:48}{speed / 1e6:8.1f} MB/s  {ours / speed:.1f} times slower than ours" if speed != ours else
@@ -248,22 +200,14 @@ def datatrove_once(folder: Path, tokenizer: Path, texts: list[str]) -> None:
     step.run(Document(text=text, id=str(i)) for i, text in enumerate(texts))
 
 
-def medians(
-    jobs: dict[str, Callable[[], None]],
-    sizes: dict[str, int],
-    clock: Callable[[], float],
-    *,
-    rounds: int = ROUNDS,
-    before: Callable[[], None] = lambda: None,
-) -> dict[str, float]:
-    """Return the units per second of each job, the median of interleaved rounds."""
+def medians(jobs: dict[str, Callable[[], None]], sizes: dict[str, int], *, rounds: int = ROUNDS) -> dict[str, float]:
+    """Return the units per CPU second of each job, the median of interleaved rounds."""
     taken: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():
-            before()
-            started = clock()
+            started = time.process_time()
             job()
-            taken[name].append(clock() - started)
+            taken[name].append(time.process_time() - started)
     return {name: sizes[name] / statistics.median(times) for name, times in taken.items()}
 
 

@@ -1,169 +1,162 @@
-"""Speed of the tokenizer compared with its peers, in the same run on the same texts.
+"""Speed and memory of the tokenizer compared with gigatoken, in the same run on the same texts.
 
-    python tests/bench/bench_tokenizer.py [DATA] [--only NAME] [--repeats N] [--quick] [--json FILE]
+    python tests/bench/bench_tokenizer.py [DATA] [--only NAME] [--repeats N] [--quick]
 
-DATA (default: WEBTEXT_TEST_DATA) contains gpt2/ and corpora/{en,multi,code}.txt.xz. Peers are gigatoken, ffbpe,
-rustbpe, fastokens, tiktoken and HF tokenizers (extra [bench]); the header names those that are not installed. Every
-measurement runs in its own process, pinned to one core (two for two threads); ours and the peers' run in turn. A figure
-is the median over N processes (one for tiktoken and HF tokenizers, which are slow and steady). Seconds are CPU time,
-except wall time for two threads. "Cold" is a process' first pass over a text, "warm" the median of passes 2 to 4. Ids
-and merges must equal those of tiktoken and HF tokenizers. The table is printed to stdout; `tokenizer_rows.py` defines
-its lines. For counting over tens of gigabytes see bench_counting.py.
+DATA (default: WEBTEXT_TEST_DATA) contains gpt2/ and corpora/{en,multi,code}.txt.xz. Every measurement runs in a process of
+its own, pinned to one core (two for two threads); ours and the peer's run in turn, and a row is printed when it is done.
+A figure is the median over N processes. Seconds are CPU time, except wall time for two threads. "Cold" is a process' first
+pass over a text, "warm" the median of passes 2 to 4. Ids must equal tiktoken's, merges those of HF tokenizers, and decoded
+bytes the text: otherwise the ratio says "wrong".
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import importlib.metadata
 import json
+import lzma
 import os
-import platform
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from arguments import parser
 from real_data import real_data
-from tokenizer_rows import SLOW, Job, Row, reference, rows
-from tokenizer_table import as_json, as_table, line_of
-from tokenizer_texts import unpack
 
-CHILD = Path(__file__).with_name("tokenizer_child.py")
-PEERS = ("gigatoken", "ffbpe", "rustbpe", "fastokens", "tiktoken", "tokenizers")
+CHILD = Path(__file__).with_name("tokenizer_engines.py")
+PEER = "gigatoken"
 QUICK_BYTES = 2_000_000
-QUICK_SIZES: dict[str, Any] = {"vocab_sizes": (2_000, 4_000), "n_characters": 20_000, "n_texts": 1_000}
-SECONDS_AT_MOST = 600
-"""Time limit of one measurement, in seconds."""
+SECONDS_AT_MOST = 600  # of one measurement
+Run = dict[str, Any]
 
-Runs = dict[Job, list[dict[str, Any]]]
+
+@dataclass(frozen=True)
+class Job:
+    """What one engine does in one process."""
+
+    engine: str
+    task: str
+    corpus: str = "en"
+    vocabulary: str = "gpt2"
+    threads: int = 1
+    simd: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table for each measure."""
+
+    name: str
+    label: str
+    job: Job
+    measures: tuple[str, ...] = ("cold", "warm")
+
+
+def rows(quick: bool) -> list[Row]:
+    """Return the rows in order."""
+    vocab_size, n_characters, n_texts = (4_000, 20_000, 1_000) if quick else (50_257, 1_000_000, 50_000)
+    documents = [
+        Row(f"documents-{corpus}", f"4-KB documents → numpy, {corpus}", Job("webtext", "documents", corpus))
+        for corpus in ("en", "multi", "code")
+    ]
+    patterns = [
+        Row(f"pattern-{name}", f"4-KB documents, {name}", Job("webtext", "documents", "en", name))
+        for name in ("cl100k", "o200k", "llama3", "qwen2")
+    ]
+    without = [
+        Row(f"documents-en-{level}", f"4-KB documents, {level}", Job("webtext", "documents", simd=level))
+        for level in ("avx2", "scalar")
+    ]
+    return [
+        Row("train", f"train {vocab_size:,}, en", Job("webtext", "train", size=vocab_size), ("seconds", "memory")),
+        *documents,
+        Row("text-en", "one text → numpy, en", Job("webtext", "text"), ("cold", "warm", "memory")),
+        Row("lists-en", "4-KB documents → list[int], en", Job("webtext", "lists")),
+        Row("batch-en", "all documents → lists in one call, en", Job("webtext", "batch")),
+        Row("decode-en", "numpy → bytes, en", Job("webtext", "decode")),
+        Row("threads", "all documents, two threads, wall", Job("webtext", "flat", threads=2), ("wall",)),
+        Row("hostile", f"worst text of {n_characters:,} characters", Job("webtext", "hostile", size=n_characters), ("worst",)),
+        Row("ugly", f"of {n_texts:,} odd texts, other ids than tiktoken", Job("webtext", "ugly", size=n_texts), ("different",)),
+        *patterns,
+        Row("load", "load GPT-2's rank file", Job("webtext", "load"), ("seconds",)),
+        *without,
+    ]  # fmt: skip
+
+
+MEASURES: dict[str, tuple[str, Callable[[Run], float]]] = {  # name: unit, figure of a run
+    "cold": ("MB/s", lambda run: run["n_bytes"] / run["cpu"][0] / 1e6),
+    "warm": ("MB/s", lambda run: run["n_bytes"] / statistics.median(run["cpu"][1:]) / 1e6),
+    "wall": ("MB/s", lambda run: run["n_bytes"] / statistics.median(run["wall"][1:]) / 1e6),
+    "seconds": ("s of CPU time", lambda run: run["cpu"][0]),
+    "memory": ("MB above the input", lambda run: run["peak_bytes"] / 1e6),
+    "worst": ("s of CPU time", lambda run: max(run["cpu"])),
+    "different": ("texts", lambda run: run["n_different"]),
+}
 
 
 def main() -> None:
-    """Measure the chosen rows and print them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="?", type=Path)
-    parser.add_argument("--only", action="append", metavar="NAME", help="prefix of row names; repeatable")
-    parser.add_argument("--repeats", type=int, default=5, help="processes per figure")
-    parser.add_argument("--quick", action="store_true", help="2 MB of each corpus, one process per figure")
-    parser.add_argument("--json", type=Path, help="file to write all measurements to")
-    arguments = parser.parse_args()
+    """Measure the chosen rows and print each when it is done."""
+    given = parser(__doc__)
+    given.add_argument("data", nargs="?", type=Path)
+    given.add_argument("--only", action="append", metavar="NAME", help="prefix of row names; repeatable")
+    given.add_argument("--repeats", type=int, default=5, help="processes per figure")
+    given.add_argument("--quick", action="store_true", help="2 MB of each corpus, one process per figure")
+    arguments = given.parse_args()
     data = real_data(arguments.data)
-    wanted = rows(**QUICK_SIZES if arguments.quick else {})
-    wanted = [row for row in wanted if not arguments.only or row.name.startswith(tuple(arguments.only))]
-    if not wanted:
+    chosen = [row for row in rows(arguments.quick) if row.name.startswith(tuple(arguments.only or ("",)))]
+    if not chosen:
         raise SystemExit(f"no row is called {arguments.only}")
-    missing = [peer for peer in PEERS if version_of(peer) is None]
+    print(f"| what | webtext | {PEER} | ratio |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for corpus in sorted({row.ours.corpus for row in wanted}):
-            source = data / "corpora" / f"{corpus}.txt.xz"
-            unpack(source, Path(folder, f"{corpus}.txt"), QUICK_BYTES if arguments.quick else None)
-        bench = Bench(data / "gpt2", Path(folder), 1 if arguments.quick else arguments.repeats, missing)
-        for row in wanted:
-            bench.measure(row)
-    lines = [line_of(row, measure, bench.runs) for row in wanted for measure in row.measures]
-    header = machine() | {"repeats": bench.repeats, "missing": missing, "quick": arguments.quick}
-    print(in_words(header), as_table(lines), sep="\n\n")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(as_json(header, lines, bench.runs), indent=1, ensure_ascii=False) + "\n")
+        for corpus in {row.job.corpus for row in chosen}:
+            with lzma.open(data / "corpora" / f"{corpus}.txt.xz") as file:
+                text = file.read(QUICK_BYTES if arguments.quick else -1)
+            Path(folder, f"{corpus}.txt").write_bytes(text[: text.rfind(b"\n") + 1])
+        for row in chosen:
+            measure(row, data / "gpt2", Path(folder), 1 if arguments.quick else arguments.repeats)
 
 
-class Bench:
-    """The jobs and their measurements so far."""
-
-    def __init__(self, data: Path, folder: Path, repeats: int, missing: Iterable[str]) -> None:
-        self.data, self.folder, self.repeats = data, folder, repeats
-        self.missing = set(missing)
-        self.runs: Runs = {}
-
-    def measure(self, row: Row) -> None:
-        """Measure the row's jobs that haven't run yet: the reference first, then ours and the peers' in turn."""
-        jobs = [job for job in (row.ours, *row.peers) if job.engine not in self.missing]
-        if row.ours.task != "load":  # there the reference is one of the peers, to be measured in turn
-            self.repeat([reference(job) for job in jobs[:1] if reference(job).engine not in self.missing])
-        self.repeat(jobs)
-        for job, runs in self.runs.items():
-            for run in runs:
-                run["right"] = self.is_right(job, run)
-
-    def repeat(self, jobs: list[Job]) -> None:
-        """Run each job as often as needed, all in turn."""
-        new = [job for job in dict.fromkeys(jobs) if job not in self.runs]
-        for turn in range(self.repeats):
-            for job in new:
-                if turn == 0 or job.task == "load" or (job.engine not in SLOW and job.task != "ugly"):
-                    self.runs.setdefault(job, []).append(self.run(job))
-
-    def run(self, job: Job) -> dict[str, Any]:
-        """Run a job in a process; return its measurements, or its error."""
-        different = {name: value for name, value in asdict(job).items() if value != getattr(JOB, name)}
-        print(" ".join(map(str, different.values())), file=sys.stderr, flush=True)
-        environment = {**os.environ, "RAYON_NUM_THREADS": str(job.threads), "TOKENIZERS_PARALLELISM": "false"}
-        environment["OMP_NUM_THREADS"] = "1"
-        if job.simd:
-            environment["WEBTEXT_SIMD"] = job.simd
-        command = [sys.executable, str(CHILD), json.dumps(asdict(job)), str(self.data), str(self.folder)]
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_AT_MOST)
-        except subprocess.TimeoutExpired:
-            return {"error": f"took more than {SECONDS_AT_MOST} s"}
-        if done.returncode:
-            return {"error": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]}
-        return dict(json.loads(done.stdout))
-
-    def is_right(self, job: Job, run: dict[str, Any]) -> bool | None:
-        """Whether ids, merges or bytes equal the reference's; None if there is no reference."""
-        if "error" in run:
-            return None
-        if job.task == "ugly":
-            return bool(run["n_different"] == 0)
-        if job.task == "decode":
-            return bool(run["sha256"] == hashlib.sha256((self.folder / f"{job.corpus}.txt").read_bytes()).hexdigest())
-        right = next((known for known in self.runs.get(reference(job), ()) if "error" not in known), None)
-        if right is None:
-            return None
-        for name in ("sha256", "digests", "tokens_sha256"):
-            if run.get(name) is not None and right.get(name) is not None:
-                return bool(run[name] == right[name])
-        return None
+def measure(row: Row, data: Path, folder: Path, repeats: int) -> None:
+    """Run a row's jobs and print its lines: the reference first, then ours and the peer's in turn."""
+    reference = "tokenizers" if row.job.task == "train" else "tiktoken"
+    right = run(Job(**asdict(row.job) | {"engine": reference, "simd": "", "threads": 1}), data, folder)
+    ours, peers = [], []
+    for _ in range(repeats):
+        ours.append(run(row.job, data, folder))
+        peers.append(run(Job(**asdict(row.job) | {"engine": PEER, "simd": ""}), data, folder))
+    for run_ in ours:
+        if "error" in run_:
+            raise SystemExit(f"{row.name}: {run_['error']}")
+    wrong = any(run_["digest"] != right["digest"] for run_ in ours) if "digest" in right else False
+    for name in row.measures:
+        unit, figure = MEASURES[name]
+        mine = statistics.median(map(figure, ours))
+        done = [figure(run_) for run_ in peers if "error" not in run_]
+        theirs = statistics.median(done) if done else None
+        ratio = "–" if not mine or not theirs else f"{mine / theirs if unit == 'MB/s' else theirs / mine:.2f}"
+        shown = "–" if theirs is None else f"{theirs:.4g}"
+        kind = "" if name in ("seconds", "worst", "different", "wall") else f", {name}"
+        print(f"| {row.label}{kind}, {unit} | {mine:.4g} | {shown} | {'wrong' if wrong else ratio} |", flush=True)
+    if errors := {run_["error"] for run_ in peers if "error" in run_}:
+        print(f"  {PEER}: {min(errors)}", flush=True)
 
 
-JOB = Job(engine="", task="")
-
-
-def version_of(package: str) -> str | None:
-    """Return the version of an installed package."""
+def run(job: Job, data: Path, folder: Path) -> Run:
+    """Run a job in a process; return its measurements, or its error."""
+    environment = os.environ | {"RAYON_NUM_THREADS": str(job.threads), "TOKENIZERS_PARALLELISM": "false"}
+    environment |= {"OMP_NUM_THREADS": "1"} | ({"WEBTEXT_SIMD": job.simd} if job.simd else {})
+    command = [sys.executable, str(CHILD), json.dumps(asdict(job)), str(data), str(folder)]
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def machine() -> dict[str, Any]:
-    """Return processor, cores, system and versions; nothing that identifies this machine."""
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    versions = {name: version_of(name) for name in ("webtext", *PEERS, "numpy")}
-    return {
-        "processor": models[0] if models else platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "versions": {name: version for name, version in versions.items() if version},
-    }
-
-
-def in_words(header: dict[str, Any]) -> str:
-    """Return the line above the table."""
-    versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-    words = f"{header['processor']}, {header['cores']} cores, Python {header['python']}; {versions}; "
-    words += f"median of {header['repeats']}" + (", 2 MB of each corpus" if header["quick"] else "")
-    if header["missing"]:
-        words += f"; not installed: {', '.join(header['missing'])}"
-    return words
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS_AT_MOST)
+    except subprocess.TimeoutExpired:
+        return {"error": f"took more than {SECONDS_AT_MOST} s"}
+    if done.returncode:
+        return {"error": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]}
+    return dict(json.loads(done.stdout))
 
 
 if __name__ == "__main__":

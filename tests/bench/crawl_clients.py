@@ -96,25 +96,6 @@ def bare_aiohttp(urls: Sequence[str], folder: Path, take: Take | None) -> Callab
     return lambda: asyncio.run(fetch())
 
 
-def httpx(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    import httpx as library
-
-    async def fetch() -> None:
-        left = iter(urls)
-        limits = library.Limits(max_connections=CONCURRENCY, max_keepalive_connections=CONCURRENCY)
-        async with library.AsyncClient(limits=limits, timeout=60) as client:
-
-            async def work() -> None:
-                for url in left:
-                    body = (await client.get(url)).content
-                    if take:
-                        take(url, body)
-
-            await asyncio.gather(*(work() for _ in range(CONCURRENCY)))
-
-    return lambda: asyncio.run(fetch())
-
-
 def scrapy(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
     """Crawl with the settings that Scrapy's manual recommends for broad crawls, obey robots.txt, store nothing."""
     from scrapy import Spider
@@ -150,28 +131,9 @@ def scrapy(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[],
     return fetch
 
 
-def trafilatura(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    """Use only the downloader, in 16 threads, without its guard against private addresses like our server's."""
-    from trafilatura.downloads import buffered_response_downloads
-    from trafilatura.settings import Extractor, use_config
-
-    config = use_config()
-    config["DEFAULT"]["SSRF_PROTECTION"] = "off"
-    options = Extractor(config=config)
-
-    def fetch() -> None:
-        for url, response in buffered_response_downloads(list(urls), 16, options=options):
-            if take and response is not None:
-                take(url, response.data)
-
-    return fetch
-
-
 CLIENTS: dict[str, Callable[[Sequence[str], Path, Take | None], Callable[[], None]]] = {
     "webtext": webtext,
     "bare aiohttp": bare_aiohttp,
-    "httpx": httpx,
-    "trafilatura": trafilatura,
     "Scrapy": scrapy,
 }
 

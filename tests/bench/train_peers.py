@@ -119,20 +119,6 @@ def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tens
     return plain_step(model, optimizer, dtype, loss_of)
 
 
-def litgpt(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
-    """litgpt's GPT of the same shape, with rotary positions and a separate output layer."""
-    try:
-        import litgpt as theirs
-    except ModuleNotFoundError as error:
-        raise Missing(str(error)) from None
-    shape = {"n_layer": config.n_layer, "n_head": config.n_head, "n_embd": config.n_embd}
-    more = {"block_size": config.context, "vocab_size": config.vocab_size, "padded_vocab_size": config.vocab_size}
-    model = theirs.GPT(theirs.Config(**shape, **more))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=6e-4, fused=True)
-    loss_of = theirs.utils.chunked_cross_entropy
-    return plain_step(model, optimizer, dtype, lambda: loss_of(model(inputs), targets, chunk_size=0))
-
-
 def plain_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype, loss_of: Callable[[], Tensor]
 ) -> Step:
@@ -150,22 +136,21 @@ def plain_step(
     return step
 
 
-# Name -> how its step is made, its dtype, and whether it is the same model, whose loss must be equal.
-PEERS: dict[str, tuple[Callable[..., Step], torch.dtype, bool]] = {
-    "webtext bfloat16": (webtext, torch.bfloat16, True),
-    "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16, True),
-    "webtext, selective checkpointing": (lambda *a: webtext(*a, computes_twice="selective"), torch.bfloat16, True),
-    "webtext, full checkpointing": (lambda *a: webtext(*a, computes_twice="full"), torch.bfloat16, True),
-    "nanoGPT as shipped (float32)": (lambda *a: nanogpt(*a, compiles=False), torch.float32, True),
-    "nanoGPT autocast + compile": (lambda *a: nanogpt(*a, compiles=True), torch.bfloat16, True),
-    "transformers autocast": (huggingface, torch.bfloat16, True),
-    "litgpt autocast": (litgpt, torch.bfloat16, False),
+# Name -> how its step is made, and its dtype; all are the same model, whose loss must be equal.
+PEERS: dict[str, tuple[Callable[..., Step], torch.dtype]] = {
+    "webtext bfloat16": (webtext, torch.bfloat16),
+    "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16),
+    "webtext, selective checkpointing": (lambda *a: webtext(*a, computes_twice="selective"), torch.bfloat16),
+    "webtext, full checkpointing": (lambda *a: webtext(*a, computes_twice="full"), torch.bfloat16),
+    "nanoGPT as shipped (float32)": (lambda *a: nanogpt(*a, compiles=False), torch.float32),
+    "nanoGPT autocast + compile": (lambda *a: nanogpt(*a, compiles=True), torch.bfloat16),
+    "transformers autocast": (huggingface, torch.bfloat16),
 }
 
 
 def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
     """Return the step, after some warm-up steps, and information about it, such as its first loss."""
-    make, dtype, is_same_model = PEERS[name]
+    make, dtype = PEERS[name]
     config, batch_size = ROWS[row]
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(config.vocab_size, (batch_size, config.context + 1), generator=generator)
@@ -177,7 +162,7 @@ def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
     step = make(weights, config, inputs, targets, dtype)
     losses = [step() for _ in range(WARM_UP)]
     note = f"   (ready after {time.perf_counter() - started:,.0f} s)"
-    known = {"loss": losses[0], "float32": exact, "is_same_model": is_same_model, "note": note}
+    known = {"loss": losses[0], "float32": exact, "note": note}
     return step, {**known, "dtype": str(dtype).removeprefix("torch.")}
 
 
