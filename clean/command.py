@@ -371,7 +371,7 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     if unit:
         answer[unit] = came_from
     first = funnel_text(unit, came_from) if unit else ""
-    if result.removed is not None and (result.removed.lines or result.removed.earlier):
+    if result.removed is not None and result.removed.lines:
         answer["removal"] = result.removed.to_json()
     overlap = ""
     if result.overlap is not None:

@@ -46,8 +46,7 @@ from webtext.clean.extract.pages import WARC_SUFFIXES, extract_documents
 from webtext.clean.inputs.importing import find_documents, import_documents
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import TOO_MANY_BYTES
-from webtext.clean.removal.clusters import Comparison
-from webtext.clean.removal.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
+from webtext.clean.removals import LINK_NOT_COLLECTED, STAGE, Removals, Removed, digest_of
 from webtext.clean.rules.decide import UNMEASURED, Decisions, Yields, columns_of, count_yields, decide
 from webtext.clean.rules.measure import find_signals, measure_signals, read_signals, score_model
 from webtext.clean.rules.thresholds import RuleSettings
@@ -119,11 +118,7 @@ class Passing:
     judges: Judges
     part: int
     n_rows: int
-    voteless: tuple[int, ...]
-
-    @classmethod
-    def of(cls, judges: Judges, removed: Removed, part: int, n_rows: int) -> Passing:
-        return cls(judges, part, n_rows, tuple(np.flatnonzero(~removed.keeps_votes(part, n_rows)).tolist()))
+    unlinked: tuple[int, ...]
 
     @property
     def digest(self) -> str:
@@ -132,12 +127,12 @@ class Passing:
         settings = [
             each and recipe_settings(each) for each in (self.judges.rules, self.judges.language, self.judges.votes)
         ]
-        return sha256_json([sets, settings, self.voteless])
+        return sha256_json([sets, settings, self.unlinked])
 
     def mask(self) -> npt.NDArray[np.bool_]:
         decisions = self.judges.decisions(self.part)
         mask = np.ones(self.n_rows, np.bool_) if decisions is None else decisions.kept.copy()
-        mask[list(self.voteless)] = False
+        mask[list(self.unlinked)] = False
         return mask
 
 
@@ -225,16 +220,8 @@ def filter_documents(
     remove: RemovalSettings | None = None,
     votes: VoteSettings | None = None,
 ) -> CleanResult:
-    """Apply removal lists, votes, language and quality rules, no dedup: writes out/signals, out/corpus and out/dropped.
-
-    Only lists of retracted votes are accepted. Requests need dedup to find mirrors, so they raise ConfigError.
-    """
+    """Apply removal lists, votes, language and quality rules, no dedup: writes out/signals, out/corpus and out/dropped."""
     removals = Removals.of(remove or RemovalSettings())
-    if removals.requests is not None or removals.earlier:
-        raise ConfigError(
-            "--remove lists requests, but clean filter doesn't find duplicates",
-            "use the list with clean run or clean dedup, which also drop the documents' mirrors",
-        )
     documents = read_documents(inputs, out, run)
     return _finish(documents, out, "clean.filter", run, removals=removals, votes=votes, rules=rules, language=language)
 
@@ -331,11 +318,12 @@ def _finish(
     duplicates = None
     indexes = [index.signatures for index in open_indexes(dedup, documents.folder)] if dedup is not None else []
     if dedup is not None:
-        passing = [Passing.of(judges, removed, i, part.records) for i, part in enumerate(documents.parts)]
+        passing = [
+            Passing(judges, i, part.records, tuple(removed.unlinked[i].tolist()))
+            for i, part in enumerate(documents.parts)
+        ]
         work = Folder(out).child(WORK)
         duplicates = find_duplicates(documents, dedup, work, run, chosen=passing)
-        Comparison(documents, duplicates, passing, dedup, work).add_clusters(removed, run)
-    threshold = dedup.threshold if dedup is not None else None
     written = run_parts(
         _write_part,
         [
@@ -346,7 +334,7 @@ def _finish(
                 depends=(duplicates.digest(i) if duplicates else "") + digest_of(rows),
             )
             for i, part in enumerate(documents.parts)
-            for rows in (removed.table(i, threshold),)
+            for rows in (removed.table(i),)
         ],
         recipe=recipe,
         outputs=outputs,
@@ -428,8 +416,6 @@ def _decide(work: WriteTask, n_rows: int) -> pa.Table:
     """Return the decision for each document, null if it is kept: by removal list, else votes, rules, duplicates."""
     stage, reason, duplicate_of, request = (np.full(n_rows, None, object) for _ in range(4))
     value, threshold = np.full(n_rows, np.nan), np.full(n_rows, np.nan)
-    columns = {"reason": reason, "value": value, "threshold": threshold}
-    columns |= {"duplicate_of": duplicate_of, "request": request}
     if work.duplicates is not None:
         found = work.duplicates.table(work.part)
         rows = found["row"].to_numpy()
@@ -444,9 +430,9 @@ def _decide(work: WriteTask, n_rows: int) -> pa.Table:
         stage[lost] = np.where(np.isin(reason[lost], VOTE_REASONS), "votes", "filter")
         value[lost], threshold[lost] = decisions.value[lost], decisions.threshold[lost]
     rows = work.removed["row"].to_numpy()
-    stage[rows] = np.where(work.removed["reason"].to_numpy() == LINK_NOT_COLLECTED, "votes", STAGE)
-    for name, column in columns.items():
-        column[rows] = work.removed[name].to_numpy()
+    reason[rows], request[rows] = work.removed["reason"].to_numpy(), work.removed["request"].to_numpy()
+    stage[rows] = np.where(reason[rows] == LINK_NOT_COLLECTED, "votes", STAGE)
+    duplicate_of[rows], value[rows], threshold[rows] = None, np.nan, np.nan
     return pa.table(
         {
             "stage": pa.array(stage, pa.string()),

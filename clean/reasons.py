@@ -1,7 +1,7 @@
 """Why a page or a record did not become a document: all reasons of extraction and import.
 
 The reasons of rules are in `rules/thresholds.py`, `rules/decide.py` and `rules/votes.py`, those of removals in
-`removal/removals.py`, of dedup in `dedup/settle.py`, of decontamination in `decontaminate/comparison.py`.
+`removals.py`, of dedup in `dedup/settle.py`, of decontamination in `decontaminate/comparison.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class RemovalSettings:
 
     remove: tuple[str, ...] = setting(
         (),
-        "removal list: a text file of URLs, domains and ids, or the folder 'dropped' of an earlier build; repeatable",
+        "removal list: a text file of URLs, domains and ids; repeatable",
         in_recipe=False,
     )
 

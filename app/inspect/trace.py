@@ -30,7 +30,7 @@ class Trace:
     """One URL's path. `stage` is the last stage it reached, `reason` why it went no further (None in the corpus).
 
     `link` and `page` belong to the URL itself; `links` are all links that led to the document. `twin` is the document that
-    the decision names: the one kept instead, or the one removed together with it. `others` are ids of further documents of
+    the decision names, which was kept instead. `others` are ids of further documents of
     the same URL, `rules` each rule's verdict on the document.
     """
 
@@ -282,9 +282,9 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A document that was kept, or removed on request, and the decisions on its duplicates.
+    """A document that dedup kept, and the decisions on its duplicates.
 
-    `decision` is the one on the document itself, if it was removed. `dropped` includes duplicates of its mirrors.
+    `decision` is the one on the document itself, if it was removed on request.
     """
 
     kept: Row

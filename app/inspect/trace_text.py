@@ -39,7 +39,7 @@ def cluster_text(cluster: Cluster) -> str:
     n = len(cluster.dropped)
     lines = [
         f"{n:,} document{'s were' if n > 1 else ' was'} dropped as {'duplicates' if n > 1 else 'a duplicate'} of {kept['id']}",
-        *_member("removed" if own or any(row["request"] for row in cluster.dropped) else "stays", kept, about),
+        *_member("removed" if own else "stays", kept, about),
     ]
     if own:
         lines.append(_line("", f"{own['reason']}{_requested(own)}"))

@@ -182,12 +182,7 @@ DECISION = pa.schema(
         _column("reason", pa.string(), "a statement of fact: 'too_few_words', 'near_duplicate', ..."),
         _column("value", pa.float64(), "what was measured", nullable=True),
         _column("threshold", pa.float64(), "the threshold that value was compared with", nullable=True),
-        _column(
-            "duplicate_of",
-            pa.string(),
-            "id of the document that was kept; for 'mirror_of_removed', of the removed document that it mirrors",
-            nullable=True,
-        ),
+        _column("duplicate_of", pa.string(), "id of the document that was kept", nullable=True),
         _column("request", pa.string(), "the line of a removal list that removed it", nullable=True),
         _column("text_start", pa.string(), "the first 200 characters of the text; empty if it was removed on request"),
     ]

@@ -25,7 +25,7 @@ def recipe_lines(sets: Sequence[PartSet]) -> Iterator[str]:
         about = f"{recipe['stage']}, code version {recipe['code_version']}"
         versions = ", ".join(f"{name} {version}" for name, version in sorted(recipe["versions"].items()))
         yield f"- **{opened.kind}** by `{about}`" + (f" with {versions}" if versions else "")
-        lists = sum(parent["kind"] in ("removals", "removal_list") for parent in opened.manifest["parents"])
+        lists = sum(parent["kind"] == "removal_list" for parent in opened.manifest["parents"])
         if lists:
             yield f"  - removal lists that named documents: {lists:,}"
         indexes = sum(parent["kind"] == "signatures" for parent in opened.manifest["parents"])

@@ -124,11 +124,11 @@ def test_a_documents_own_url_is_as_good_as_its_links(written_build: Path, capsys
 def test_a_cluster_that_was_removed_on_request_shows_for_which_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The mirror with more karma would stay; its own duplicate goes for it, and all of them for the page that was named."""
+    """The page that is named would stay; its duplicates don't return."""
     words = article(1, 40).split()
     texts = {
-        "asked": words,
-        "mirror": [*words, "with", "an", "end"],
+        "first": words,
+        "asked": [*words, "with", "an", "end"],
         "second": [*words, "with", "an", "end", "and", "one", "more"],
     }
     lines = [
@@ -136,7 +136,7 @@ def test_a_cluster_that_was_removed_on_request_shows_for_which_line(
             "id": name,
             "url": f"http://{name}.example/",
             "text": " ".join(text),
-            "karma": {"mirror": 9}.get(name, 1),
+            "karma": {"asked": 9}.get(name, 1),
             "split": "train",
         }
         for name, text in texts.items()
@@ -147,25 +147,22 @@ def test_a_cluster_that_was_removed_on_request_shows_for_which_line(
     arguments = ["clean", "dedup", str(tmp_path / "texts.jsonl"), "--out", out, "--workers", "1"]
     assert run([*arguments, "--remove", str(tmp_path / "requests.txt")]) == 0
     capsys.readouterr()
-    for name in ("asked", "mirror", "second", "http://second.example/"):
+    for name in ("first", "asked", "second", "http://second.example/"):
         assert run(["inspect", "cluster", out, name]) == 0
         shown = capsys.readouterr().out
         assert "  removed   http://asked.example/" in shown
         assert "removed_on_request, asked for as 'asked.example'" in shown
-        assert "  dropped   http://mirror.example/  mirror  mirror_of_removed: similarity 0.9" in shown
-        assert "  dropped   http://second.example/  second  mirror_of_removed: similarity 0.9" in shown
-    assert run(["inspect", "doc", out, "mirror"]) == 0
-    assert (
-        ", asked for as 'asked.example'\n            duplicate of asked  http://asked.example/"
-        in capsys.readouterr().out
-    )
+        assert "  dropped   http://first.example/  first  near_duplicate: similarity 0.9" in shown
+        assert "  dropped   http://second.example/  second  near_duplicate: similarity 0.9" in shown
+    assert run(["inspect", "doc", out, "asked"]) == 0
+    assert "  dropped   removed_on_request, asked for as 'asked.example'" in capsys.readouterr().out
     assert run(["inspect", "drop", out, "--reason", "removed_on_request"]) == 0
     assert "is not shown" in capsys.readouterr().out
     # The documents lie elsewhere: what the corpus was made from is found by its run.json.
     assert run(["clean", "dedup", f"{out}/documents", "--out", str(tmp_path / "again"), "--workers", "1"]) == 0
     capsys.readouterr()
-    assert run(["inspect", "doc", str(tmp_path / "again"), "http://asked.example/"]) == 0
-    assert "duplicate of mirror  http://mirror.example/" in capsys.readouterr().out
+    assert run(["inspect", "doc", str(tmp_path / "again"), "http://first.example/"]) == 0
+    assert "duplicate of asked  http://asked.example/" in capsys.readouterr().out
 
 
 def test_drops_are_shown_with_value_and_threshold(written_build: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,21 +197,6 @@ def test_without_links_a_url_is_a_documents_a_pages_or_a_failed_records(
         assert "no document 'http://unknown.example/'" in capsys.readouterr().err
     assert run(["inspect", "doc", str(tmp_path / "of-pages"), urls["gone"]]) == 0
     assert capsys.readouterr().out.startswith(f"{urls['gone']} ended in pages: redirects_to_link\n")
-
-
-@pytest.mark.slow
-def test_a_mirror_of_what_an_earlier_build_removed_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("old", "new"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"id": name, "text": article(1, 40)}))
-    (tmp_path / "requests.txt").write_text("id:old")
-    dedup = ["clean", "dedup", "--workers", "1", "--remove"]
-    first, second = str(tmp_path / "first"), str(tmp_path / "second")
-    assert run([*dedup, str(tmp_path / "requests.txt"), str(tmp_path / "old.jsonl"), "--out", first]) == 0
-    assert run([*dedup, f"{first}/dropped", str(tmp_path / "new.jsonl"), "--out", second]) == 0
-    capsys.readouterr()
-    assert run(["inspect", "cluster", second, "new"]) == 0
-    out = capsys.readouterr().out
-    assert "  removed   old  in an earlier build\n  dropped   new  new  mirror_of_removed: similarity 1" in out
 
 
 @pytest.mark.parametrize(

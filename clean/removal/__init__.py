@@ -1,1 +1,0 @@
-"""Remove documents whose votes were retracted, or whose removal was requested."""
