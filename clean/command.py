@@ -224,49 +224,6 @@ def decontaminate(
         _show(run, decontaminate_documents(documents, need_out(out), settings, run))
 
 
-LOOKUP_EXAMPLES = """\b
-Examples:
-  webtext clean lookup page.txt --index october/index
-  webtext clean lookup new.jsonl texts/*.parquet --index october/index --index november/index --json
-
-\b
-Reads:  text files, Parquet or JSONL files with text, or part sets of documents; indexes, and their corpora if they exist
-Writes: nothing
-"""
-
-
-@verb(group, "lookup", workers=True, epilog=LOOKUP_EXAMPLES)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--index", "indexes", multiple=True, metavar="DIR", help="Index written by --keep-index; repeatable.")
-@click.option(
-    "--threshold",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=DedupSettings().threshold,
-    show_default=True,
-    help="Jaccard similarity of shingle sets from which a document is near.",
-)
-def lookup(run: Run, files: tuple[str, ...], indexes: tuple[str, ...], threshold: float) -> None:
-    """Print for each text whether the corpus of an index has it, exactly or nearly, and in which document.
-
-    Without the corpus the similarity is estimated from signatures, which the table marks with a ~.
-    """
-    from collections import Counter
-    from dataclasses import asdict
-
-    from webtext.clean.decontaminate.comparison import aligned
-    from webtext.clean.dedup.lookup import look_up
-
-    if not indexes:
-        raise ConfigError("no --index given", "name a folder that --keep-index wrote: --index DIR")
-    answers = list(look_up(files, indexes, threshold, run))
-    lines = [["text", "answer", "similarity", "document", "index"]]
-    for each in answers:
-        similarity = "" if each.similarity is None else f"{'~' * each.estimated}{each.similarity:.3f}"
-        lines.append([each.text, each.answer, similarity, each.document or "", each.index or ""])
-    counts = dict(sorted(Counter(each.answer for each in answers).items()))
-    run.console.result({"texts": [asdict(each) for each in answers], "counts": counts}, aligned(lines))
-
-
 SCORE_EXAMPLES = """\b
 Examples:
   webtext clean score train build/corpus --background cc/corpus --out votes.score

@@ -290,7 +290,9 @@ def _read_again(lists: tuple[str, ...], digest: str) -> Requests:
 def _lines(location: str) -> Iterable[Line]:
     folder, name = Folder.split(location)
     if not folder.is_file(name):
-        raise InputError(f"removal list '{location}' does not exist or is not a file", "name text files of URLs, domains and ids")
+        raise InputError(
+            f"removal list '{location}' does not exist or is not a file", "name text files of URLs, domains and ids"
+        )
     data = folder.read_bytes(name)
     try:
         text = data.decode("utf-8-sig")

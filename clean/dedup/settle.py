@@ -31,9 +31,8 @@ from webtext.clean.dedup.arrays import fixed, hashed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
 from webtext.clean.dedup.documents import FACTS, Source, Work, facts_of, in_priority, rows_of, sources_of
-from webtext.clean.dedup.matching import texts_of_rows
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import signed_rows
+from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
 from webtext.clean.text.arrays import texts_of
 
 EXACT, NEAR, NEAR_TRAIN = "exact_duplicate", "near_duplicate", "near_duplicate_of_train"
@@ -111,7 +110,7 @@ def _with_shingles(
     rows, ids, done = rows_of(document[compared]), members["id"].combine_chunks(), 0
     batches = (
         pa.record_batch([ids.slice(np.searchsorted(rows, some[0]), len(some)), texts], ["id", "text"])
-        for some, texts in texts_of_rows(source.documents.open(), source.part, rows)
+        for some, texts in _texts_of_rows(source.documents.open(), source.part, rows)
     )
     for batch, made in context.apply_to_batches(
         lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), settings.shingle_words), batches
@@ -124,6 +123,20 @@ def _with_shingles(
         shingles = pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(values))
         yield some.set_column(some.num_columns - 1, "shingles", shingles)
         done += batch.num_rows
+
+
+def _texts_of_rows(
+    documents: PartSet, part: int, rows: npt.NDArray[np.int64]
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Array]]:
+    """Yield the texts of a part's rows (ascending), of some rows at a time."""
+    start = 0
+    for batch in documents.batches(part, ["text"], TEXTS_PER_BATCH) if len(rows) else ():
+        chosen = rows[slice(*np.searchsorted(rows, [start, start + len(batch)]))]
+        if len(chosen):
+            yield chosen, batch.column("text").take(pa.array(chosen - start))
+        start += len(batch)
+        if start > rows[-1]:
+            return
 
 
 def _settle_bucket(context: PartContext, task: PartTask) -> None:

@@ -102,16 +102,6 @@ def signed_rows(
             yield rows, np.frombuffer(data, np.uint32).reshape(rows.num_rows, count)
 
 
-def low_bytes(signatures: PartSet, part: int) -> npt.NDArray[np.uint8]:
-    """Return the lowest byte of each value of a part's signatures, uint8 [records, permutations].
-
-    Comparisons look at these: two different minima agree in 8 bits once in 256 cases, which adds (1 - J) / 256 to the
-    expected agreement (Li and König, "b-bit minwise hashing", 2010), so no pair is missed because of it.
-    """
-    found = [np.empty((0, permutations_of(signatures)), np.uint8)]
-    return np.concatenate(found + [values.astype(np.uint8) for _, values in signed_rows(signatures, part, ["id"])])
-
-
 def permutations_of(signatures: PartSet) -> int:
     """Return the number of values in a signature of the set."""
     return int(signatures.recipe["settings"]["permutations"])

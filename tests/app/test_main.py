@@ -207,7 +207,7 @@ def test_the_verbs_that_make_or_check_parts_or_use_threads_have_options_for_work
         verbs = command.commands.items() if isinstance(command, click.Group) else [("", command)]
         found |= {f"{name} {verb}".strip() for verb, each in verbs if any(p.name == "workers" for p in each.params)}
     assert found == {
-        *(f"clean {verb}" for verb in ("run", "extract", "filter", "dedup", "decontaminate", "lookup", "release")),
+        *(f"clean {verb}" for verb in ("run", "extract", "filter", "dedup", "decontaminate", "release")),
         *("crawl links", "shards pack", "shards convert", "build", "pretrain", "demo"),
         *("inspect set", "inspect grep", "inspect memorized"),
         *(f"tokenizer {verb}" for verb in ("train", "count", "encode", "score")),

@@ -13,7 +13,7 @@ from webtext.base.console import Console
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
-from webtext.clean.dedup.lookup import look_up
+from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 
 from .test_stages import files
@@ -37,13 +37,11 @@ def test_an_index_in_a_store_has_the_bytes_of_one_on_disk_and_gives_its_answers(
         index_of(write_set(f"{folder}/corpus", documents, 3), f"{folder}/index", DedupSettings(), run)
     assert files(f"{place}/index") == files(f"{tmp_path}/index")
     assert files(f"{place}/index-signatures") == files(f"{tmp_path}/index-signatures")
-    for name, text in {"a": edited(prose(1)), "b": edited(prose(2), 9), "c": edited(prose(99))}.items():
-        Folder(f"{place}/asked").write_bytes(f"{name}.txt", text.encode())
-    found = list(look_up([f"{place}/asked"], [f"{place}/index"], 0.8, run))
-    assert [(each.answer, each.document) for each in found] == [("exact", "d1"), ("near", "d2"), ("nothing", None)]
-    Folder(f"{place}/corpus").remove_all()
-    assert [each.estimated for each in look_up([f"{place}/asked"], [f"{place}/index"], 0.8, run)] == [
-        False,
-        True,
-        False,
+    asked = [document("a", edited(prose(1))), document("b", edited(prose(2), 9)), document("c", edited(prose(99)))]
+    settings = DedupSettings(index=(f"{place}/index",))
+    found = find_duplicates(write_set(f"{place}/asked", asked, 1), settings, Folder(f"{place}/_dedup"), run)
+    rows = found.table(0).to_pylist()
+    assert [(row["row"], row["reason"], row["duplicate_of"]) for row in rows] == [
+        (0, "exact_duplicate", "d1"),
+        (1, "near_duplicate", "d2"),
     ]
