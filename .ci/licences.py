@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("", "build", "train", "tasks", "s3", "view", "score", "learn")
+EXTRAS = ("", "build", "train", "tasks", "s3", "view", "score")
 ABOUT = {"": "core: `pip install webtext`"}
 MAX_CHARACTERS = 40  # a longer `License` is a complete text
 SPDX = {

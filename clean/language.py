@@ -2,7 +2,7 @@
 
 Only the model is py3langid's. The automaton and the sum are native code in double precision, and the probability is
 rounded, because py3langid's single-precision product uses BLAS and its last digits differ between processors.
-`language_reference.py` is the readable twin.
+`tests/reference/language.py` is the readable twin.
 """
 
 from __future__ import annotations

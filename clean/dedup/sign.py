@@ -9,6 +9,7 @@ that could not be signed says why in `failed`; like a text without words it has 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -23,7 +24,6 @@ from webtext.base.run import Run
 from webtext.base.storage import write_array
 from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
-from webtext.clean.dedup.reference import permutations
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
 
@@ -33,6 +33,7 @@ STAGE = "clean.signatures"
 TEXTS_PER_BATCH = 1024
 VALUE_BYTES = 4
 NO_SHINGLE = np.uint32(0xFFFFFFFF)
+SEED = 1  # datasketch's default
 _FACTS = ("id", "text_digest", "karma", "date", "split")
 Values = npt.NDArray[np.uint32]
 
@@ -68,9 +69,8 @@ def signature_recipe(stage: str, settings: DedupSettings) -> Recipe:
 def minhash_of(text: str, shingle_words: int = 5, count: int = 128) -> Values:
     """Return the hash values of a text's MinHash, uint32 [count]: the row that the text has in a set of signatures.
 
-    `MinHash(hashvalues=minhash_of(text), scheme="affine32", hashfunc=hash_shingle)` is the same for datasketch. It can
-    be compared with a MinHash whose hash function is `reference.hash_shingle`, and with no other, which datasketch
-    doesn't notice.
+    `MinHash(hashvalues=minhash_of(text), scheme="affine32")` is the same for datasketch. It can be compared with another
+    one made this way, and with no other, which datasketch doesn't notice.
 
     >>> minhash_of("A rose is a rose.", count=3).tolist() == minhash_of("a rose is a ROSE", count=3).tolist()
     True
@@ -83,6 +83,17 @@ def sign_batch(texts: pa.Array, shingle_words: int, count: int) -> tuple[Values,
     """Return the texts' signatures [n, count], and which texts have words, bool [n]."""
     values, n_shingles = _minhash.sign(*texts_of(texts), shingle_words, *permutations(count))
     return values, n_shingles > 0
+
+
+@functools.lru_cache(maxsize=8)
+def permutations(count: int) -> npt.NDArray[np.uint32]:
+    """Return the odd factors and the increments of x -> a * x + b mod 2^32, uint32 [2, count].
+
+    They are drawn as datasketch draws them, from numpy's legacy generator, whose stream is frozen.
+    """
+    random = np.random.RandomState(SEED)
+    a = random.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
+    return np.array([a, random.randint(0, 1 << 32, count, dtype=np.uint32)])
 
 
 def signed_rows(

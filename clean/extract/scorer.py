@@ -4,7 +4,7 @@ Trees of a first stage estimate each block's probability to be text. Those of a 
 the blocks around it. Then the blocks are kept that maximise the expected F1 of words: all above half of the F1 that is
 reached (Lipton et al. 2014, "Optimal thresholding of classifiers to maximize F1 measure", theorem 1).
 
-The model (`model.json`, made by `python -m webtext.clean.extract.learn`) contains names, words and numbers, and no code.
+The model (`model.json`, made by `tests/learn/extractor.py`) contains names, words and numbers, and no code.
 Trees have at most 16 leaves, so that a tree is evaluated for all blocks at once by bit masks (QuickScorer, Lucchese et
 al. 2015): each split that sends a block to the right removes the leaves on its left, and the first leaf that is left is
 the block's.

@@ -1,1 +1,1 @@
-"""Quality rules: each compares one measured value (`signals.py`) with one threshold (`thresholds.py`)."""
+"""Quality rules: each compares one measured value (`native/signals/`) with one threshold (`thresholds.py`)."""

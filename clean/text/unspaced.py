@@ -11,7 +11,6 @@ The tables in C++ are made from this file (`native/make_table.py`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 WORD = 1000
@@ -81,30 +80,3 @@ def script_of(character: str) -> int | None:
     """
     code = ord(character)
     return next((i for i, script in enumerate(SCRIPTS) if any(code in each for each in script.letters)), None)
-
-
-def weight_of(unit: str) -> int:
-    """Return the weight of a unit, by its first character; a word of any other script weighs WORD.
-
-    >>> weight_of("word"), weight_of("語"), weight_of("กี่")
-    (1000, 588, 323)
-    """
-    script = script_of(unit[0])
-    return WORD if script is None else SCRIPTS[script].weight
-
-
-def ngrams(weights: Sequence[int], n: int) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each n-gram: from each unit, the fewest units that weigh n words or more.
-
-    >>> list(ngrams([1000, 1000, 1000], 2)), list(ngrams([588, 588, 588, 588, 1000], 2))
-    ([(0, 2), (1, 3)], [(0, 4), (1, 5), (2, 5)])
-    """
-    end = total = 0
-    for start in range(len(weights)):
-        while end < len(weights) and total < n * WORD:
-            total += weights[end]
-            end += 1
-        if total < n * WORD:
-            return
-        yield start, end
-        total -= weights[start]

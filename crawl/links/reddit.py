@@ -144,7 +144,7 @@ class RedditDump:
             return Unreadable("wrong_type", str(error))
 
     def sift(self, lines: bytes | memoryview, rule: PostRule) -> Sifted:
-        """Judge many lines at once in C++; lines that are not plain (sift_reference.py) are left for `parse`."""
+        """Judge many lines at once in C++; lines that are not plain (`tests/reference/sift.py`) are left for `parse`."""
         dropped, posts, others = _sift.sift(_native(rule), memoryview(lines))  # type: ignore[arg-type]  # takes any bytes
         rows = _decode_lines(posts)  # only our fields, with types that always decode
         return Sifted(dropped, [_submission(row) for row in rows], others)

@@ -37,7 +37,7 @@ nb::tuple sift(const sf::Rule& rule, const Bytes& lines, bool portable) {
 }  // namespace
 
 NB_MODULE(_sift, m) {
-  m.doc() = "Sift the lines of Reddit's dumps; the readable twin is webtext.crawl.links.sift_reference.";
+  m.doc() = "Sift the lines of Reddit's dumps; the readable twin is tests/reference/sift.py.";
   nb::class_<sf::Rule>(m, "Rule", "The checks of a karma rule that judge a post without its URL; None for no limit.")
       .def(
           "__init__",

@@ -2,7 +2,7 @@
 //
 // There are two passes. The first marks quotes and escapes, 64 bytes at a time. The second parses everything between
 // strings, and skips strings from mark to mark. A line that is not an object, or is unusual in any way, is rejected:
-// see `LineScanner::scan`. The readable twin is crawl/links/sift_reference.py.
+// see `LineScanner::scan`. The readable twin is tests/reference/sift.py.
 #pragma once
 
 #include <array>

@@ -39,8 +39,8 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
 from webtext.clean.dedup.find import Duplicates, find_duplicates
-from webtext.clean.dedup.reference import permutations
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.sign import permutations
 from webtext.clean.text.arrays import texts_of
 
 K, WIDTH, RUNS = 128, 5, 5

@@ -11,7 +11,7 @@ and `text`.
 Printed in Markdown, for each set: every row's figures, then F1 by kind of page, as the page states it (og:type) or WCXB
 does. Brackets have the 95 % bootstrap interval of the difference in F1 to bare trafilatura, resampling domains. The model
 of our extractor has learned from the first two sets: what it does on other sites is shown there by the texts that
-`webtext.clean.extract.learn --texts FILE` writes. Times are CPU seconds from body to text, all rows in turn on each
+`tests/learn/extractor.py --texts FILE` writes. Times are CPU seconds from body to text, all rows in turn on each
 page, minimum of N rounds. Texts of `clean extract` on a WARC file of the pages must be the same as those timed.
 """
 

@@ -23,12 +23,12 @@ from typing import Any
 
 import pyarrow as pa
 from real_data import real_data
+from reference.signals import n_sentences_of, signals_of, words_of
 from resources import cpu_seconds
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.rules.decide import decide
-from webtext.clean.rules.signals import n_sentences_of, signals_of, words_of
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
 from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.clean_text import clean_text

@@ -19,15 +19,15 @@ import zstandard
 from elsewhere import only_tasks_read
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import ngrams as reference
+from reference.words import ngrams_of
 from set_contents import contents, rows, write_jsonl
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.clean import _ngrams
-from webtext.clean.decontaminate import reference
 from webtext.clean.decontaminate.comparison import SHARES_NGRAM, overlap_rows
 from webtext.clean.decontaminate.evaluation import Examples, evaluation_sets
-from webtext.clean.dedup.key import ngrams_of
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents
 from webtext.clean.rules.thresholds import RuleSettings

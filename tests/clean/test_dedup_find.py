@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dedup_sets import Rows, by_id, chain, corpus, document, edited, in_process, prose, write_set
+from reference import minhash as reference
 
 from webtext.base.errors import ConfigError, DryRun, InputError, MachineError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
-from webtext.clean.dedup import candidates, find, reference
+from webtext.clean.dedup import candidates, find
 from webtext.clean.dedup.candidates import SMALL_BUCKET
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from dedup_sets import Rows, by_id, chain, corpus, document, edited, index_of, prose, write_set
+from reference.minhash import jaccard, shingle_set
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
@@ -21,7 +22,6 @@ from webtext.base.parts.recipe import without_check
 from webtext.base.storage import Folder
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.index import keep_index
-from webtext.clean.dedup.reference import jaccard, shingle_set
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import minhash_of, sign_documents, signed_rows
 from webtext.clean.pipeline import dedup_documents

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference import minhash as reference
 
 from webtext.clean import _minhash
-from webtext.clean.dedup import reference
 
 K = 8
 A_LITTLE = 0.5

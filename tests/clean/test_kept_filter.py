@@ -13,15 +13,16 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import ngrams as reference
+from reference.words import ngrams_of
 from set_contents import write_jsonl
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.stage import run_parts
 from webtext.base.run import Run
 from webtext.clean import _ngrams
-from webtext.clean.decontaminate import kept_filter, reference
+from webtext.clean.decontaminate import kept_filter
 from webtext.clean.decontaminate.kept_filter import HEADER_BYTES, open_filter, query_filter, sizes, write_filter
-from webtext.clean.dedup.key import ngrams_of
 from webtext.clean.pipeline import decontaminate_documents, read_documents
 from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.text.arrays import texts_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import language as language_reference
 
 from webtext.base.errors import ConfigError
-from webtext.clean import language_reference
 from webtext.clean._language import Model
 from webtext.clean.language import LanguageSettings, detect_language
 

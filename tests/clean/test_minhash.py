@@ -12,11 +12,11 @@ import pytest
 from datasketch import MinHash
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference import minhash as reference
+from reference.minhash import hash_shingle, permutations, word_shingles
+from reference.words import dedup_key
 
 from webtext.clean import _minhash
-from webtext.clean.dedup import reference
-from webtext.clean.dedup.key import dedup_key
-from webtext.clean.dedup.reference import hash_shingle, permutations, word_shingles
 from webtext.clean.dedup.sign import minhash_of
 
 K = 128

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference.signals import signals_of
 
 from webtext.base.errors import ConfigError
 from webtext.base.parts.schemas import SCORED_SIGNALS, SIGNALS
@@ -18,7 +19,6 @@ from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
 from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields, decide
-from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
 
 PROSE = (

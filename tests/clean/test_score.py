@@ -17,6 +17,7 @@ import pytest
 from dedup_sets import document, write_set
 from hypothesis import given
 from hypothesis import strategies as st
+from reference.features import features_of
 from set_contents import contents, rows, write_jsonl
 from unspaced_texts import WORDS
 from warc_files import article, site, write_pages
@@ -31,7 +32,6 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, count_rule_yields, documents_of, filter_documents
 from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.score.features import features_of
 from webtext.clean.score.model import MAGIC, MAX_CHARACTERS, ScoreModel, open_model, write_model
 from webtext.clean.score.train import train_score
 from webtext.clean.text.arrays import texts_of

@@ -156,7 +156,7 @@ def test_the_model_of_the_package_is_small_and_has_numbers_only() -> None:
 
 
 def test_the_model_of_the_package_fits_the_features() -> None:
-    """Else it is to be made again: python -m webtext.clean.extract.learn."""
+    """Else it is to be made again: python tests/learn/extractor.py."""
     model, page = scorer(), Page(blocks("one"))
     columns = model.columns(page, "", (), set())
     second = columns | page.judged(np.zeros(1))

@@ -18,12 +18,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference.signals import n_sentences_of, signals_of, words_of
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.rules import characters
 from webtext.clean.rules.measure import signals_table
-from webtext.clean.rules.signals import n_sentences_of, signals_of, words_of
 from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.unicode import UNICODE_VERSION
 

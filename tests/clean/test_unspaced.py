@@ -12,25 +12,25 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference.minhash import shingle_set
+from reference.ngrams import Table
+from reference.signals import signals_of
+from reference.words import dedup_key, ngrams, ngrams_of
 from set_contents import rows, write_jsonl
 from unspaced_texts import edited, prose
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.base.run import Run
 from webtext.clean import _minhash, _ngrams, _signals
-from webtext.clean.decontaminate.reference import Table
-from webtext.clean.dedup.key import dedup_key, ngrams_of
-from webtext.clean.dedup.reference import shingle_set
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents, dedup_documents
 from webtext.clean.rules.decide import decide
-from webtext.clean.rules.signals import signals_of
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
 from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.unicode import category_of
-from webtext.clean.text.unspaced import SCRIPTS, WORD, ngrams, script_of
+from webtext.clean.text.unspaced import SCRIPTS, WORD, script_of
 
 MIXED = st.lists(
     st.sampled_from(

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from reference import sift as sift_reference
 
 from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
-from webtext.crawl.links import reddit, sift_reference
+from webtext.crawl.links import reddit
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.reddit import RedditDump

@@ -1,4 +1,4 @@
-"""Any lines of a dump, judged by the C++ sift, with and without SIMD, and by its readable twin (crawl/links).
+"""Any lines of a dump, judged by the C++ sift, with and without SIMD, and by its readable twin (tests/reference).
 
 - All three drop the same lines for the same reasons and leave the same lines for another look.
 - The posts that they find, and the votes and failures of a run, are those of parsing every line by itself.
@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 import numpy as np
 from choices import Choices
+from reference import sift as sift_reference
 
 from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
 from webtext.crawl.blocklists import Blocklist, SubredditBlocklists
-from webtext.crawl.links import dumps, sift_reference
+from webtext.crawl.links import reddit
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.reddit import RedditDump
@@ -44,7 +45,7 @@ def check(data: bytes) -> None:
     lines = choices.rest()
     if lines:
         readably = _decoded(sift_reference.sift(judge.post_rule, lines))
-        rule, array = dumps._native(judge.post_rule), np.frombuffer(lines, np.uint8)
+        rule, array = reddit._native(judge.post_rule), np.frombuffer(lines, np.uint8)
         assert _decoded(_sift.sift(rule, array)) == readably
         assert _decoded(_sift.sift(rule, array, portable=True)) == readably
 

@@ -59,7 +59,7 @@ class Model {
 }  // namespace
 
 NB_MODULE(_language, m) {
-  m.doc() = "The C++ core of webtext.clean.language; its readable twin is clean/language_reference.py.";
+  m.doc() = "The C++ core of webtext.clean.language; its readable twin is tests/reference/language.py.";
   nb::class_<Model>(m, "Model", "A naive Bayes model over byte n-grams, which an automaton finds.")
       .def(nb::init<In<uint32_t>, In<uint32_t>, In<int32_t>, InRows<float>, In<double>, In<int32_t>>(), "moves"_a,
            "rows"_a, "outputs"_a, "weights"_a, "priors"_a, "languages"_a,

@@ -92,7 +92,7 @@ void Detector::count(std::string_view text) {
   }
 }
 
-// Adds in the same order as clean/language_reference.py, without fused multiply-add (see CMakeLists.txt).
+// Adds in the same order as tests/reference/language.py, without fused multiply-add (see CMakeLists.txt).
 Answer Detector::detect(std::string_view text) {
   count(text);
   if (features_.empty()) return {};

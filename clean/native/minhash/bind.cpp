@@ -104,7 +104,7 @@ nb::bytes key(nb::bytes text) {
 }  // namespace
 
 NB_MODULE(_minhash, m) {
-  m.doc() = "The C++ core of webtext.clean.dedup; every function has a readable twin in clean/dedup/reference.py.";
+  m.doc() = "The C++ core of webtext.clean.dedup; every function has a readable twin in tests/reference/minhash.py.";
   m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   m.def("key", &key, "text"_a, "Return the dedup key of UTF-8 text: its folded words with single blanks between them.");
   m.def("sign", &sign, "bytes"_a, "offsets"_a, "shingle_words"_a, "a"_a, "b"_a, "path"_a = "",

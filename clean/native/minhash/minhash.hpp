@@ -1,5 +1,5 @@
 // MinHash over word shingles: signatures of UTF-8 texts, and the similarity of signatures and of shingle sets.
-// The readable twin is clean/dedup/reference.py; both return equal results for every input.
+// The readable twin is tests/reference/minhash.py; both return equal results for every input.
 #pragma once
 
 #include <cstddef>

@@ -91,7 +91,7 @@ Out<uint8_t> bloom_has(const In<uint64_t>& bits, const In<uint64_t>& of, uint32_
 NB_MODULE(_ngrams, m) {
   m.doc() =
       "The C++ core of webtext.clean.decontaminate and webtext.clean.score; the readable twins are "
-      "clean/decontaminate/reference.py and clean/score/features.py.";
+      "tests/reference/ngrams.py and tests/reference/features.py.";
   m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   nb::class_<ng::Table>(m, "Table", "Distinct n-grams of the words of texts, numbered in order of first occurrence.")
       .def(nb::init<size_t>(), "n"_a)

@@ -1,5 +1,5 @@
 // A Bloom filter over 64-bit hashes, in memory that the caller owns. It can be filled in pieces.
-// The readable twin is `Bloom` of clean/decontaminate/reference.py.
+// The readable twin is `Bloom` of tests/reference/ngrams.py.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // The features of a text for the vote score: hashed n-grams of its words and bytes, each counted once. The readable
-// twin is clean/score/features.py.
+// twin is tests/reference/features.py.
 #pragma once
 
 #include "words/words.hpp"

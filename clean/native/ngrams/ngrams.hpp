@@ -1,5 +1,5 @@
 // Finds the n-grams of evaluation examples in other texts, exactly: every match is compared word by word.
-// The readable twin is clean/decontaminate/reference.py; both return equal results for every input.
+// The readable twin is tests/reference/ngrams.py; both return equal results for every input.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,7 @@ nb::dict measure(const In<uint8_t>& bytes, const In<int64_t>& offsets) {
 }  // namespace
 
 NB_MODULE(_signals, m) {
-  m.doc() = "The C++ core of webtext.clean.rules; its readable twin is clean/rules/signals.py.";
+  m.doc() = "The C++ core of webtext.clean.rules; its readable twin is tests/reference/signals.py.";
   m.attr("UNICODE_VERSION") = webtext::kTableUnicodeVersion;
   m.def(
       "measure", &measure, "bytes"_a, "offsets"_a,

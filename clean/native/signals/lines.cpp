@@ -4,7 +4,7 @@
 namespace webtext::signals {
 namespace {
 
-constexpr int64_t kShortLine = 30, kFewestWords = 3;  // as in clean/rules/signals.py
+constexpr int64_t kShortLine = 30, kFewestWords = 3;  // as in tests/reference/signals.py
 constexpr size_t kLongestWord = 1000;
 constexpr uint32_t kBullet = 0x2022;
 

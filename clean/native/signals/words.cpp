@@ -20,7 +20,7 @@ struct Run {
 
 namespace {
 
-constexpr int64_t kSpacedWord = 6;  // as in clean/rules/signals.py
+constexpr int64_t kSpacedWord = 6;  // as in tests/reference/signals.py
 constexpr std::string_view kStopWordList[] = {"the", "be", "to", "of", "and", "that", "have", "with"};
 
 constexpr uint32_t kClosers[] = {'"', '\'', ')', ']', 0x201D, 0x2019, 0x300D, 0x300F, 0xFF09};

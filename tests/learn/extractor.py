@@ -1,10 +1,10 @@
-"""Make `model.json`: learn from pages with known text which blocks are a page's text, and of which kind a page is.
+"""Make `clean/extract/model.json`: learn from pages with known text which blocks are a page's text, and of which kind a page is.
 
-    python -m webtext.clean.extract.learn DATA OUT [--texts FILE]
+    python tests/learn/extractor.py DATA OUT [--texts FILE]
 
 DATA has the folders `wcxb` (pages with their text and kind) and `extract` (trafilatura's pages, with some passages that
 are wanted and some that aren't). FILE gets each page's text by a model that hasn't seen the page's domain, as JSON lines.
-It needs the extra [learn]. The result depends on the data and on the versions of the libraries alone.
+The result depends on the data and on the versions of the libraries alone.
 
 A block's target is the share of its words that are in the known text, aligned by a longest common subsequence. On
 trafilatura's pages it is known where a passage is; elsewhere it is taken from trafilatura where its default and its

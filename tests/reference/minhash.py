@@ -1,4 +1,4 @@
-"""MinHash and the rule of which documents are kept: the readable twin of `clean/native`, with equal results.
+"""MinHash and the rule of which documents are kept: the readable twin of `clean/native/minhash/`, with equal results.
 
     text --dedup_key--> words --hash_word--> 64-bit words --roll--> shingles --permute, take minima--> signature
 
@@ -14,22 +14,20 @@ function is `hash_shingle`:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from reference.words import dedup_key, ngrams_of
 
-from webtext.clean.dedup.key import dedup_key, ngrams_of
+from webtext.clean.dedup.sign import permutations
 
 # Odd constants with well-spread bits: the golden ratio's, and the multipliers of SplitMix64 (Steele et al. 2014).
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_FIRST = 0xBF58476D1CE4E5B9
 MIX_SECOND = 0x94D049BB133111EB
 MASK = (1 << 64) - 1
-
-SEED = 1  # datasketch's default
 
 KEPT, DUPLICATE, DUPLICATE_OF_TRAIN = 0, 1, 2
 
@@ -70,17 +68,6 @@ def mix(value: int) -> int:
     value = ((value ^ value >> 30) * MIX_FIRST) & MASK
     value = ((value ^ value >> 27) * MIX_SECOND) & MASK
     return value ^ value >> 31
-
-
-@functools.lru_cache(maxsize=8)
-def permutations(count: int) -> npt.NDArray[np.uint32]:
-    """Return the odd factors and the increments of x -> a * x + b mod 2^32, uint32 [2, count].
-
-    They are drawn as datasketch draws them, from numpy's legacy generator, whose stream is frozen.
-    """
-    random = np.random.RandomState(SEED)
-    a = random.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
-    return np.array([a, random.randint(0, 1 << 32, count, dtype=np.uint32)])
 
 
 def signature(text: str, width: int, count: int) -> npt.NDArray[np.uint32]:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from learn import extractor as module
+from learn.extractor import Example, learn, main, read_examples, texts
 
-from webtext.clean.extract import learn as module
 from webtext.clean.extract.kinds import KINDS
-from webtext.clean.extract.learn import Example, learn, main, read_examples, texts
 from webtext.clean.extract.scorer import MAX_LEAVES, read_scorer
 
 WORDS = [

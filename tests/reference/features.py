@@ -6,8 +6,8 @@ occurs: repeating a phrase doesn't change a score. Bytes are taken from each cha
 
 from __future__ import annotations
 
-from webtext.clean.dedup.key import dedup_key, ngrams_of
-from webtext.clean.dedup.reference import hash_window, hash_word, mix
+from reference.minhash import hash_window, hash_word, mix
+from reference.words import dedup_key, ngrams_of
 
 WORDS, BYTES = (1, 2), 6
 _BYTE_SEED = 0xD1B54A32D192ED03  # tells n-grams of bytes from those of words

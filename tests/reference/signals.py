@@ -18,9 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, takewhile
 from typing import NamedTuple
 
+from reference.words import ngrams, weight_of
+
 from webtext.base.parts.schemas import DUPLICATE_NGRAM_SIZES, TOP_NGRAM_SIZES
 from webtext.clean.rules.characters import ATTACHED, LETTER, LINE_ENDS, OPEN_SENTENCES, PUNCTUATION, SYMBOLS, class_of
-from webtext.clean.text.unspaced import SCRIPTS, WORD, ngrams, ranges, weight_of
+from webtext.clean.text.unspaced import SCRIPTS, WORD, ranges
 
 STOP_WORDS = frozenset(("the", "be", "to", "of", "and", "that", "have", "with"))  # Gopher, §A1.1
 BULLETS = ("•", "-")

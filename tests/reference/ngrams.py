@@ -7,7 +7,7 @@ lower-cased alphanumeric words with a single space as delimiter. To cover any sc
 
 from __future__ import annotations
 
-from webtext.clean.dedup.key import ngrams_of
+from reference.words import ngrams_of
 
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _MASK = 2**64 - 1
