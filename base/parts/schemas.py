@@ -94,32 +94,6 @@ PAGE = pa.schema(
     ]
 )
 
-REMOVAL = pa.schema(
-    [
-        _column("link_id", pa.string(), "a link that lost posts since it was collected"),
-        _column("url", pa.string(), "its URL"),
-        _column(
-            "posts",
-            pa.list_(
-                pa.field(
-                    "item",
-                    pa.struct(
-                        [
-                            pa.field("source", pa.string(), nullable=False),
-                            pa.field("post_id", pa.string(), nullable=False),
-                            pa.field("reason", pa.string(), nullable=False),
-                            pa.field("noticed", pa.int64(), nullable=False),  # when the API was asked
-                        ]
-                    ),
-                    nullable=False,
-                )
-            ),
-            "the posts that were removed: 'deleted_by_user', 'removed_by_moderator' or 'missing_from_answer'",
-        ),
-        _column("posts_left", pa.int64(), "the link's remaining posts; if 0, its documents must be removed"),
-    ]
-)
-
 DOCUMENT = pa.schema(
     [
         _column("id", pa.string(), "identifies the record, unique in a set; see `page_document_id`"),
@@ -296,7 +270,6 @@ EXCHANGE = pa.schema(
 
 SCHEMAS = {
     "links": LINK,
-    "removals": REMOVAL,
     "pages": PAGE,
     "documents": DOCUMENT,
     "signals": SIGNALS,

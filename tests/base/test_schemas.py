@@ -25,6 +25,6 @@ def test_documents_and_corpus_share_their_columns() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in SCHEMAS if kind not in ("tokens", "duplicates", "exchange")])
 def test_a_record_is_named_by_a_required_id(kind: str) -> None:
-    name = "link_id" if kind in ("links", "removals", "pages") else "id"
+    name = "link_id" if kind in ("links", "pages") else "id"
     assert not SCHEMAS[kind].field(name).nullable
     assert ID_HEX_DIGITS == 32

@@ -31,7 +31,7 @@ from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Attachment, Failure, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe, with_check
-from webtext.base.parts.schemas import NOTICE, POST, RELEASE, REMOVAL, SCHEMAS, SCORED_SIGNALS, SIGNALS
+from webtext.base.parts.schemas import NOTICE, POST, RELEASE, SCHEMAS, SCORED_SIGNALS, SIGNALS
 from webtext.base.progress import Progress
 from webtext.base.storage import Folder
 from webtext.clean.dedup import sign
@@ -48,7 +48,7 @@ from webtext.train.run.loop import TrainResult
 from webtext.train.shape import GPT2Config
 
 PAGE = (Path(__file__).parents[2] / "docs/formats.md").read_text()
-STRUCTS = {"post": POST, "notice": NOTICE, "removed post": REMOVAL.field("posts").type.value_type}
+STRUCTS = {"post": POST, "notice": NOTICE}
 TOKENIZER = "tokenizer/tokenizer.json"
 SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens", "release", "index")
 
