@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from webtext.base.command import need_out, verb
-from webtext.base.errors import ConfigError, InputError, did_you_mean
+from webtext.base.command import verb
+from webtext.base.errors import InputError, did_you_mean
 from webtext.base.run import Run
 
 DEMO_FOLDER = "demo"
@@ -37,7 +37,6 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_failures
     from webtext.app.config import BuildConfig
-    from webtext.app.inspect.stale import stale_in
     from webtext.app.reports.report import write_report
 
     config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
@@ -46,9 +45,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
         run.console.say(f"all parts of '{layout.root}' are done")
         return
     path = write_report(layout.root)
-    changed = stale_in(layout)
-    text = "\n".join([f"built '{layout.root}'; the report: {path}", *changed])
-    run.console.result({"build": layout.root, "report": path, "stale": changed}, text)
+    run.console.result({"build": layout.root, "report": path}, f"built '{layout.root}'; the report: {path}")
     check_failures(layout, f"webtext build {config_path}")
 
 
@@ -162,7 +159,7 @@ def inspect() -> None:
 @click.argument("folder")
 @click.option("--verify", is_flag=True, help="Read every byte of every file, with all workers.")
 def inspect_set(run: Run, folder: str, verify: bool) -> None:
-    """Print the funnel, recipe and size of the part set in FOLDER; check that it and its inputs are unchanged.
+    """Print the funnel, recipe and size of the part set in FOLDER; check that it is unchanged.
 
     Every file must have its size. Files that were touched since the set was sealed are read; with --verify, all are:
     this finds bytes that a disk has lost.
@@ -176,7 +173,6 @@ def inspect_set(run: Run, folder: str, verify: bool) -> None:
     Writes: nothing
     """
     from webtext.base.console import counted, funnel_text
-    from webtext.base.parts.lineage import stale
     from webtext.base.parts.partset import PartSet
 
     opened = PartSet.open(folder)
@@ -187,9 +183,7 @@ def inspect_set(run: Run, folder: str, verify: bool) -> None:
         + ("all bytes as written" if verify else "no file changed"),
         counts,
     )
-    changed = [str(each) for each in stale(opened)]
-    value = {key: value for key, value in opened.manifest.items() if key != "parts"} | {"stale": changed}
-    run.console.result(value, "\n".join([text, *changed]))
+    run.console.result({key: value for key, value in opened.manifest.items() if key != "parts"}, text)
 
 
 @verb(inspect, "doc")
@@ -301,104 +295,3 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
     if reason is not None and not shown:
         raise InputError(f"nothing in '{opened.folder.url}' was dropped for '{reason}'", did_you_mean(reason, known))
     run.console.result({"dropped": shown[:limit]}, dropped_text(shown[:limit]))
-
-
-@verb(inspect, "diff")
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
-def inspect_diff(run: Run, a: str, b: str) -> None:
-    """Print what changed from build A to build B: settings, counts by reason, and documents lost and gained.
-
-    \b
-      webtext inspect diff build-old build
-
-    \b
-    Reads:  the folders of two builds
-    Writes: nothing
-    """
-    from webtext.app.inspect.diff import make_diff
-    from webtext.app.inspect.diff_text import diff_text
-
-    diff = make_diff(a, b)
-    run.console.result(diff, diff_text(diff))
-
-
-@verb(inspect, "grep", workers=True)
-@click.argument("place", metavar="BUILD|SET")
-@click.argument("pattern")
-@click.option("--regex", is_flag=True, help="PATTERN is a regular expression in RE2's syntax, not a string.")
-@click.option("--ignore-case", is_flag=True, help="Match letters of either case.")
-@click.option("-n", "limit", type=click.IntRange(0), default=5, show_default=True, help="Number of documents to show.")
-def inspect_grep(run: Run, place: str, pattern: str, regex: bool, ignore_case: bool, limit: int) -> None:
-    """Count PATTERN in the texts of a build's corpus, or of a set of documents, in total and by karma.
-
-    \b
-      webtext inspect grep build "<UNK>"
-      webtext inspect grep build/documents --regex "[Ff]rench for|en français" -n 20 --json
-
-    \b
-    Reads:  the folder of a build, or a part set of documents
-    Writes: nothing
-    """
-    from webtext.app.inspect.grep import Query, grep, grep_text, open_texts
-
-    found = grep(open_texts(place), Query(pattern, regex, ignore_case), limit, run)
-    run.console.result(found, grep_text(found))
-
-
-@verb(inspect, "memorized", workers=True)
-@click.argument("build_folder", metavar="BUILD")
-@click.option("--samples", metavar="FILE", help="A model's texts, from `train sample --json`.")
-@click.option("--model", metavar="DIR", help="A model that continues held-out documents, instead of --samples.")
-@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
-@click.option("--documents", type=click.IntRange(1), default=500, show_default=True, help="How many it continues.")
-@click.option("--against", metavar="FILE", multiple=True, help="Evaluation set to look up; repeatable.")
-@click.option("--filter", "kept", metavar="FILE", help="BUILD's n-gram filter.  [default: BUILD/corpus.filter]")
-@click.option("-n", "limit", type=click.IntRange(0), default=10, show_default=True, help="Longest matches to trace.")
-@click.option("--out", metavar="DIR", help="Folder for memorized.json; with --model, samples.jsonl.")
-def inspect_memorized(
-    run: Run,
-    build_folder: str,
-    samples: str | None,
-    model: str | None,
-    tokenizer: str | None,
-    documents: int,
-    against: tuple[str, ...],
-    kept: str | None,
-    limit: int,
-    out: str | None,
-) -> None:
-    """Print how many 8-grams of a model's texts occur in BUILD's training documents, beside those of held-out texts.
-
-    The longest matches are traced to the documents and the posts that voted for them.
-
-    \b
-      webtext inspect memorized build --model build/model/export --out memorized
-      webtext inspect memorized build --samples samples.jsonl --against wiki.test.tokens -n 0
-
-    \b
-    Reads:  the folder of a build; a model, or lines of JSON with text, prompt, and reference: how the prompt's document continues
-    Writes: the filter, unless it is there; DIR/memorized.json, if --out is given; `train paper` draws it
-    """
-    from webtext.app.chain import Layout
-    from webtext.app.inspect.held_out import continue_held_out, read_samples, write_samples
-    from webtext.app.inspect.memorized import FILTER, find_memorized
-    from webtext.app.inspect.memorized_text import memorized_text
-    from webtext.base.parts.partset import PartSet
-    from webtext.base.storage import Folder
-
-    if (samples is None) == (model is None):
-        raise ConfigError("name the texts to measure", "expected one of --samples FILE and --model DIR")
-    corpus = PartSet.open(Layout.existing(build_folder).corpus, "corpus")
-    run.would_write(need_out(out) if model else out or kept or f"{build_folder}/{FILTER}")
-    if model is not None:
-        from webtext.train.evaluate.measured import load_measured
-
-        texts = continue_held_out(corpus, load_measured(model, tokenizer, run.console.warn), documents)
-        write_samples(Folder(need_out(out)), "samples.jsonl", texts)
-    else:
-        texts = read_samples(str(samples))
-    found = find_memorized(build_folder, texts, against, limit, run, kept)
-    if out is not None:
-        Folder(out).write_object("memorized.json", found)
-    run.console.result(found, memorized_text(found, build_folder))

@@ -18,7 +18,6 @@ import numpy as np
 
 from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
-from webtext.app.inspect.stale import stale_in
 from webtext.app.inspect.trace import Tracer
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.histograms import histograms
@@ -74,7 +73,6 @@ def make_report(root: str) -> dict[str, Any]:
         "stages": [_stage(name, opened) for name, opened in sets.items()],
         "alarms": [*_alarms(sets, clusters), *_losses(root, dropped)],
         "sample": sample_of(sets.get("pages")),
-        "stale": stale_in(layout),
         "dropped": reasons,
         "dropped_domains": domains,
         "clusters": clusters,

@@ -33,7 +33,6 @@ PERPLEXITIES = {
     "perplexity": "model",
 }
 """Evaluation key -> label, in the order shown."""
-_SAMPLE = "this is a sample of {} of the links, not a whole build"
 
 
 def render(report: Row) -> str:
@@ -45,7 +44,6 @@ def render(report: Row) -> str:
         version=__version__,
         seconds=sum(stage["seconds"] or 0 for stage in report["stages"]),
         tiles=list(_tiles(report)),
-        notes=[*([_SAMPLE.format(report["sample"])] if report["sample"] is not None else []), *report["stale"]],
         stage_titles=STAGE_TITLES,
         perplexities=list(_perplexities(training["evaluation"] or {})),
         other_curves=list(report_charts.other_curves(training["curves"])),
