@@ -39,7 +39,7 @@ EXTRA_OF_PACKAGE = {
     "sacrebleu": "tasks",
     "rouge_score": "tasks",
     "sklearn": "score",
-    "scipy": "score",
+    "scipy": "train",
     "duckdb": "view",
 }
 INTERRUPTED = 130  # 128 + SIGINT, as shells count

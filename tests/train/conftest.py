@@ -127,8 +127,8 @@ def experiment_that_waits() -> Callable[..., list[str]]:
     """Return such a command for an experiment; the trials of that seed and later ones wait in their processes."""
 
     def command(step: int, arguments: list[str], seed: int = 0) -> list[str]:
-        place = f"{FORKING}from webtext.train.experiments import engine"
-        start = f"{place}\nengine.START = {WAITS.format(step=step, seed=seed)!r} + engine.START"
+        place = f"{FORKING}from webtext.train.experiments import trials"
+        start = f"{place}\ntrials.START = {WAITS.format(step=step, seed=seed)!r} + trials.START"
         return [sys.executable, "-c", start + RUN, *arguments]
 
     return command

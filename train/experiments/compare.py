@@ -3,104 +3,53 @@
 Every corpus gets the same model, schedule, seeds and number of tokens, and every model is measured in bits per byte on
 documents that none of them was trained on. So only the corpus differs; the seeds and the documents show how much chance
 alone does. The others are compared with the first corpus. With `karma`, the corpora are views of one build by vote
-threshold (`karma.py`).
-
-A token set that is named twice is trained with other seeds the second time: then only chance differs.
+threshold (`karma.py`). A token set that is named twice is trained with other seeds the second time: then only chance
+differs.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from webtext.base.charts import Line
+from webtext.base.charts import Line, chart, dots
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.evaluate.page import Section, chart, dots
-from webtext.train.experiments.corpora import open_corpora, shared_settings
-from webtext.train.experiments.engine import experiment, publish, run_trials
+from webtext.train.experiments.corpora import (
+    MEASURES,
+    VALIDATION,
+    described,
+    frozen_validation,
+    measure_trial,
+    open_corpora,
+    shared_settings,
+    validation_bytes,
+)
 from webtext.train.experiments.karma import karma_views
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.experiments.significance import ALPHA, POWER, Difference, differences, holm, influence
-from webtext.train.experiments.trials import Trial, seeded
-from webtext.train.experiments.validation import FILE, MEASURES, frozen_validation, measure_trial
+from webtext.train.experiments.significance import ALPHA, POWER, Difference, Floats, differences, holm
+from webtext.train.experiments.trials import Result, Trial, seeded, table
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
 BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
+COLUMNS = "corpus", "documents", "passes", "mean", "spread", "difference", "margin", "smallest", "p", "verdict"
 NOTES = (
-    "Spread: standard deviation over seeds. Difference: of means, ± its 95 % interval by other seeds and documents.",
-    f"Smallest visible: {POWER:.0%} of such experiments would find a true difference of this size. Within noise "
-    "doesn't prove equality: a smaller one may be there.",
+    "Spread: standard deviation over seeds. Difference: of means, its 95 % interval by other seeds and documents is ± the "
+    "margin.",
+    f"Smallest: {POWER:.0%} of such experiments would find a true difference of this size. Within noise doesn't prove "
+    "equality: a smaller one may be there.",
     f"Verdict: t test, two-sided, p below {ALPHA} after Holm's correction over the corpora.",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One corpus with its runs, and how its mean differs from the first corpus's; `p` is corrected over the corpora."""
-
-    corpus: str
-    karma: int | None
-    documents: int
-    passes: float
-    seeds: Sequence[int]
-    bits_per_byte: Sequence[float] = ()
-    difference: Difference | None = None
-    p: float | None = None
-    verdict: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The result of a comparison; `tokens` and `settings` are those of each run, except the seed."""
-
-    rows: Sequence[Row]
-    tokens: int
-    settings: Mapping[str, Any]
-    validation: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values, for compare.json."""
-        return asdict(self)
-
-    def sections(self) -> list[Section]:
-        """Return a table of all corpora with the verdicts; with karma, also a chart over it."""
-        cells = [("corpus", "documents", "epochs", "mean", "spread", "difference", "smallest visible", "p", "verdict")]
-        for row in self.rows:
-            spread = f"{statistics.stdev(row.bits_per_byte):.4f}" if len(row.seeds) > 1 else "one seed"
-            size = f"{row.documents:,}", f"{row.passes:.2f}", f"{statistics.fmean(row.bits_per_byte):.4f}", spread
-            found = row.difference
-            difference = "" if found is None else f"{found.mean:+.4f}"
-            smallest = ""
-            if found is not None and found.margin is not None:
-                difference, smallest = f"{difference} ± {found.margin:.4f}", f"{found.smallest:.4f}"
-            p = "" if row.p is None else f"{row.p:.2g}"
-            cells.append((row.corpus, *size, difference, smallest, p, row.verdict))
-        notes = [f"Each run: {self.tokens:,} tokens. Validation set: {self.validation}."]
-        if all(row.p is None for row in self.rows):
-            notes.append("One seed or document shows nothing about chance. Give --seeds 3 or more.")
-        else:
-            notes += NOTES
-        drawing = "" if self.rows[0].karma is None else self._over_karma()
-        return [Section(title="Bits per byte, lower is better", notes=notes, rows=cells, chart=drawing)]
-
-    def _over_karma(self) -> str:
-        """Draw bits per byte over the threshold, with the interval of each difference from the first around its mean."""
-        points = [(float(row.karma or 0), statistics.fmean(row.bits_per_byte)) for row in self.rows]
-        lines = [dots(points, "karma")]
-        for row, (x, y) in zip(self.rows, points, strict=True):
-            if row.difference and (margin := row.difference.margin):
-                lines.append(Line([(x, y - margin), (x, y + margin)], "interval"))
-        return chart({"bits per byte, bars: 95 %": lines}, x="karma", y="bits per byte", log_x=True)
+NO_CHANCE = "One seed or document shows nothing about chance. Give --seeds 3 or more."
 
 
 def compare_corpora(
@@ -113,7 +62,7 @@ def compare_corpora(
     validation: str | None = None,
     tokenizer: str | None = None,
     karma: str | None = None,
-) -> Comparison:
+) -> Result:
     """Train and measure all runs in `out`, and judge them; finished runs and measures are reused.
 
     `arguments` are as in `corpora.open_corpora`, or with the thresholds `karma` as in `karma.karma_views`; `validation`
@@ -124,43 +73,60 @@ def compare_corpora(
     corpora = views or open_corpora(arguments, tokenizer)
     shared = shared_settings(corpora, settings, compare.tokens)
     frozen = frozen_validation(corpora, validation)
-    rows: list[Row] = []
+    measure = partial(measure_trial, validation=Folder(out).location(VALIDATION), tokenizer=corpora[0].tokenizer)
+    rows: list[dict[str, Any]] = []
     trials: list[Trial] = []
     for i, corpus in enumerate(corpora):
         name, train, passes = corpus.name, corpus.source.train, corpus.passes(shared)
         n_before = sum(each.source.train.hash == train.hash for each in corpora[:i])
-        kept = changed(shared, keep_checkpoints=1, keep_best=False, seed=settings.seed + n_before * compare.seeds)
-        mine = seeded(name, [corpus.source.name], kept, compare.seeds, Path(out) / "runs" / corpus.slug)
-        trials += mine
-        rows.append(Row(name, corpus.karma, train.n_documents, passes, [trial.settings.seed for trial in mine]))
+        seed, place = settings.seed + n_before * compare.n_seeds, Path(out) / "runs" / corpus.slug
+        kept = changed(shared, keep_checkpoints=1, keep_best=False, seed=seed)
+        trials += seeded(name, [corpus.source.name], kept, compare.n_seeds, place, measure=measure)
+        row = {"corpus": name, "karma": corpus.karma, "documents": train.n_documents, "passes": passes}
+        rows.append(row | {"seeds": list(range(seed, seed + compare.n_seeds))})
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
         run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
         if passes > 1:
             run.console.warn(f"'{name}' is repeated, and repeated text teaches less: its size makes a difference")
-    run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {frozen}")
-    with experiment("compare", out, trials, {"validation": str(frozen)}, run, side_by_side=compare.side_by_side):
-        Folder(out).write_bytes(FILE, frozen.to_bytes())
-        place = Folder(out).location(FILE)
-        measure = partial(measure_trial, validation=place, tokenizer=corpora[0].tokenizer)
-        run_trials(trials, run, label="compare", side_by_side=compare.side_by_side, then=measure)
+    about = described(frozen)
+    run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {about}")
+    with table("compare", out, trials, {"validation": about}, run, compare.side_by_side) as made:
+        Folder(out).write_bytes(VALIDATION, validation_bytes(frozen))
+        made.run(trials, "compare")
         measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trials]
-        bits = np.array(measures).reshape(len(corpora), compare.seeds, -1)
-        n_bytes = np.array(frozen.sizes, np.float64)
-        values = bits.sum(-1) / n_bytes.sum()
-        judged = [(None, None, ""), *verdicts(differences(values, influence(bits, n_bytes)))]
-        rows = [
-            replace(row, bits_per_byte=of_seeds.tolist(), difference=difference, p=p, verdict=verdict)
-            for row, of_seeds, (difference, p, verdict) in zip(rows, values, judged, strict=True)
-        ]
-        found = Comparison(rows, total_tokens(shared), recipe_settings(shared), str(frozen))
-        publish(out, "compare", found.to_json(), "Corpora compared", found.sections())
-    return found
+        bits = np.array(measures).reshape(len(corpora), compare.n_seeds, -1)
+        n_bytes = np.array([len(text.encode()) for text in frozen.values()], np.float64)
+        facts = {"tokens": total_tokens(shared), "settings": recipe_settings(shared), "validation": about}
+        return made.publish(compared(rows, bits, n_bytes, facts))
 
 
-def verdicts(found: Sequence[Difference]) -> list[tuple[Difference, float | None, str]]:
-    """Return each difference with its p value, corrected for all of them, and the verdict."""
-    judged = []
-    for difference, p in zip(found, holm([each.p for each in found]), strict=True):
-        verdict = NONE if p is None else NOISE if p >= ALPHA else BETTER if difference.mean < 0 else WORSE
-        judged.append((difference, p, verdict))
-    return judged
+def compared(corpora: Sequence[Mapping[str, Any]], bits: Floats, n_bytes: Floats, facts: Mapping[str, Any]) -> Result:
+    """Judge the corpora by their runs' bits [corpora, seeds, documents] and the documents' bytes."""
+    rows = []
+    found = [None, *differences(bits, n_bytes)]
+    corrected = holm([each.p if each else None for each in found])
+    for row, of_seeds, difference, p in zip(corpora, bits.sum(-1) / n_bytes.sum(), found, corrected, strict=True):
+        values = of_seeds.tolist()
+        spread = statistics.stdev(values) if len(values) > 1 else None
+        measured = {"bits_per_byte": values, "mean": statistics.fmean(values), "spread": spread}
+        judged = asdict(difference) | {"p": p, "verdict": verdict(difference, p)} if difference else {}
+        rows.append({**row, **measured, **judged})
+    notes = [f"Each run: {facts['tokens']:,} tokens. Validation set: {facts['validation']}."]
+    notes += NOTES if any(p is not None for p in corrected) else [NO_CHANCE]
+    drawing = "" if rows[0]["karma"] is None else over_karma(rows)
+    title = "Bits per byte, lower is better"
+    return Result(title=title, notes=notes, columns=COLUMNS, rows=rows, facts=facts, chart=drawing)
+
+
+def verdict(found: Difference, p: float | None) -> str:
+    """Return what a difference says, given its corrected p value."""
+    return NONE if p is None else NOISE if p >= ALPHA else BETTER if found.difference < 0 else WORSE
+
+
+def over_karma(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Draw bits per byte over the threshold, with the interval of each difference from the first around its mean."""
+    lines = [dots([(float(row["karma"]), row["mean"]) for row in rows], "karma")]
+    for row in rows:
+        if margin := row.get("margin"):
+            lines.append(Line([(row["karma"], row["mean"] + side * margin) for side in (-1, 1)], "interval"))
+    return chart({"bits per byte, bars: 95 %": lines}, x="karma", y="bits per byte", log_x=True)

@@ -1,25 +1,49 @@
-"""The corpora of a comparison: builds or token sets that one tokenizer packed, and the budget that all their runs share."""
+"""The corpora of a comparison, the budget that their runs share, and the frozen validation set that measures them.
+
+A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the
+same pages with different rules hold out the same ids, as far as their rules keep them. The validation set has the
+documents that all of them hold out, ordered by id, with the first corpus's texts, since rules may change texts.
+
+A loss is computed in float32, in windows of one context that don't overlap, over all documents one after the other, each
+after an end-of-text. The ends of all documents but the last are predicted too, and have no bytes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from webtext.base.config import options
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
+from webtext.shards import TokenShards
+from webtext.shards.writing.pack import need_eot_id
 from webtext.tokenizer import Tokenizer
+from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.data.sources import Source, open_sources, source_uses
-from webtext.train.experiments.trials import with_tokens
+from webtext.train.evaluate.texts import read_file
+from webtext.train.experiments.trials import Trial, with_tokens
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
+
+VALIDATION, MEASURES = "validation.jsonl", "measures.json"
+MAX_BYTES = 10_000_000
+BATCH_SIZE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """One corpus, under its name in messages and folders; `karma` is the threshold of a view (`karma.py`)."""
+    """A build or a token set, under its name in messages and folders; `karma` is the threshold of a view (`karma.py`)."""
 
     name: str
     source: Source
@@ -86,3 +110,107 @@ def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings, n_tokens
     asked, per_step = total_tokens(settings), settings.batch_size * settings.context
     fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
     return with_tokens(settings, n_tokens or min(asked, fits))
+
+
+def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:
+    """Return the texts by id of the file `named`, or of the shared held-out documents, at most MAX_BYTES of them.
+
+    InputError if there are none, or if a corpus trains on one of the documents.
+    """
+    found = _shared(corpora) if named is None else read_validation(named)
+    for corpus in corpora:
+        if n := sum(identifier in found for identifier in _ids(corpus.source.train)):
+            raise InputError(
+                f"'{corpus.name}' trains on {n:,} of the {len(found):,} documents of the validation set",
+                "name a --validation set that no corpus has in its training part",
+            )
+    return found
+
+
+def validation_bytes(documents: Mapping[str, str]) -> bytes:
+    """Return the file's bytes: one line of JSON per document."""
+    lines = (json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in documents.items())
+    return "".join(lines).encode()
+
+
+def described(documents: Mapping[str, str]) -> str:
+    """Return the size and the digest of a validation set."""
+    n_bytes = sum(len(text.encode()) for text in documents.values())
+    digest = hashlib.sha256(validation_bytes(documents)).hexdigest()
+    return f"{len(documents):,} documents, {n_bytes:,} bytes, SHA-256 {digest[:12]}…"
+
+
+def read_validation(path: str) -> dict[str, str]:
+    """Read the texts by id, in the order of the ids. InputError names the first bad line."""
+    documents = []
+    for number, line in enumerate(read_file(path).splitlines(), 1):
+        try:
+            row = json.loads(line)
+            documents.append((str(row["id"]), str(row["text"])))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            remedy = 'expected {"id": "…", "text": "…"} in each line'
+            raise InputError(f"'{path}', line {number:,}: not a document", remedy) from None
+    if not any(text for _, text in documents):
+        raise InputError(f"'{path}' has no text", f"name the {VALIDATION} of an earlier comparison")
+    return dict(sorted(documents))
+
+
+def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
+    """Write the trial's loss in bits on each document into its measures.json, unless these are of its last checkpoint."""
+    files = find_checkpoint(Path(trial.folder)).state["files"]
+    with contextlib.suppress(InputError):  # a damaged one is made again
+        if Folder(trial.folder).read_object(MEASURES).get("files") == files:
+            return
+    import torch
+
+    from webtext.train.data.windows import Windows
+    from webtext.train.resilience.distributed import join_world
+
+    tok, texts = Tokenizer.load(tokenizer), list(read_validation(validation).values())
+    stream, documents = document_stream(texts, tok, need_eot_id(tok, tokenizer))
+    model = load_model(trial.folder)
+    nats: list[Any] = []
+    with join_world(trial.settings.device) as world:
+        model = model.to(world.device)
+        for tokens_bt, n_scored in Windows([stream], context=model.config.context, stride=None).batches(BATCH_SIZE):
+            tokens = torch.from_numpy(tokens_bt).to(world.device)
+            likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
+            nats += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
+            world.progress.advance()
+    bits = np.bincount(documents, np.concatenate(nats) / math.log(2), len(texts)).tolist()
+    Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
+
+
+def document_stream(texts: Sequence[str], tokenizer: Any, eot_id: int) -> tuple[Any, Any]:
+    """Return the tokens of all texts, each after an end-of-text, and the text's number for each token but the first.
+
+    An end-of-text belongs to the document that it ends.
+    """
+    rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in texts]
+    return np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1]
+
+
+def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
+    held = [set(_ids(corpus.source.validation)) for corpus in corpora]
+    shared, tokenizer = set.intersection(*held), Tokenizer.load(corpora[0].tokenizer)
+    if not shared:
+        counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
+        raise InputError(
+            f"no document is held out by all corpora: {counts}",
+            f"build them from the same pages, or name documents that none of them has: --validation {VALIDATION}",
+        )
+    documents = corpora[0].source.validation.documents()
+    tokens = {document.id: document.tokens[1:] for document in documents if document.id in shared}
+    texts: dict[str, str] = {}
+    n_bytes = 0
+    for identifier in sorted(tokens):
+        text = tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
+        n_bytes += len(text.encode())
+        if texts and n_bytes > MAX_BYTES:
+            break
+        texts[identifier] = text
+    return texts
+
+
+def _ids(shards: TokenShards) -> list[str]:
+    return [each for i in range(len(shards)) for each in shards.document_ids(i).to_pylist()]

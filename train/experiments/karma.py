@@ -1,10 +1,9 @@
 """The corpora of `train compare --karma`: views of one build, as if its crawl had asked for more votes.
 
-A view has the training documents whose karma reaches its threshold, and the held-out documents that reach the lowest
-threshold, so all models are measured on the same ones. It is a token set, whose documents are copied in their order.
-Karma is the highest score of a document's posts. Duplicates were removed from all documents together; as the one with
-most karma is kept, a view has what a crawl with its threshold would have kept, unless near-duplicates formed other
-clusters without the rest.
+A view has the training documents whose karma (the highest score of a post) reaches its threshold, and the held-out
+documents that reach the lowest threshold, so all models are measured on the same ones. It is a token set, whose documents
+are copied in their order. Duplicates were removed from all documents together; as the one with most karma is kept, a view
+has what a crawl with its threshold would have kept, unless near-duplicates formed other clusters without the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.parts.lineage import parents_of, stale
+from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
@@ -45,35 +44,35 @@ def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str
     if len(builds) != 1:
         raise ConfigError(f"--karma with {counted(len(builds), 'corpus', 'corpora')}", "name one build")
     build = open_corpus(builds[0], tokenizer)
-    tokens = build.source.train.set
+    name, tokens = build.source.name, build.source.train.set
     corpus = next((each for each in parents_of(tokens) if each.kind in ("corpus", "documents")), None)
     if corpus is None:
-        raise InputError(
-            f"'{build.source.name}' has no corpus that it was packed from, so karma is unknown", "name a build"
-        )
-    for change in stale(tokens):
-        raise InputError(str(change))
+        raise InputError(f"'{name}' has no corpus that it was packed from, so karma is unknown", "name a build")
+    now = {(part.name, part.record_digest) for part in corpus.parts}
+    if any((part.sources[0].part, part.sources[0].record_digest) not in now for part in tokens.parts):
+        raise InputError(f"'{corpus.folder.url}' changed since '{name}' was packed from it", "pack it again")
     _check_crawl(corpus, wanted[0])
     views: list[Corpus] = []
     for least in wanted:
-        reached = {"train": least, "validation": wanted[0]}
+        reached, label = {"train": least, "validation": wanted[0]}, f"karma {least}"
         settings = tokens.recipe["settings"] | {"min_karma": reached}
         payload = SetName.of(tokens), SetName.of(corpus), reached
-        recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
         tasks = [
             PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=payload)
             for each in tokens.parts
         ]
         place = Folder(out).location(f"views/karma-{least}")
-        outputs, label = {"tokens": (place, "tokens")}, f"karma {least}"
-        run_parts(_copy_part, tasks, recipe=recipe, outputs=outputs, parents=[tokens, corpus], run=run, label=label)
-        view = Corpus(label, open_sources(place)[0], build.tokenizer, least)
-        n = view.source.train.n_documents
-        if n == 0 or views and n == views[-1].source.train.n_documents:
-            found = f"{counted(n, 'training document')} of '{build.source.name}' reach karma {least:,}"
+        recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
+        run_parts(
+            _copy_part, tasks, recipe=recipe, outputs={"tokens": (place, "tokens")}, parents=[tokens, corpus], run=run,
+            label=label,
+        )  # fmt: skip
+        views.append(Corpus(label, open_sources(place)[0], build.tokenizer, least))
+        n, *before = (view.source.train.n_documents for view in reversed(views))
+        if n in (0, *before):
+            found = f"{counted(n, 'training document')} of '{name}' reach karma {least:,}"
             same = "leave it out: the threshold before it has the same ones"
             raise InputError(found, same if n else "name a build of links with votes")
-        views.append(view)
     return views
 
 

@@ -1,104 +1,108 @@
-"""A trial: one training run of an experiment, in a model folder like any other; and branches of it.
+"""The trials of an experiment: one table that `train compare`, `sweep` and `scale` fill, run and read.
 
-With `stop_at_step` in its settings, which is not part of the recipe, a trial makes only a part of its steps; the
-schedule is that of all `steps`. Run again with a later step, or none, it continues (successive halving).
+A trial is a training run in a model folder like any other, which records its result. It follows the rules of `train
+run`: a finished one is skipped, a killed one resumes from its last complete checkpoint, and the folder of another recipe
+is rejected before anything starts. With `stop_at_step`, which isn't part of the recipe, it makes a part of its schedule;
+run again with a later step, or none, it continues.
 
-A branch, under the schedule warm-up, stable, decay, leaves the trial where a run of fewer steps starts its decay, and
-decays as that run would (Hu et al. 2024, MiniCPM, section 4). So it ends as if it had made all its steps alone, and the
-trial continues undecayed.
+Several run at a time, each in its process, with a share of the machine: a GPU, or some cores. A process reads its trial
+from standard input and answers with the WebtextError that it raised, if any, both pickled. It has its own session, so
+Ctrl-C reaches only the parent, which ends it by SIGTERM. If the parent dies, standard input is closed, and the process
+sends SIGTERM to itself: so a run saves and ends in any case.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-import shutil
-from collections.abc import Sequence
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from webtext.base.config import changed
-from webtext.base.errors import ConfigError, InputError
-from webtext.base.storage import Folder
-from webtext.train.checkpoint.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
-    list_checkpoints,
-    open_checkpoint,
-    publish_checkpoint,
-    temporary_path,
-)
+from webtext.base.errors import ConfigError, DryRun, InputError, Interrupted, MachineError, RunFailed, WebtextError
+from webtext.base.html import Section, as_page
+from webtext.base.run import Run
+from webtext.base.storage import Folder, no_space_is_an_error
+from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import Source, open_sources
-from webtext.train.metrics import METRICS, read_metrics
-from webtext.train.optimizer.schedule import decay_start
+from webtext.train.metrics import METRICS, read_metrics, steps_made
+from webtext.train.model.flops import flops_per_token
+from webtext.train.optimizer.schedule import total_tokens
+from webtext.train.plan.footprint import GIB
+from webtext.train.resilience.termination import Termination
+from webtext.train.run.loop import finished_result, train_model
 from webtext.train.settings import TrainSettings
 
 LOSS = "held-out loss, nats per token"
+START = "from webtext.train.experiments.trials import serve; serve()"
+POLL_SECONDS = 0.1
+PLAN, LOG = "plan.json", "log.txt"
+CHECKPOINT_BYTES = 12
+"""Bytes per parameter in a checkpoint: the parameter and AdamW's two moments, in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run: `tokens` are the token sets that it mixes, `folder` is its model folder, `name` is used in messages."""
+    """One run: `tokens` are the token sets that it mixes, `folder` is its model folder, `name` is used in messages.
+
+    `measure`, which must be picklable, is called with the trial in its process, also if it was finished before.
+    """
 
     name: str
     tokens: tuple[str, ...]
     settings: TrainSettings
     folder: str
+    measure: Callable[[Trial], None] | None = None
 
-    def until(self, step: int | None) -> Trial:
-        """Return the same trial, ending at a step of its schedule; None: at its end."""
+    def until(self, step: int) -> Trial:
+        """Return the same trial, ending at a step of its schedule."""
         return replace(self, settings=changed(self.settings, stop_at_step=step))
 
-    def judged_at(self, step: int) -> Trial:
-        """Return the run that shows how good this one is after `step` steps: under wsd a branch, else itself until then."""
-        if self.settings.schedule.schedule != "wsd" or step == self.settings.steps:
-            return self.until(step)
-        settings, folder = changed(self.settings, steps=step), f"{self.folder}-steps-{step}"
-        return replace(self, settings=settings, name=f"{self.name}, {step:,} steps", folder=folder)
+    def is_done(self) -> bool:
+        """Return whether nothing is left to do. Raises InputError for the folder of another run."""
+        return finished_result(self.tokens, self.folder, self.settings) is not None and self.measure is None
 
-    def shared_steps(self, judged: Trial) -> int:
-        """Return how many of the judged run's steps are also this one's: all of them, if it isn't a branch."""
-        return judged.settings.last_step if judged.folder == self.folder else decay_start(judged.settings)
-
-    def branch(self, into: Trial) -> None:
-        """Start `into`, unless it has a checkpoint, with that of this trial, which has ended at its `stop_at_step`."""
-        step = self.settings.last_step
-        source, target = (checkpoint_path(Path(each.folder), step) for each in (self, into))
-        if list_checkpoints(Path(into.folder)) or not source.is_dir():
-            return  # resumed, or removed since: it makes all steps itself
-        found = open_checkpoint(source)
-        state = found.run_state()
-        recipe = state["recipe"] | {"settings": state["recipe"]["settings"] | {"steps": into.settings.steps}}
-        shutil.rmtree(temporary_path(target), ignore_errors=True)
-        temporary_path(target).mkdir(parents=True)
-        for name in found.state["files"]:  # synced, and never written to again
-            try:
-                os.link(source / name, temporary_path(target) / name)
-            except OSError:  # a disk without hard links
-                shutil.copyfile(source / name, temporary_path(target) / name)
-        publish_checkpoint(Checkpoint(target, step, {**state, "recipe": recipe}), found.config, found.state["files"])
+    def train(self) -> None:
+        """Make the run in this process, and measure it."""
+        run = Run.quiet()
+        run.console.mode = "human"  # for the log
+        train_model(self.tokens, self.folder, self.settings, run)
+        if self.measure is not None:
+            self.measure(self)
 
     def loss(self) -> float:
         """Return the held-out loss at the trial's last step in nats per token; InputError if none was measured.
 
         It is read from the run's metrics, because the run may be past that step: the experiment was run again.
         """
-        step, folder = self.settings.last_step, Folder(self.folder)
-        for row in read_metrics(folder, "rerun the command"):
-            if row["step"] == step and "validation_loss" in row:
+        for row in read_metrics(Folder(self.folder), "rerun the command"):
+            if row["step"] == self.settings.last_step and "validation_loss" in row:
                 return float(row["validation_loss"])
         raise InputError(
-            f"'{folder.location(METRICS)}' has no held-out loss of step {step:,}",
+            f"'{self.folder}/{METRICS}' has no held-out loss of step {self.settings.last_step:,}",
             "choose an eval_interval that divides it, token sets that hold documents out, and another folder",
         )
 
 
-def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, seeds: int, folder: Path) -> list[Trial]:
-    """Return a complete run for each seed, from the settings' own on."""
-    whole, place = changed(settings, stop_at_step=None, sample_interval=None), str(folder / "seed-")
+Trials = Sequence[Trial]
+
+
+def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, folder: Path, **more: Any) -> list[Trial]:
+    """Return a complete run for each of n seeds, from the settings' own on."""
+    whole, seeds = changed(settings, stop_at_step=None, sample_interval=None), range(settings.seed, settings.seed + n)
+    run = Trial(name=name, tokens=tuple(tokens), settings=whole, folder=str(folder), **more)
     return [
-        Trial(name=f"{name}, seed {i}", tokens=tuple(tokens), settings=replace(whole, seed=i), folder=f"{place}{i}")
-        for i in range(settings.seed, settings.seed + seeds)
+        replace(run, name=f"{name}, seed {seed}", settings=replace(whole, seed=seed), folder=f"{folder}/seed-{seed}")
+        for seed in seeds
     ]
 
 
@@ -126,3 +130,203 @@ def held_out_sources(tokens: str | Sequence[str]) -> list[Source]:
         names = ", ".join(f"'{source.name}'" for source in sources)
         raise InputError(f"{names} has no held-out tokens, and held-out loss decides", "pack with a validation split")
     return sources
+
+
+@contextlib.contextmanager
+def table(
+    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, side_by_side: int | None, share: float = 1.0
+) -> Iterator[Table]:
+    """Print the budget of the trials, of which `share` of all steps will be made, and lock the folder `out`.
+
+    Raises DryRun on a dry run, and ConfigError if the folder was made with another `plan`: what must be equal for its
+    trials to be comparable, beyond what their checkpoints record. ConfigError also for two trials of one folder, and
+    under torchrun, whose processes would each start all the trials.
+    """
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
+    folder = Folder(out)
+    theirs: Mapping[str, Any] = folder.read_object(PLAN, "choose another --out") if folder.exists(PLAN) else plan
+    for name, value in plan.items():
+        if theirs.get(name) != value:
+            was = f"'{out}' was made with {name} {theirs.get(name)}, but here it is {value}"
+            raise ConfigError(was, "choose another --out, or remove the folder to start again")
+    for i, trial in enumerate(trials):
+        if any(trial.folder == other.folder for other in trials[:i]):
+            raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
+    vocab_size = open_sources(trials[0].tokens)[0].train.vocab_size
+    tokens, flops, disk = 0.0, 0.0, 0
+    for settings in (trial.settings for trial in trials):
+        config, n_tokens = settings.config(vocab_size), total_tokens(settings) * share
+        tokens += n_tokens
+        flops += n_tokens * flops_per_token(config)
+        disk += config.n_parameters * CHECKPOINT_BYTES * ((settings.checkpoint.keep_checkpoints or 1) + 1)
+    run.console.say(
+        f"{verb}: {len(trials):,} runs, {len(slots_for(trials, side_by_side)):,} at a time, {round(tokens):,} tokens and "
+        f"{flops:.3g} FLOP in all; at most {disk / GIB:,.2f} GiB of disk"
+    )
+    if run.dry_run:
+        raise DryRun
+    with folder.held():
+        folder.write_object(PLAN, plan)
+        yield Table(verb, folder, run, side_by_side)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What an experiment found: the rows of its table, of which `columns` are shown; notes, a chart, and other facts."""
+
+    title: str
+    notes: Sequence[str]
+    columns: Sequence[str]
+    rows: Sequence[Mapping[str, Any]]
+    facts: Mapping[str, Any]
+    chart: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the chart as plain values."""
+        return {**self.facts, "rows": self.rows, "notes": self.notes}
+
+    def sections(self) -> list[Section]:
+        """Return the page's section. A value that a row lacks, or that is None, is left blank."""
+
+        def shown(value: Any) -> str:
+            return (
+                f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value or ""
+            )
+
+        cells = [[shown(row.get(name)) for name in self.columns] for row in self.rows]
+        return [Section(title=self.title, notes=self.notes, rows=[self.columns, *cells], chart=self.chart)]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The trials in one locked folder."""
+
+    verb: str
+    folder: Folder
+    ui: Run
+    side_by_side: int | None = None
+
+    def run(self, trials: Trials, label: str, *, may_fail: bool = False) -> list[Trial]:
+        """Run trials to their ends (or their `stop_at_step`), as many at a time as fit; return those that didn't fail.
+
+        The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log.
+        With `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out;
+        errors of settings, input and machine are still raised. SIGTERM raises Interrupted when all processes have
+        ended; Ctrl-C does the same with KeyboardInterrupt. The same call resumes.
+        """
+        waiting = [trial for trial in trials if not trial.is_done()]
+        if not waiting:
+            return list(trials)
+        slots = slots_for(trials, self.side_by_side)  # of all, so a resumed run gets the same threads as before
+        skipped = f", {len(trials) - len(waiting):,} are done" if len(waiting) < len(trials) else ""
+        self.ui.console.say(f"{label}: {len(trials):,} runs, {len(slots):,} at a time{skipped}")
+        running: list[Child] = []
+        failed: list[Trial] = []
+        total = sum(trial.settings.last_step for trial in trials)
+        with self.ui.console.progress(total, label, "steps") as progress, Termination.noticed() as termination:
+            try:
+                while waiting or running:
+                    if termination.asked:
+                        said = "ended by SIGTERM; running trials have saved"
+                        raise Interrupted(said, "rerun the same command to resume")
+                    while waiting and slots:
+                        running.append(Child(waiting.pop(0), slots.pop(0)))
+                    time.sleep(POLL_SECONDS)
+                    for child in [child for child in running if child.process.poll() is not None]:
+                        running.remove(child)
+                        slots.append(child.slot)
+                        try:
+                            child.check()
+                        except RunFailed as error:
+                            if not may_fail:
+                                raise
+                            self.ui.console.say(f"{error.lines[0]}: it has lost")
+                            failed.append(child.trial)
+                    steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
+                    progress.advance(max(0, steps - progress.done))
+            finally:
+                for child in running:
+                    child.process.terminate()
+                for child in running:
+                    child.process.wait()
+        return [trial for trial in trials if trial not in failed]
+
+    def publish(self, found: Result) -> Result:
+        """Write the result's VERB.json and VERB.html into the folder."""
+        self.folder.write_object(f"{self.verb}.json", found.to_json())
+        self.folder.write_bytes(f"{self.verb}.html", as_page(found.title, found.sections()).encode())
+        return found
+
+
+class Child:
+    """A trial in its process, which appends what it prints to log.txt in the trial's folder."""
+
+    def __init__(self, trial: Trial, slot: Mapping[str, str]) -> None:
+        self.trial, self.slot, self.log = trial, slot, Path(trial.folder) / LOG
+        with no_space_is_an_error(str(self.log)):
+            self.log.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.log, "ab") as log:
+                self.process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", START],
+                    env=os.environ | dict(slot),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # if the child has died, `check` finds out
+            pickle.dump(trial, self.process.stdin)
+            self.process.stdin.flush()
+
+    def check(self) -> None:
+        """Raise what the ended child raised, with the trial's name and log; MachineError if it ended in another way."""
+        place = f"its log: {self.log}"
+        assert self.process.stdout is not None
+        with self.process.stdout as answer, contextlib.suppress(EOFError):
+            os.set_blocking(answer.fileno(), False)  # a process of the child's may still have it open
+            error = pickle.loads(answer.read() or b"")
+            raise type(error)(f"'{self.trial.name}': {error.lines[0]}", *error.lines[1:2], place)
+        if status := self.process.returncode:
+            cause = f"signal {-status}" if status < 0 else f"exit status {status}"
+            said = self.log.read_text(errors="replace").strip().rpartition("\n")[2] or "its log is empty"
+            raise MachineError(f"'{self.trial.name}': its process ended by {cause}: {said:.200}", place)
+
+
+def serve() -> None:
+    """Run the trial that comes through standard input, and answer with its error; whatever else is printed is logged."""
+    trial: Trial = pickle.load(sys.stdin.buffer)
+    answer = os.dup(1)
+    os.dup2(2, 1)
+
+    def end_with_parent() -> None:
+        os.read(0, 1)  # the parent writes nothing more, so this returns when it has ended
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    try:
+        trial.train()
+    except WebtextError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        os.write(answer, pickle.dumps(error))
+
+
+def slots_for(trials: Trials, side_by_side: int | None) -> list[Mapping[str, str]]:
+    """Return a share of the machine (environment variables) for each run at a time; `side_by_side` overrides their number.
+
+    If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as cores,
+    or fewer if a run asks for several `threads`. Cores are divided evenly.
+    """
+    settings, gpus = [trial.settings for trial in trials], list[str]()
+    if any(each.device != "cpu" for each in settings):
+        import torch
+
+        named, n = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
+        gpus = named.split(",")[:n] if named else [str(i) for i in range(n)]
+    fit = side_by_side or len(gpus) or available_cores() // max(each.machine.threads or 1 for each in settings)
+    n = max(1, min(fit, len(settings)))
+    if gpus:
+        return [{"CUDA_VISIBLE_DEVICES": gpus[i % len(gpus)]} for i in range(n)]
+    threads = str(max(1, available_cores() // n))
+    return [{"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}] * n

@@ -15,7 +15,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
-from webtext.train.experiments import engine
+from webtext.train.experiments import trials
 from webtext.train.experiments.trials import Trial
 from webtext.train.metrics import steps_made
 from webtext.train.settings import TrainSettings
@@ -106,8 +106,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, int | None]]:
     found: list[tuple[Trial, int | None]] = []
 
     class Here:
-        def __init__(self, trial: Trial, then: Any, slot: Any) -> None:
-            self.trial, self.then, self.slot, self.process = trial, then, slot, self
+        def __init__(self, trial: Trial, slot: Any) -> None:
+            self.trial, self.slot, self.process = trial, slot, self
 
         def poll(self) -> int:
             return 0
@@ -115,13 +115,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Trial, int | None]]:
         def check(self) -> None:
             before = steps_made(Path(self.trial.folder))
             try:
-                engine.train_trial(self.trial, self.then)
+                self.trial.train()
             except RunFailed:
                 found.append((self.trial, None))
                 raise
             if (step := self.trial.settings.last_step) > before:
                 found.append((self.trial, step))
 
-    monkeypatch.setattr(engine, "Child", Here)
-    monkeypatch.setattr(engine, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(trials, "Child", Here)
+    monkeypatch.setattr(trials, "POLL_SECONDS", 0.0)
     return found

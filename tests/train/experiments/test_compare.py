@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import subprocess
 import time
@@ -12,23 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browser import shown
 from small_runs import SECONDS, flags, talking, texts_of
 
 from webtext.app.main import run
 from webtext.base.config import changed
+from webtext.base.html import as_page
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.measured import load_measured
-from webtext.train.evaluate.page import as_page
 from webtext.train.evaluate.perplexity import evaluate_model
-from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, Comparison, compare_corpora, verdicts
+from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, compare_corpora, compared
+from webtext.train.experiments.corpora import document_stream, read_validation
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.experiments.significance import differences
-from webtext.train.experiments.validation import document_stream, read_validation
+from webtext.train.experiments.trials import Result
 from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 
@@ -42,7 +42,7 @@ FLAGS = flags(
 
 def compare(
     corpora: list[str], out: Path, settings: TrainSettings, how: CompareSettings = COMPARE, **more: Any
-) -> Comparison:
+) -> Result:
     return compare_corpora(corpora, str(out), settings, how, Run.quiet(), **more)
 
 
@@ -58,7 +58,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     names = [f"plain={sentences}", f"again={sentences}", f"letters={letters}"]
     found = compare_corpora(names, str(tmp_path / "out"), settings, COMPARE, talking())
     said = capsys.readouterr().err
-    assert [row.verdict for row in found.rows] == ["", NOISE, WORSE]
+    assert [row.get("verdict") for row in found.rows] == [None, NOISE, WORSE]
     assert said.count("named before") == 1
     assert "; a token set that was named before: other seeds, so only chance differs" in said
     assert "20 steps each; validation set: 6 documents" in said
@@ -68,21 +68,21 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert [row["seeds"] for row in written["rows"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]
     assert written["tokens"] == 20 * 4 * 32
     assert written["validation"].startswith("6 documents")
-    documents = dict(read_validation(str(tmp_path / "out/validation.jsonl")).documents)
+    documents = read_validation(str(tmp_path / "out/validation.jsonl"))
     packed = make_build("packed", {"none": "of these"}, documents)
     tok = Tokenizer.load(f"{letters}/tokenizer/tokenizer.json")
     how = EvalSettings(untrained=False, baselines=False, device="cpu")
     alone = evaluate_model(
         load_measured(f"{tmp_path}/out/runs/letters/seed-101", tok), f"{packed}/tokens", how, Run.quiet()
     )
-    assert found.rows[2].bits_per_byte[1] == pytest.approx(alone["bits_per_byte"], rel=1e-6)
+    assert found.rows[2]["bits_per_byte"][1] == pytest.approx(alone["bits_per_byte"], rel=1e-6)
 
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.*s*")}
     more = compare(names, tmp_path / "out", settings)
     assert more.to_json() == found.to_json()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.*s*")} == before
 
-    assert (tmp_path / "out/compare.html").read_text() == as_page("Corpora compared", found.sections())
+    assert (tmp_path / "out/compare.html").read_text() == as_page(found.title, found.sections())
     with shown(tmp_path / "out/compare.html") as browser:
         rows = [row.inner_text().split() for row in browser.query_selector_all("tr")]
     assert [row[0] for row in rows] == ["corpus", "plain", "again", "letters"]
@@ -94,7 +94,7 @@ def test_a_damaged_file_of_measures_is_made_again(
 ) -> None:
     once = replace(COMPARE, seeds=1)
     found = compare([sentences, letters], tmp_path / "out", settings, once)
-    assert [row.verdict for row in found.rows] == ["", NONE], "one seed shows nothing about chance"
+    assert [row.get("verdict") for row in found.rows] == [None, NONE], "one seed shows nothing about chance"
     for measures in (tmp_path / "out").rglob("measures.json"):
         measures.write_text("{")
     assert compare([sentences, letters], tmp_path / "out", settings, once).to_json() == found.to_json()
@@ -107,7 +107,7 @@ def test_without_tokens_no_run_repeats_the_smallest_corpus(
         "small", {f"s{i}": text for i, text in enumerate(texts_of(4, 12))}, {"held 0": texts_of(1, 1)[0]}
     )
     found = compare([sentences, small], tmp_path / "out", changed(settings, steps=10_000), replace(COMPARE, seeds=1))
-    trained, in_small = found.tokens, TokenShards(f"{small}/tokens", "train").n_tokens
+    trained, in_small = found.facts["tokens"], TokenShards(f"{small}/tokens", "train").n_tokens
     assert in_small - 4 * 32 < trained <= in_small
 
 
@@ -139,13 +139,19 @@ def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
     assert ended == whole
 
 
-def test_a_verdict_needs_a_difference_beyond_that_of_seeds() -> None:
-    near = [[1.00, 1.02, 0.98], [1.01, 0.99, 0.97], [0.90, 0.91, 0.89], [1.2, 1.21, 1.22]]
-    found = verdicts(differences(near))
-    assert [verdict for _, _, verdict in found] == [NOISE, BETTER, WORSE]
-    assert math.isclose(found[0][0].mean, -0.01, abs_tol=1e-12)
+def test_a_verdict_needs_a_difference_beyond_that_of_seeds_and_documents() -> None:
+    """A hundred documents of 100 bytes, of which each has the run's bits per byte and none tells more than another."""
+
+    def judged(runs: list[list[float]]) -> list[dict[str, Any]]:
+        bits = 100 * np.repeat(np.array(runs)[..., None], 100, -1)
+        corpora = [{"corpus": f"{i}", "karma": None, "documents": 1, "passes": 1.0} for i in range(len(runs))]
+        return list(compared(corpora, bits, np.full(100, 100.0), {"tokens": 1, "validation": ""}).rows[1:])
+
+    found = judged([[1.00, 1.02, 0.98], [1.01, 0.99, 0.97], [0.90, 0.91, 0.89], [1.2, 1.21, 1.22]])
+    assert [row["verdict"] for row in found] == [NOISE, BETTER, WORSE]
+    assert found[0]["difference"] == pytest.approx(-0.01)
     for values in ([[1.0, 1.0], [0.5, 0.5]], [[1.0], [0.5]]):
-        assert [verdict for _, _, verdict in verdicts(differences(values))] == [NONE]
+        assert [row["verdict"] for row in judged(values)] == [NONE]
 
 
 def test_losses_are_those_of_documents(tokenizer: Tokenizer) -> None:

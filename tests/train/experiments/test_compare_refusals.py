@@ -17,10 +17,9 @@ from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments.compare import compare_corpora
-from webtext.train.experiments.engine import experiment
+from webtext.train.experiments.corpora import described, read_validation
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.experiments.trials import seeded
-from webtext.train.experiments.validation import read_validation
+from webtext.train.experiments.trials import seeded, table
 
 COMPARE = CompareSettings(side_by_side=1)
 Refused = Callable[..., str]
@@ -105,9 +104,8 @@ def test_another_validation_set_than_the_folder_has(
     frozen = tmp_path / "validation.jsonl"
     frozen.write_text('{"id": "held 0", "text": "old"}\n')
     trials = seeded("one", [f"{sentences}/tokens"], settings, 1, out)
-    with experiment(
-        "compare", str(out), trials, {"validation": str(read_validation(str(frozen)))}, Run.quiet(), side_by_side=1
-    ):
+    plan = {"validation": described(read_validation(str(frozen)))}
+    with table("compare", str(out), trials, plan, Run.quiet(), 1):
         pass
     with pytest.raises(
         ConfigError, match="was made with validation 1 documents, 3 bytes, .* but here it is 6 documents"

@@ -16,6 +16,7 @@ from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, WebtextError
+from webtext.base.html import as_text
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.lineage import places_of
 from webtext.base.parts.partset import PartSet
@@ -28,9 +29,9 @@ from webtext.shards.settings import PackSettings
 from webtext.shards.writing.pack import pack_shards
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
-from webtext.train.evaluate.page import as_text
-from webtext.train.experiments.compare import BETTER, NOISE, Comparison, compare_corpora
+from webtext.train.experiments.compare import BETTER, NOISE, compare_corpora
 from webtext.train.experiments.settings import CompareSettings
+from webtext.train.experiments.trials import Result
 
 COMPARE = CompareSettings(side_by_side=2)
 Row = tuple[str, str, str, int | None, list[int]]
@@ -106,9 +107,7 @@ def rows_of(texts: dict[int, list[str]], held_out: dict[int, list[str]]) -> list
     return rows
 
 
-def compare(
-    build: str, out: Path, settings: TrainSettings, karma: str, run: Run | None = None, **how: Any
-) -> Comparison:
+def compare(build: str, out: Path, settings: TrainSettings, karma: str, run: Run | None = None, **how: Any) -> Result:
     told = CompareSettings(side_by_side=2, **how)
     return compare_corpora([build], str(out), settings, told, run or here(), karma=karma)
 
@@ -123,8 +122,8 @@ def test_the_curve_finds_quality_that_votes_show(
     build = vote(rows[:30], rows[30:])
     settings = changed(settings, steps=10_000, warmup_steps=4, eval_interval=None, checkpoint_interval=None)
     found = compare(build, tmp_path / "out", settings, "1,3,30", here("human"))
-    assert [row.verdict for row in found.rows] == ["", BETTER, BETTER]
-    assert found.validation.startswith("10 documents"), "also those of one point"
+    assert [row.get("verdict") for row in found.rows] == [None, BETTER, BETTER]
+    assert found.facts["validation"].startswith("10 documents"), "also those of one point"
 
     views = [TokenShards(f"{tmp_path}/out/views/karma-{least}", "train") for least in (1, 3, 30)]
     whole = {each.id: each for each in TokenShards(f"{build}/tokens").documents()}
@@ -141,11 +140,10 @@ def test_the_curve_finds_quality_that_votes_show(
     assert views[-1].n_tokens - 4 * 32 < written["tokens"] <= views[-1].n_tokens
     assert all(each["passes"] <= 1 for each in written["rows"])
     for row in written["rows"][1:]:
-        of = row["difference"]
-        assert 0 < of["margin"] < of["smallest"] < -of["mean"]
-        assert max(of["seeds"], of["documents"]) < of["margin"]
-    assert "epochs" in as_text(found.sections())
-    assert "smallest visible" in as_text(found.sections())
+        assert 0 < row["margin"] < row["smallest"] < -row["difference"]
+        assert max(row["by_seeds"], row["by_documents"]) < row["margin"]
+    assert "passes" in as_text(found.sections())
+    assert "smallest" in as_text(found.sections())
 
     with shown(tmp_path / "out/compare.html") as browser:
         chart = browser.query_selector("svg[aria-label='bits per byte over karma']")
@@ -165,8 +163,8 @@ def test_votes_that_show_nothing_are_within_noise_and_repeated_text_is_warned_of
 ) -> None:
     build = vote(rows_of({1: texts_of(1, 20), 9: texts_of(2, 4)}, {1: texts_of(3, 6), 9: texts_of(4, 4)}))
     found = compare(build, tmp_path / "out", settings, "1,9", here("human"), tokens=3_000)
-    assert [row.verdict for row in found.rows] == ["", NOISE]
-    assert found.rows[1].passes > 1 > found.rows[0].passes
+    assert [row.get("verdict") for row in found.rows] == [None, NOISE]
+    assert found.rows[1]["passes"] > 1 > found.rows[0]["passes"]
     assert "warning: 'karma 9' is repeated" in capsys.readouterr().err
 
 
@@ -178,7 +176,7 @@ def test_karma_is_the_highest_score_and_a_document_of_unknown_karma_is_in_no_vie
     rows += [(f"one-{i}", text, "train", 5, [5]) for i in range(7)]
     rows += [(f"none-{i}", text, "train", None, []) for i in range(5)] + [("held", text, "validation", 5, [5])]
     found = compare(vote(rows), tmp_path / "out", changed(settings, steps=3), "1,3", tokens=400, seeds=1)
-    assert [row.documents for row in found.rows] == [16, 7]
+    assert [row["documents"] for row in found.rows] == [16, 7]
     counts = PartSet.open(f"{tmp_path}/out/views/karma-3").manifest["counts"]
     assert counts["dropped"] == {"too_little_karma": 9, "unknown_karma": 5}
 
@@ -229,7 +227,7 @@ def test_several_corpora_tokens_without_a_corpus_and_a_corpus_that_changed(
     vote(rows_of({1: texts_of(1, 4), 3: texts_of(3, 3)}, {3: HELD}))
     Path(build, "tokens").rename(tmp_path / "after")
     tokens.rename(Path(build, "tokens"))
-    with pytest.raises(InputError, match="is stale"):
+    with pytest.raises(InputError, match="changed since '.*' was packed from it\npack it again"):
         compare(build, tmp_path / "out", settings, "1,3")
 
 

@@ -11,32 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.train.experiments import scale, significance
 from webtext.train.experiments.scale import fit_law
-from webtext.train.experiments.significance import (
-    ALPHA,
-    Difference,
-    Floats,
-    differences,
-    holm,
-    influence,
-    quantile,
-    tail,
-)
-
-
-@pytest.mark.parametrize(
-    ("freedom", "expected"),
-    [(1, 12.706205), (2, 4.302653), (4, 2.776445), (10, 2.228139), (120, 1.979930), (1_000_000, 1.959966)],
-)
-def test_quantiles_are_those_of_the_tables(freedom: float, expected: float) -> None:
-    assert quantile(0.975, freedom) == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.parametrize("freedom", [1.0, 2.7, 40.0])
-@pytest.mark.parametrize("t", [0.1, 1.0, 4.0])
-def test_quantile_and_tail_are_inverse(freedom: float, t: float) -> None:
-    assert quantile(1 - tail(t, freedom), freedom) == pytest.approx(t, rel=1e-6)
+from webtext.train.experiments.significance import ALPHA, Difference, Floats, differences, holm
 
 
 def experiments(
@@ -62,10 +38,6 @@ def experiments(
         yield (per_byte + generator.normal(0, by_both, (corpora, seeds, documents))) * n_bytes, n_bytes
 
 
-def judged(bits: Floats, n_bytes: Floats) -> list[Difference]:
-    return differences(bits.sum(-1) / n_bytes.sum(), influence(bits, n_bytes))
-
-
 NOISE = [
     pytest.param({"by_seed": 0.01, "by_document": 0.0, "by_both": 0.0}, id="seeds"),
     pytest.param({"by_seed": 0.0001, "by_document": 0.04, "by_both": 0.0}, id="documents"),
@@ -77,17 +49,16 @@ NOISE = [
 @pytest.mark.parametrize("noise", NOISE)
 @pytest.mark.parametrize(("corpora", "documents", "ragged"), [(2, 20, False), (4, 60, True)])
 def test_the_interval_covers_the_truth_and_nothing_is_called_different_from_itself(
-    noise: dict[str, float], corpora: int, documents: int, ragged: bool, monkeypatch: pytest.MonkeyPatch
+    noise: dict[str, float], corpora: int, documents: int, ragged: bool
 ) -> None:
     """600 experiments: their count of misses has a standard deviation of 5.3 around 30, so 46 are three of them.
 
-    The truth, 0, is in the interval if p is ALPHA or more (see below); margins take long and aren't looked at.
+    The truth, 0, is in the interval if p is ALPHA or more (see below).
     """
-    monkeypatch.setattr(significance, "quantile", lambda *_: 0.0)
     n, misses, alarms = 600, 0, 0
     made = experiments(corpora=corpora, seeds=3, documents=documents, ragged=ragged, **noise)
     for bits, n_bytes in itertools.islice(made, n):
-        ps = [each.p or 1.0 for each in judged(bits, n_bytes)]
+        ps = [each.p or 1.0 for each in differences(bits, n_bytes)]
         misses += ps[0] < ALPHA
         alarms += any(p is not None and p < ALPHA for p in holm(ps))
     assert misses <= 0.05 * n + 16
@@ -95,16 +66,15 @@ def test_the_interval_covers_the_truth_and_nothing_is_called_different_from_itse
     assert misses >= 8, "an interval that is much too wide would find nothing"
 
 
-def test_four_of_five_experiments_find_the_smallest_visible_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_of_five_experiments_find_the_smallest_visible_difference() -> None:
     """The median of what twenty of them call so is put between the corpora of 400."""
     made = experiments(corpora=2, seeds=5, documents=100, by_seed=0.01, by_document=0.03, by_both=0.0)
     experiment = list(itertools.islice(made, 400))
-    smallest = float(np.median([judged(*each)[0].smallest or 0 for each in experiment[:20]]))
-    monkeypatch.setattr(significance, "quantile", lambda *_: 0.0)
+    smallest = float(np.median([differences(*each)[0].smallest or 0 for each in experiment[:20]]))
     seen = 0
     for bits, n_bytes in experiment:
         bits[1] += smallest * n_bytes
-        seen += (judged(bits, n_bytes)[0].p or 1) < ALPHA
+        seen += (differences(bits, n_bytes)[0].p or 1) < ALPHA
     assert 0.74 < seen / len(experiment) < 0.86
 
 
@@ -112,7 +82,7 @@ def test_the_variance_is_that_of_a_bootstrap_that_draws_documents_and_seeds() ->
     """Seeds are drawn from all deviations, stretched by sqrt(3 / 2) because three lie nearer to their own mean."""
     made = experiments(corpora=2, seeds=3, documents=400, by_seed=0.01, by_document=0.05, by_both=0.0)
     bits, n_bytes = next(made)
-    (found,) = judged(bits, n_bytes)
+    (found,) = differences(bits, n_bytes)
     generator = np.random.default_rng(1)
     runs = bits.sum(-1) / n_bytes.sum()
     deviations = (runs - runs.mean(1, keepdims=True)).ravel() * math.sqrt(3 / 2)
@@ -123,8 +93,8 @@ def test_the_variance_is_that_of_a_bootstrap_that_draws_documents_and_seeds() ->
         documents.append(other - one)
         one, other = generator.choice(deviations, (2, 3)).mean(1)
         seeds.append(other - one)
-    assert found.documents == pytest.approx(np.std(documents), rel=0.05)
-    assert found.seeds == pytest.approx(np.std(seeds), rel=0.05)
+    assert found.by_documents == pytest.approx(np.std(documents), rel=0.05)
+    assert found.by_seeds == pytest.approx(np.std(seeds), rel=0.05)
 
 
 def test_a_worked_example() -> None:
@@ -132,23 +102,22 @@ def test_a_worked_example() -> None:
 
     Documents: 2 (0.1 / 2)^2 x 2 = 0.01, of which the root is 0.1. Seeds lie 0.01 around each mean: the pooled variance
     is 4 x 0.0001 / 2, that of the difference of two means of two the same, of which the root is 0.01414. With one
-    document alone nothing is known of others.
+    document alone nothing is known of others. Together the error is the root of 0.0102, with 0.0102^2 / (0.0002^2 / 2 +
+    0.01^2 / 1) = 1.0402 degrees of freedom: 97.5 % of Student's t are below 11.603 and 80 % below 1.348. These values
+    were found by quadrature of the density and bisection.
     """
     bits = np.array([[[199.0, 199.0], [201.0, 201.0]], [[209.0, 229.0], [211.0, 231.0]]])
-    (found,) = judged(bits, np.array([100.0, 100.0]))
-    assert found.mean == pytest.approx(0.2)
-    assert found.documents == pytest.approx(0.1)
-    assert found.seeds == pytest.approx(0.0002**0.5)
-    error, freedom = 0.0102**0.5, 0.0102**2 / (0.0002**2 / 2 + 0.01**2 / 1)
-    assert found.margin == pytest.approx(quantile(0.975, freedom) * error)
-    assert found.smallest == pytest.approx((quantile(0.975, freedom) + quantile(0.8, freedom)) * error)
-    assert found.p == pytest.approx(2 * tail(0.2 / error, freedom))
+    (found,) = differences(bits, np.array([100.0, 100.0]))
+    assert found.difference == pytest.approx(0.2)
+    assert found.by_documents == pytest.approx(0.1)
+    assert found.by_seeds == pytest.approx(0.0002**0.5)
+    assert (found.margin, found.p, found.smallest) == pytest.approx((1.171823, 0.2901502, 1.307926), rel=1e-6)
 
 
 def test_documents_that_all_differ_alike_leave_only_the_seeds() -> None:
     bits, n_bytes = next(experiments(corpora=2, seeds=3, documents=9, by_seed=0.01, by_document=0, by_both=0))
-    (found,) = judged(bits, n_bytes)
-    assert found.documents == pytest.approx(0, abs=1e-12)
+    (found,) = differences(bits, n_bytes)
+    assert found.by_documents == pytest.approx(0, abs=1e-12)
     (alone,) = differences(bits.sum(-1) / n_bytes.sum())
     assert (found.margin, found.p) == (pytest.approx(alone.margin), pytest.approx(alone.p))
 
@@ -163,15 +132,15 @@ def test_one_seed_one_document_and_equal_losses_have_no_test() -> None:
     many = np.ones((2, 3, 4)) * [1.0, 2.0, 3.0, 4.0]
     spread = np.random.default_rng(0).random((2, 3, 4))
     for bits in (many, spread[:, :1], spread[:, :, :1]):
-        (found,) = judged(bits, np.ones(bits.shape[-1]))
-        assert found == Difference(pytest.approx(found.mean))
+        (found,) = differences(bits, np.ones(bits.shape[-1]))
+        assert found == Difference(pytest.approx(found.difference))
     assert differences([[1.0], [2.0]]) == [Difference(1.0)]
 
 
 def test_one_document_of_nearly_all_bytes_is_like_one_alone() -> None:
     bits, _ = next(experiments(corpora=2, seeds=3, documents=5, by_seed=0.01, by_document=0.1, by_both=0))
-    assert judged(bits, np.full(5, 1000.0))[0].p is not None
-    assert judged(bits * [100, 1, 1, 1, 1], np.array([1e5, 1e3, 1e3, 1e3, 1e3]))[0].p is None
+    assert differences(bits, np.full(5, 1000.0))[0].p is not None
+    assert differences(bits * [100, 1, 1, 1, 1], np.array([1e5, 1e3, 1e3, 1e3, 1e3]))[0].p is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
@@ -200,36 +169,35 @@ def loss_of(n: Floats, d: Floats) -> Floats:
 def test_losses_of_the_law_are_fitted_without_residuals(unit: float) -> None:
     law = fit_law(list(N * unit), list(D * unit), list(loss_of(N * unit, D * unit)))
     assert np.abs(law.residuals).max() < 1e-7
-    assert {name: of[0] for name, of in law.constants().items() if name in LAW} == pytest.approx(LAW, rel=1e-2)
-    assert law.constants()["compute_exponent"][0] == pytest.approx(0.28 / 0.62, rel=1e-3)
+    assert {name: of[0] for name, of in law.constants.items() if name in LAW} == pytest.approx(LAW, rel=1e-2)
+    assert law.constants["compute_exponent"][0] == pytest.approx(0.28 / 0.62, rel=1e-3)
     assert law.at(1e7, 1e7) == pytest.approx(loss_of(np.array(1e7), np.array(1e7)), rel=1e-5 * unit)
 
 
 def test_the_same_runs_give_the_same_law_and_intervals() -> None:
     losses = loss_of(N, D) * np.exp(np.random.default_rng(0).normal(0, 0.01, len(N)))
     one, other = (fit_law(list(N), list(D), list(losses)) for _ in range(2))
-    assert one.constants() == other.constants()
+    assert one.constants == other.constants
 
 
 @pytest.mark.slow
-def test_the_bootstrap_covers_the_exponents(monkeypatch: pytest.MonkeyPatch) -> None:
-    """120 families of 24 runs; of a 95 % interval 6 misses are expected, with a standard deviation of 2.4.
+def test_the_intervals_cover_the_exponents() -> None:
+    """60 families of 24 runs; of a 95 % interval 3 misses are expected, with a standard deviation of 1.7.
 
     The exponents' intervals are a little narrow, because the law isn't linear in them.
     """
-    monkeypatch.setattr(scale, "DRAWS", 300)
     generator = np.random.default_rng(0)
     n, d = np.tile(N, 2), np.tile(D, 2)
-    missed = {"alpha": 0, "beta": 0}
-    for _ in range(120):
+    missed = {"E": 0, "alpha": 0, "beta": 0}
+    for _ in range(60):
         law = fit_law(list(n), list(d), list(loss_of(n, d) * np.exp(generator.normal(0, 0.005, len(n)))))
         for name in missed:
-            _, low, high = law.constants()[name]
+            _, low, high = law.constants[name]
             missed[name] += not low < LAW[name] < high
-    assert all(2 <= n_missed <= 18 for n_missed in missed.values()), missed
+    assert all(1 <= n_missed <= 8 for n_missed in missed.values()), missed
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_losses_that_follow_no_law_still_give_numbers(seed: int) -> None:
     law = fit_law(list(N), list(D), list(np.random.default_rng(seed).uniform(3, 4, len(N))))
-    assert np.isfinite([*law.constants().values()]).all()
+    assert np.isfinite([*law.constants.values()]).all()

@@ -14,13 +14,13 @@ from small_runs import flags, talking, train
 from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
+from webtext.base.html import as_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
-from webtext.train.evaluate.page import as_page, as_text
-from webtext.train.experiments import engine
+from webtext.train.experiments import trials
 from webtext.train.experiments.settings import SweepSettings
-from webtext.train.experiments.sweep import Rung, Sweep, make_grid, run_sweep
-from webtext.train.experiments.trials import Trial
+from webtext.train.experiments.sweep import make_grid, run_sweep
+from webtext.train.experiments.trials import Result, Trial
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ FLAGS = flags(
     device="cpu", eval_windows=4,
 )  # fmt: skip
 RATES = "learning_rate=1e-4,1e-2,3e-2"
-CHILD = engine.Child
+CHILD = trials.Child
 pytestmark = pytest.mark.usefixtures("made")
 Made = list[tuple[Trial, int | None]]
 
@@ -44,26 +44,35 @@ def steps(made: Made) -> list[tuple[str, int | None]]:
     return [(trial.name, step) for trial, step in made]
 
 
-def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Sweep:
+def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Result:
     return run_sweep([tokens], over, str(out), settings, SweepSettings(**how), Run.quiet())
+
+
+def losses(found: Result, step: int) -> dict[str, list[float | None]]:
+    """The losses after a step by candidate, of those that came so far."""
+    return {row["candidate"]: row["losses"][step] for row in found.rows if step in row["losses"]}
+
+
+def winner(settings: TrainSettings, found: Result) -> TrainSettings:
+    return changed(settings, **found.facts["winner"]["values"])
 
 
 def test_losers_stop_at_the_rungs_and_the_winner_is_the_run_that_it_would_be_alone(
     tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
 ) -> None:
     found = sweep_of(tokens, tmp_path / "sweep", settings)
-    names = [candidate.name for candidate in found.candidates]
+    names = [candidate.name for candidate in make_grid([RATES], settings)]
     assert steps(made[:3]) == [(f"{name}, seed 0", 1) for name in names]
     assert [step for _, step in steps(made[3:])] == [2, 2, 4, 4]
-    assert names[0] == "learning_rate=0.0001"
-    assert 0 not in found.rungs[-1].losses, "a rate that learns nothing stopped early"
+    assert names[0] == found.rows[-1]["candidate"] == "learning_rate=0.0001"
+    assert names[0] not in losses(found, 4), "a rate that learns nothing stopped early"
     told = json.loads((tmp_path / "sweep/sweep.json").read_text())
-    assert told["winner"]["loss"] == found.loss
-    assert told["winner"]["values"] == dict(found.winner.values)
+    assert told["winner"] == found.facts["winner"]
+    assert told["rows"][0]["values"] == told["winner"]["values"]
     assert "One seed" in "".join(told["notes"])
-    alone = train(tokens, tmp_path / "alone", found.winner.settings)
-    assert alone.validation_loss == found.loss
-    assert f"its models: '{tmp_path}/sweep/trials/{found.winner.name}'" in "".join(told["notes"])
+    alone = train(tokens, tmp_path / "alone", winner(settings, found))
+    assert alone.validation_loss == told["winner"]["loss"]
+    assert f"its models: '{tmp_path}/sweep/trials/{found.rows[0]['candidate']}'" in "".join(told["notes"])
 
 
 def test_the_same_sweep_again_trains_nothing_and_a_larger_one_only_what_is_new(
@@ -73,13 +82,14 @@ def test_the_same_sweep_again_trains_nothing_and_a_larger_one_only_what_is_new(
     made.clear()
     assert sweep_of(tokens, tmp_path, settings).to_json() == first.to_json()
     assert made == []
+    name = "learning_rate=0.01"
     larger = sweep_of(tokens, tmp_path, settings, ["learning_rate=1e-4,1e-2,3e-2,1e-3"], rungs=(0.25, 0.5, 1.0))
     assert steps(made)[0] == ("learning_rate=0.001, seed 0", 1)
-    assert larger.rungs[0].losses[1] == first.rungs[0].losses[1]
+    assert losses(larger, 1)[name] == losses(first, 1)[name]
     made.clear()
     seeds = sweep_of(tokens, tmp_path, settings, seeds=2)
     assert {name.rpartition(", ")[2] for name, _ in steps(made)} == {"seed 1"}
-    assert seeds.rungs[0].losses[1][0] == first.rungs[0].losses[1][0]
+    assert losses(seeds, 1)[name][0] == losses(first, 1)[name][0]
 
 
 def test_the_folder_of_another_sweep_is_rejected(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
@@ -94,8 +104,8 @@ def test_the_folder_of_another_sweep_is_rejected(tokens: str, tmp_path: Path, se
 def test_a_candidate_whose_loss_is_not_finite_has_lost(tokens: str, tmp_path: Path, settings: TrainSettings) -> None:
     wild = changed(settings, max_grad_norm=None)
     found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
-    assert found.rungs[0].losses[2] == (None,)
-    assert 2 not in found.rungs[1].losses
+    assert losses(found, 1)["learning_rate=1e+30"] == [None]
+    assert "learning_rate=1e+30" not in losses(found, 2)
     assert as_text(found.sections()).splitlines()[4].split() == ["learning_rate=1e+30", "failed"]
     assert sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"]).to_json() == found.to_json()
     with pytest.raises(RunFailed, match="no candidate has a held-out loss"):
@@ -126,7 +136,7 @@ def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets
     with pytest.raises(ConfigError, match="'crosses_documents' is swept over several"):
         run_sweep(sets, over, str(tmp_path / "sweep"), settings, how, Run.quiet())
     weighed = changed(settings, weights=(0.5, 0.5))
-    assert run_sweep(sets, over, str(tmp_path / "sweep"), weighed, how, Run.quiet()).loss > 0
+    assert run_sweep(sets, over, str(tmp_path / "sweep"), weighed, how, Run.quiet()).facts["winner"]["loss"] > 0
 
 
 def test_tokens_without_a_validation_split_are_rejected(
@@ -142,21 +152,24 @@ def test_rungs_must_rise_to_all_steps(rungs: tuple[float, ...]) -> None:
         SweepSettings(rungs=rungs)
 
 
-def test_under_wsd_rungs_judge_complete_runs_that_share_their_stable_steps(
-    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
+def test_under_wsd_rungs_judge_complete_runs(
+    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Eight steps with a last half that decays: the rung of four leaves after two, that of eight is the run itself."""
+    """Eight steps with a last half that decays: the rung of four has runs of its own, that of eight is the run itself."""
     wsd = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5)
+    with pytest.raises(DryRun):
+        run_sweep([tokens], [RATES], str(tmp_path), wsd, SweepSettings(rungs=(0.5, 1.0)), talking(dry_run=True))
+    n_tokens = (3 * 4 + 2 * 8) * settings.batch_size * settings.context
+    assert f"{n_tokens:,} tokens and " in capsys.readouterr().err
     found = sweep_of(tokens, tmp_path / "sweep", wsd, rungs=(0.5, 1.0), seeds=2)
-    ran = [(trial.settings.steps, step) for trial, step in made]
-    assert ran == [(8, 2)] * 6 + [(4, 4)] * 6 + [(8, 8)] * 4
-    for number, of_seeds in found.rungs[0].losses.items():
-        for seed, loss in enumerate(of_seeds):
-            alone = tmp_path / f"alone {number} {seed}"
-            result = train(tokens, alone, changed(found.candidates[number].settings, seed=seed, steps=4))
+    assert [(trial.settings.steps, step) for trial, step in made] == [(4, 4)] * 6 + [(8, 8)] * 4
+    for row in found.rows:
+        for seed, loss in enumerate(row["losses"][4]):
+            alone = tmp_path / f"alone {row['candidate']} {seed}"
+            result = train(tokens, alone, changed(wsd, **row["values"], seed=seed, steps=4))
             assert loss == result.validation_loss, "a rung's loss is that of a run of its steps"
-    winner = train(tokens, tmp_path / "winner", found.winner.settings)
-    assert found.rungs[-1].losses[found.rungs[-1].ranking()[0]][0] == winner.validation_loss
+    best = train(tokens, tmp_path / "winner", winner(wsd, found))
+    assert found.rows[0]["losses"][8][0] == best.validation_loss
     made.clear()
     assert sweep_of(tokens, tmp_path / "sweep", wsd, rungs=(0.5, 1.0), seeds=2).to_json() == found.to_json()
     assert made == []
@@ -164,45 +177,11 @@ def test_under_wsd_rungs_judge_complete_runs_that_share_their_stable_steps(
         sweep_of(tokens, tmp_path / "late", changed(wsd, warmup_steps=4), rungs=(0.5, 1.0))
 
 
-def test_the_budget_counts_the_branches(
-    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Three candidates make two shared steps and two of a branch; two of them make the other six."""
-    wsd = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5)
-    with pytest.raises(DryRun):
-        run_sweep([tokens], [RATES], str(tmp_path), wsd, SweepSettings(rungs=(0.5, 1.0)), talking(dry_run=True))
-    n_tokens = (3 * 4 + 2 * 6) * settings.batch_size * settings.context
-    assert f"{n_tokens:,} tokens and " in capsys.readouterr().err
-
-
-def test_a_run_that_fails_after_its_branch_was_judged_has_lost(
-    tokens: str, tmp_path: Path, settings: TrainSettings, made: Made
-) -> None:
-    wild = changed(settings, steps=8, schedule="wsd", decay_ratio=0.5, max_grad_norm=None)
-    found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"], rungs=(0.5, 1.0))
-    assert found.rungs[0].losses[2] == (None,)
-    assert {trial.settings.steps for trial, step in made if step is None} == {8}, "it has no branch"
-
-
-def test_the_best_come_first_on_the_page_and_in_the_lines(tmp_path: Path) -> None:
-    grid = make_grid([RATES, "optimizer=adamw,muon", "dropout=0,0.1"], TrainSettings(steps=12, warmup_steps=0))
-    losses = {i: (4.0 + i / 10,) for i in range(12)}
-    rungs = [Rung(6, losses), Rung(12, {i: (3.0 + i / 10,) for i in range(6)})]
-    sections = Sweep(grid, rungs, 1, str(tmp_path)).sections()
-    page = as_page("Sweep", sections)
-    assert page.count("<tr") == 1 + 12
-    assert all(candidate.name in page for candidate in grid)
-    lines = as_text(sections).splitlines()
-    assert lines[1].split() == ["candidate", "step", "6", "step", "12"]
-    assert lines[2].split()[-2:] == ["4.0000", "3.0000"]
-    assert lines[-2].startswith("  Best: learning_rate=0.0001,optimizer=adamw,dropout=0.0, 3.0000")
-
-
 @pytest.mark.slow
 def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
     tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "Child", CHILD)
+    monkeypatch.setattr(trials, "Child", CHILD)
     out = tmp_path / "sweep"
     command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", *FLAGS, "--rungs", "1", "--quiet"]
     assert run([*command, "--out", str(out)]) == 0

@@ -12,18 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from small_runs import rows, talking
+from small_runs import talking
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
-from webtext.train.experiments.engine import experiment, run_trials
-from webtext.train.experiments.trials import Trial
+from webtext.train.experiments.trials import Table, Trial, table
 from webtext.train.metrics import steps_made
 from webtext.train.model.flops import flops_per_token
-from webtext.train.optimizer.schedule import decay_start
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
 
@@ -35,6 +34,10 @@ def trials_of(tokens: str, out: Path, settings: TrainSettings, seeds: int = 2) -
     ]
 
 
+def run(trials: list[Trial], *, at_a_time: int | None = None, may_fail: bool = False) -> list[Trial]:
+    return Table("trials", Folder("."), Run.quiet(), at_a_time).run(trials, "trials", may_fail=may_fail)
+
+
 def weights(folder: str, step: int = 12) -> bytes:
     return (Path(folder) / f"checkpoints/step-{step:06d}/model-00000.safetensors").read_bytes()
 
@@ -43,7 +46,7 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     trials = trials_of(tokens, tmp_path / "trials", settings)
-    assert run_trials(trials, Run.quiet(), label="trials", side_by_side=2) == trials
+    assert run(trials, at_a_time=2) == trials
     for trial in trials:
         alone = train_model(tokens, f"{tmp_path}/alone {trial.name}", trial.settings, Run.quiet())
         assert weights(trial.folder) == weights(f"{tmp_path}/alone {trial.name}")
@@ -51,7 +54,7 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
         assert "parameters (2 layers of 32" in Path(trial.folder, "log.txt").read_text()
     assert trials[0].loss() != trials[1].loss()
     before = Path(trials[0].folder, "log.txt").read_bytes()
-    assert run_trials(trials, Run.quiet(), label="trials") == trials
+    assert run(trials) == trials
     assert Path(trials[0].folder, "log.txt").read_bytes() == before, "no process was started"
 
 
@@ -59,13 +62,13 @@ def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
     (trial,) = trials_of(tokens, tmp_path / "parts", settings, seeds=1)
-    run_trials([trial.until(5)], Run.quiet(), label="trials")
+    run([trial.until(5)])
     assert [path.name for path in list_checkpoints(Path(trial.folder))][-1] == "step-000005"
     loss = trial.until(5).loss()
-    run_trials([trial], Run.quiet(), label="trials")
+    run([trial])
     train_model(tokens, str(tmp_path / "whole"), settings, Run.quiet())
     assert weights(trial.folder) == weights(str(tmp_path / "whole"))
-    run_trials([trial.until(5)], Run.quiet(), label="trials")
+    run([trial.until(5)])
     assert trial.until(5).loss() == loss, "measured then, told again now that the trial is at its end"
     assert trial.loss() != loss
     with pytest.raises(InputError, match="no held-out loss of step 6"):
@@ -78,8 +81,8 @@ def test_a_failed_trial_is_an_error_with_its_name_and_log_or_left_out_if_allowed
     good, bad = trials_of(tokens, tmp_path, settings)
     bad = replace(bad, settings=changed(bad.settings, learning_rate=1e30, max_grad_norm=None))
     with pytest.raises(RunFailed, match=r"'seed 1': step \d+: the (loss|gradient norm) is (nan|inf)\n.*\n.*1/log.txt"):
-        run_trials([good, bad], Run.quiet(), label="trials", side_by_side=1)
-    assert run_trials([bad, good], Run.quiet(), label="trials", side_by_side=2, may_fail=True) == [good]
+        run([good, bad], at_a_time=1)
+    assert run([bad, good], at_a_time=2, may_fail=True) == [good]
 
 
 def test_a_folder_of_another_run_is_rejected_before_any_starts(
@@ -88,36 +91,14 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
     one, other = trials_of(tokens, tmp_path, settings)
     train_model(tokens, other.folder, replace(other.settings, steps=3), Run.quiet())
     with pytest.raises(InputError, match="steps is 12 here and 3 in the checkpoint"):
-        run_trials([one, other], Run.quiet(), label="trials")
+        run([one, other])
     assert not Path(one.folder).exists()
     twice = [one, replace(other, folder=one.folder)]
     with (
         pytest.raises(ConfigError, match="two runs have the folder of 'seed 1'"),
-        experiment("scale", str(tmp_path), twice, {}, Run.quiet(), side_by_side=1),
+        table("scale", str(tmp_path), twice, {}, Run.quiet(), 1),
     ):
         pytest.fail("one of them would be judged twice")
-
-
-def test_a_branch_ends_as_the_run_of_its_steps_would_have_ended_alone(
-    tokens: str, tmp_path: Path, settings: TrainSettings
-) -> None:
-    """Eight steps of which the last two decay share six with twelve steps of which the last three decay."""
-    wsd = changed(settings, schedule="wsd", decay_ratio=0.25, checkpoint_interval=None)
-    (trunk,) = trials_of(tokens, tmp_path / "trunk", wsd, seeds=1)
-    short = replace(trunk, settings=replace(wsd, steps=8), folder=str(tmp_path / "branch"))
-    (half,) = run_trials([trunk.until(decay_start(short.settings))], Run.quiet(), label="trunk")
-    half.branch(short)
-    assert steps_made(Path(short.folder)) == 0
-    run_trials([short], Run.quiet(), label="branch")
-    assert [row["step"] for row in rows(Path(short.folder)) if "loss" in row] == [7, 8], "no shared step is made again"
-    alone = train_model(tokens, str(tmp_path / "alone"), short.settings, Run.quiet())
-    assert short.loss() == alone.validation_loss
-    assert weights(short.folder, 8) == weights(str(tmp_path / "alone"), 8)
-    half.branch(short)
-    assert len(list_checkpoints(Path(short.folder))) == 2, "what has begun is left alone"
-    run_trials([trunk], Run.quiet(), label="trunk")
-    train_model(tokens, str(tmp_path / "whole"), wsd, Run.quiet())
-    assert weights(trunk.folder) == weights(str(tmp_path / "whole"))
 
 
 def test_the_budget_is_printed_first_and_another_plan_is_rejected(
@@ -129,18 +110,18 @@ def test_the_budget_is_printed_first_and_another_plan_is_rejected(
     flops = flops_per_token(settings.config(61)) * n_tokens
     with (
         pytest.raises(DryRun),
-        experiment("sweep", "out", trials, {}, talking(dry_run=True), side_by_side=1, share=0.5),
+        table("sweep", "out", trials, {}, talking(dry_run=True), 1, share=0.5),
     ):
         pytest.fail("nothing is made on a dry run")
     said = capsys.readouterr().err
     assert f"sweep: 2 runs, 1 at a time, {n_tokens:,} tokens and {flops:.3g} FLOP in all; at most" in said
     assert f"at most {2 * n_parameters * 12 * 3 / 2**30:,.2f} GiB of disk" in said
     out = str(tmp_path / "out")
-    with experiment("sweep", out, trials, {"windows": 4}, Run.quiet(), side_by_side=1):
+    with table("sweep", out, trials, {"windows": 4}, Run.quiet(), 1):
         pass
     with (
         pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"),
-        experiment("sweep", out, trials, {"windows": 5}, Run.quiet(), side_by_side=1),
+        table("sweep", out, trials, {"windows": 5}, Run.quiet(), 1),
     ):
         pytest.fail("its trials can't be compared")
 
@@ -149,9 +130,11 @@ PARENT = """
 import pickle, sys
 from webtext.base.errors import WebtextError
 from webtext.base.run import Run
-from webtext.train.experiments.engine import run_trials
+from webtext.base.storage import Folder
+from webtext.base.storage import Folder
+from webtext.train.experiments.trials import Table
 try:
-    run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), Run.quiet(), label='trials', side_by_side=2)
+    Table('trials', Folder('.'), Run.quiet(), 2).run(pickle.loads(bytes.fromhex(sys.argv[1])), 'trials')
 except WebtextError as error:
     print(error, flush=True)
     sys.exit(error.exit_code)
@@ -198,6 +181,6 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     if number == signal.SIGKILL:
         return
     step = steps_made(folders[0])
-    run_trials([trials[0].until(step + 2)], Run.quiet(), label="trials")
+    run([trials[0].until(step + 2)])
     assert steps_made(folders[0]) == step + 2
     assert "resuming from step" in Path(trials[0].folder, "log.txt").read_text()
