@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any
 
 from webtext.app.chain import Layout
@@ -50,11 +49,6 @@ class Trace:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def _repr_html_(self) -> str:
-        from webtext.app.inspect.trace_text import trace_text
-
-        return f"<pre>{escape(trace_text(self))}</pre>"
-
 
 @dataclass(frozen=True, slots=True)
 class TokenTrace:
@@ -75,11 +69,6 @@ class TokenTrace:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    def _repr_html_(self) -> str:
-        from webtext.app.inspect.trace_text import token_text
-
-        return f"<pre>{escape(token_text(self))}</pre>"
 
 
 class Tracer:
