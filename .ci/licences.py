@@ -11,7 +11,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTRAS = ("", "build", "train", "tasks", "s3", "view", "score")
+EXTRAS = ("", "build", "train", "s3", "view", "score", "tasks")
 ABOUT = {"": "core: `pip install webtext`"}
 MAX_CHARACTERS = 40  # a longer `License` is a complete text
 SPDX = {
@@ -22,6 +22,7 @@ SPDX = {
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",
     "MIT License": "MIT",
+    "The MIT License (MIT)": "MIT",
     "The BSD 2-Clause License": "BSD-2-Clause",
 }
 """Names of licences that older metadata uses, and SPDX's. Metadata that says only BSD doesn't name its variant."""
@@ -30,8 +31,8 @@ HEAD = """\
 # Licences
 
 What each extra installs on Linux, beyond the extras above it, by the packages' own metadata. Printed by
-`.venv/bin/python .ci/licences.py`; a test compares. The extra `lm-eval` is not installed for development and has no
-table; PyPI's torch for CUDA also brings NVIDIA's libraries, which have NVIDIA's licence.
+`.venv/bin/python .ci/licences.py`; a test compares. PyPI's torch for CUDA also brings NVIDIA's libraries,
+which have NVIDIA's licence.
 
 webtext is under the MIT licence. Code compiled into its wheels: nanobind (BSD-3-Clause) and robin-map (MIT). A wheel
 carries their licences, and a CycloneDX bill of materials in `.dist-info/sboms`. Its tables of character categories come
@@ -96,7 +97,7 @@ def licence(package: Distribution) -> str:
     found = (
         stated
         if stated and len(stated) <= MAX_CHARACTERS and stated != "Dual License"
-        else " OR ".join(sorted(classifiers))
+        else " OR ".join(sorted(classifiers)) or stated.partition("\n")[0]
     )
     return " OR ".join(SPDX.get(each, each) for each in found.split(" OR "))
 

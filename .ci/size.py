@@ -18,27 +18,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 49_254,
+    "Python, lines": 48_298,
     "Python in base/, lines": 7561,
     "Python in crawl/, lines": 9477,
     "Python in clean/, lines": 8182,
     "Python in tokenizer/, lines": 5709,
     "Python in shards/, lines": 2535,
-    "Python in train/, lines": 12_307,
-    "Python in app/, lines": 3483,
+    "Python in train/, lines": 11_349,
+    "Python in app/, lines": 3485,
     "Python in base/, tokens": 49_208,
     "Python in crawl/, tokens": 61_230,
     "Python in clean/, tokens": 63_345,
     "Python in tokenizer/, tokens": 38_921,
     "Python in shards/, tokens": 17_453,
-    "Python in train/, tokens": 91_082,
-    "Python in app/, tokens": 26_280,
-    "modules": 387,
+    "Python in train/, tokens": 83_223,
+    "Python in app/, tokens": 26_288,
+    "modules": 373,
     "settings": 200,
     "C++, lines": 9644,
-    "tests, lines": 61_708,
+    "tests, lines": 61_259,
     "benches, lines": 4539,
-    "templates, scripts, TOML and JSON, lines": 1918,
+    "templates, scripts, TOML and JSON, lines": 2012,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, paper, sample, export. A verb loads torch if it needs it."""
+"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, sample, export. A verb loads torch if it needs it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from webtext.base.command import need_out, verb
-from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.errors import ConfigError, DryRun, did_you_mean
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.evaluate.table3 import TASKS
+from webtext.train.evaluate.published import FILES, TASKS
 from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
 from webtext.train.metrics import METRICS
 from webtext.train.plan.settings import PlanSettings
@@ -250,7 +250,8 @@ def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
 @verb(group, "eval", settings=EvalSettings, section="train.eval")
 @click.argument("model")
 @click.argument("data")
-@click.option("--task", type=click.Choice(TASKS), help="Evaluation set in the file DATA.  [default: text]")
+@click.option("--task", type=click.Choice(FILES), help="Evaluation set in the file DATA.  [default: text]")
+@click.option("--tasks", metavar="NAME,...", help=f"Tasks by lm-eval, on files in the folder DATA: {', '.join(TASKS)}.")
 @click.option(
     "--tokenizer",
     metavar="FILE",
@@ -259,24 +260,23 @@ def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
 @click.option("--detokenize/--no-detokenize", default=True, help="Undo the spacing of tokenised text; on by default.")
 @click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
 @click.option("--stop-words", metavar="FILE", help="For LAMBADA: words that never end a passage, one per line.")
-@click.option("--shots", type=int, metavar="N", help="Examples before each item.  [default: 0, in some tasks 5]")
-@click.option("--shots-from", metavar="FILE", help="Set that has the examples.  [default: the first items of DATA]")
-@click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and predictions.")
+@click.option("--shots", type=int, metavar="N", help="Examples before each item of --tasks.  [default: the task's own]")
+@click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and samples.")
 def eval_(
     run: Run,
     settings: EvalSettings,
     model: str,
     data: str,
     task: str | None,
+    tasks: str | None,
     tokenizer: str | None,
     detokenize: bool,
     overlap: str | None,
     stop_words: str | None,
     shots: int | None,
-    shots_from: str | None,
     out: str | None,
 ) -> None:
-    """Measure MODEL on DATA: a token set's validation split, an evaluation set's or task's file, or any text.
+    """Measure MODEL on DATA: a token set's validation split, an evaluation set's file, any text, or a folder of tasks.
 
     MODEL is a training folder, a checkpoint, or a Hugging Face folder of a GPT-2.
 
@@ -284,91 +284,65 @@ def eval_(
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
       webtext train eval build/model/export wiki.test.tokens --task wikitext-103 --stride 256
       webtext train eval build/model/export lambada_test.jsonl --task lambada --overlap build/overlap.json
-      webtext train eval build/model/export coqa-dev-v1.0.json --task coqa --out answers
+      webtext train eval build/model/export sets --tasks coqa,nq,wmt14 --out build/model
 
     \b
-    Reads:  a model, its tokenizer, and a part set of tokens or a file
-    Writes: if --out is given: DIR/evaluation.json, or for a file DIR/evaluation-TASK.json, DIR/predictions-TASK.jsonl
+    Reads:  a model, its tokenizer, and a part set of tokens, a file, or a folder of the tasks' files
+    Writes: if --out is given: DIR/evaluation.json, or DIR/evaluation-TASK.json, and DIR/samples-TASK.jsonl for --tasks
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")
-    of_files = {"--task": task, "--overlap": overlap, "--stop-words": stop_words, "--shots": shots or shots_from}
-    if is_set and any(of_files.values()):
-        name = next(name for name, value in of_files.items() if value)
-        raise ConfigError(f"'{data}' is a token set, but {name} is given", f"name a text file, or leave {name} out")
+    of_files = {"--task": task, "--overlap": overlap, "--stop-words": stop_words}
+    if is_set:
+        _reject(f"for the token set '{data}'", {**of_files, "--tasks": tasks, "--shots": shots})
+    elif tasks is None:
+        _reject("without --tasks", {"--shots": shots})
+    else:
+        _reject("with --tasks", of_files)
+    names = _task_names(tasks)
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.measured import load_measured
+    from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text, write_evaluation
+    from webtext.train.evaluate.published import task_text
     from webtext.train.run.memory import batch_memory_is_an_error
 
+    if names:
+        from webtext.train.evaluate.harness import evaluate_tasks  # before the model: it may not be installed
     measured = load_measured(model, tokenizer, run.console.warn)
     with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
-        if is_set:
-            from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text
-
-            answer = evaluate_model(measured, data, settings, run)
-            text = perplexity_text(answer)
+        if names:
+            answers = evaluate_tasks(measured, names, data, settings, run, shots)
+        elif is_set:
+            answers = [evaluate_model(measured, data, settings, run)]
         else:
-            from webtext.train.evaluate.report import task_text
             from webtext.train.evaluate.zero_shot import evaluate_task
 
             how: dict[str, Any] = {"detokenize": detokenize, "overlap": overlap, "stop_words": stop_words}
-            how |= {"shots": shots, "shots_from": shots_from}
-            answer = evaluate_task(measured, task or "text", data, settings, run, **how)
-            text = task_text(answer)
+            answers = [evaluate_task(measured, task or "text", data, settings, run, **how)]
     if not _is_main_process():
         return
-    if target is not None:
-        from webtext.train.evaluate.perplexity import write_evaluation
+    for answer in answers:
+        if target is not None:
+            write_evaluation(target, answer)
+        answer.pop("samples", None)
+    text = "\n\n".join(perplexity_text(answer) if is_set else task_text(answer) for answer in answers)
+    run.console.result({"tasks": answers} if names else answers[0], text)
 
-        write_evaluation(target, answer)
-    answer.pop("predictions", None)
-    run.console.result(answer, text)
+
+def _reject(where: str, options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for the first option that is given where it has no meaning."""
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name} is given {where}", f"leave {name} out")
 
 
-@verb(group, "paper", settings=EvalSettings, section="train.eval")
-@click.argument("model")
-@click.option("--data", metavar="DIR", required=True, help="Folder that has evaluation sets under their owners' names.")
-@click.option("--tokens", metavar="TOKENS", help="Token set that the model was trained on, for figure 4.")
-@click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
-@click.option("--out", metavar="DIR", help="Folder for paper.html, paper.json and the answers for each set.")
-def paper(
-    run: Run,
-    settings: EvalSettings,
-    model: str,
-    data: str,
-    tokens: str | None,
-    tokenizer: str | None,
-    out: str | None,
-) -> None:
-    """Measure MODEL on the sets of the GPT-2 paper that DIR has, and show its tables and figures with both values.
-
-    A set that isn't there is shown as missing. Rerun the same command to resume.
-
-    \b
-      webtext train paper build/model/export --data sets --out paper
-      webtext train paper build/model/export --data sets --tokens build/tokens --windows 100 --out first-look
-
-    \b
-    Reads:  a trained or exported model, evaluation sets, answers of `inspect memorized` and `inspect grep`, a token set
-    Writes: DIR: paper.html, paper.json, evaluation-TASK.json, predictions-TASK.jsonl
-    """
-    folder = Folder(need_out(out))
-    _plan(run, f"would measure '{model}' on the sets in '{data}'")
-    from webtext.train.evaluate.measured import load_measured
-    from webtext.train.evaluate.paper.measure import measure_paper
-    from webtext.train.evaluate.paper.page import paper_page, paper_text
-    from webtext.train.run.memory import batch_memory_is_an_error
-
-    measured = load_measured(model, tokenizer, run.console.warn)
-    with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
-        found = measure_paper(measured, data, tokens, folder, settings, run)
-    if not _is_main_process():
-        return
-    folder.write_object("paper.json", found)
-    folder.write_bytes("paper.html", paper_page(found).encode())
-    run.console.result(found, f"{paper_text(found)}\npage: '{folder.location('paper.html')}'")
-    if failed := [task for task, answer in found["answers"].items() if "error" in answer]:
-        raise InputError(f"could not measure {', '.join(failed)}", found["answers"][failed[0]]["error"])
+def _task_names(tasks: str | None) -> list[str]:
+    """Return the task files of the names after --tasks."""
+    given = [] if tasks is None else [name.strip() for name in tasks.split(",")]
+    for name in given:
+        if name not in TASKS:
+            raise ConfigError(f"no task '{name}'", did_you_mean(name, TASKS))
+    return [file for name in dict.fromkeys(given) for file in TASKS[name]]
 
 
 @verb(group, "sample", settings=SampleSettings, section="train.sample")

@@ -85,7 +85,7 @@ def make_report(root: str) -> dict[str, Any]:
         "rules": moved_rules(signals, corpus),
         "tokens": _tokens(sets.get("tokens"), n_characters),
         "training": _training(Folder(layout.model)),
-        "paper": _paper(Folder(Folder(root).location("paper"))),
+        "paper": _paper(Folder(layout.model)),
     }
 
 
@@ -285,19 +285,22 @@ def _training(model: Folder) -> dict[str, Any] | None:
     }
 
 
-def _paper(folder: Folder) -> list[dict[str, Any]]:
-    """Return the rows of table 3 that `train paper` measured."""
-    found = folder.read_object("paper.json", _REMEDY) if folder.exists("paper.json") else {"rows": []}
-    try:
-        rows = [(row, row["ours"][0]["value"]) for row in found["rows"] if row["place"] == "table 3" and row["ours"]]
-        return [
-            {"task": row["task"], "measure": row["measure"], "paper": dict(row["paper"]), "ours": float(value)}
-            for row, value in rows
-            if value is not None
-        ]
-    except (LookupError, TypeError, ValueError) as error:
-        place = folder.location("paper.json")
-        raise InputError(f"'{place}' is not what `train paper` writes: {error!r}", _REMEDY) from None
+def _paper(model: Folder) -> list[dict[str, Any]]:
+    """Return the measures that `train eval --out` wrote beside the paper's values of them."""
+    rows = []
+    for name in model.names(".json"):
+        found = model.read_object(name, _REMEDY) if name.startswith("evaluation-") else {}
+        try:
+            ours = {row["measure"]: row["value"] for row in reversed(found.get("results", []))}  # the first unit's
+            rows += [
+                {"task": found["task"], "measure": measure, "paper": dict(paper), "ours": float(ours[measure])}
+                for measure, paper in found.get("paper", {}).items()
+                if ours[measure] is not None
+            ]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            place = model.location(name)
+            raise InputError(f"'{place}' is not what `train eval` writes: {error!r}", _REMEDY) from None
+    return rows
 
 
 def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:

@@ -377,25 +377,30 @@ def test_the_time_cpu_and_memory_of_each_stage_are_shown(written_build: Path, tm
 def test_measures_of_the_paper_are_beside_its_values(written_build: Path, tmp_path: Path) -> None:
     build = tmp_path / "build"
     shutil.copytree(written_build / "links", build / "links")
-    (build / "paper").mkdir()
-    ours = {"measure": "perplexity", "unit": "token", "units": 9, "value": 412.5}
-    rows = [
-        {"place": "table 3", "task": "ptb", "measure": "perplexity", "paper": {"117M": 65.85}, "ours": [ours]},
-        {"place": "table 3", "task": "1bw", "measure": "perplexity", "paper": {"117M": 75.2}, "ours": []},
-        {"place": "table 6", "task": "ptb", "measure": "8-grams", "paper": {"WebText": 0.0088}, "ours": [ours]},
+    (build / "model").mkdir()
+    ours = [
+        {"measure": "perplexity", "unit": unit, "units": 9, "value": value}
+        for unit, value in (("word", 412.5), ("token", 9.0))
     ]
-    (build / "paper" / "paper.json").write_text(json.dumps({"rows": rows}))
+    answers = {
+        "ptb": {"task": "ptb", "results": ours, "paper": {"perplexity": {"117M": 65.85}}},
+        "1bw": {"task": "1bw", "results": [{**ours[0], "value": None}], "paper": {"perplexity": {"117M": 75.2}}},
+        "text": {"task": "text", "results": ours},
+    }
+    for task, answer in answers.items():
+        (build / "model" / f"evaluation-{task}.json").write_text(json.dumps(answer))
     report = make_report(str(build))
     assert report["paper"] == [{"task": "ptb", "measure": "perplexity", "paper": {"117M": 65.85}, "ours": 412.5}]
     assert '<td class="n"><b>412.5</b></td><td class="n">65.85</td>' in render(report)
 
 
-@pytest.mark.parametrize("rows", [5, [{}], [{"place": "table 3", "ours": 7}]])
-def test_damaged_results_of_the_paper_are_named(rows: Any, only_links: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", [{"results": 5}, {"results": [{}]}, {"results": []}, {"paper": {"perplexity": 7}}])
+def test_damaged_results_of_the_paper_are_named(change: Any, only_links: Path, tmp_path: Path) -> None:
     build = shutil.copytree(only_links, tmp_path / "build")
-    (build / "paper").mkdir()
-    (build / "paper" / "paper.json").write_text(json.dumps({"rows": rows}))
-    with pytest.raises(InputError, match=r"paper\.json' is not what `train paper` writes"):
+    (build / "model").mkdir()
+    answer = {"task": "ptb", "results": [{"measure": "perplexity", "value": 1.5}], "paper": {"perplexity": {"117M": 2}}}
+    (build / "model" / "evaluation-ptb.json").write_text(json.dumps(answer | change))
+    with pytest.raises(InputError, match=r"evaluation-ptb\.json' is not what `train eval` writes"):
         make_report(str(build))
 
 

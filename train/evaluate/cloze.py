@@ -25,10 +25,12 @@ from torch.nn import functional
 
 from webtext.base.errors import InputError
 from webtext.base.progress import Progress
+from webtext.base.run import Run
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.resilience.distributed import World
+from webtext.train.settings import EvalSettings
 
 BLANK = "XXXXX"
 N_SENTENCES = 21
@@ -48,6 +50,31 @@ class Choice:
 
     clozes: tuple[Cloze, ...]
     answer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A model on its device, with everything that a measurement needs."""
+
+    model: GPT2
+    tokenizer: Any
+    settings: EvalSettings
+    world: World
+    run: Run
+    stop_words: Sequence[str] = ()
+
+    def score(self, clozes: Sequence[Cloze]) -> Scores:
+        """Score clozes, with a progress bar."""
+        with self.run.console.progress(len(clozes), "eval", "examples") as progress:
+            return score_clozes(
+                self.model,
+                clozes,
+                self.tokenizer,
+                batch_size=self.settings.batch_size,
+                world=self.world,
+                progress=progress,
+                stop_words=self.stop_words,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,12 @@ class Measured:
             )
         return self.tokenizer
 
+    def protocol(self) -> dict[str, Any]:
+        """Return what each result of the model depends on."""
+        tokenizer = self.text_tokenizer()
+        facts = {"step": self.facts.get("step"), "context": self.model.context}
+        return facts | {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
+
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
         """Raise InputError for tokens of another tokenizer than the model's, or of another vocabulary.
 

@@ -96,7 +96,7 @@ def evaluate_run(
     facts = run_facts(model_dir)
     parts = [CODE_VERSION, facts.get("files"), TokenShards(tokens, split="validation").hash]
     key = sha256_json([*parts, recipe_settings(settings), recipe_settings(sampling)])
-    if Folder(export).exists("config.json") and (done := kept_evaluation(folder, "evaluation.json", key)):
+    if Folder(export).exists("config.json") and (done := _kept_evaluation(folder, key)):
         return done
     measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
@@ -108,21 +108,13 @@ def evaluate_run(
 
 
 def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
-    """Write evaluation.json, or evaluation-TASK.json for a task, atomically; its predictions before it, by item."""
+    """Write evaluation.json, or evaluation-TASK.json for a task, atomically; its samples before it, a line each."""
     name = f"evaluation-{answer['task']}.json" if "task" in answer else "evaluation.json"
-    if "predictions" in answer:
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answer["predictions"]]
-        folder.write_bytes(f"predictions-{answer['task']}.jsonl", "".join(lines).encode())
-    rest = {name: value for name, value in answer.items() if name != "predictions"}
+    if "samples" in answer:
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answer["samples"]]
+        folder.write_bytes(f"samples-{answer['task']}.jsonl", "".join(lines).encode())
+    rest = {name: value for name, value in answer.items() if name != "samples"}
     folder.write_bytes(name, json.dumps(rest, indent=1, ensure_ascii=False).encode() + b"\n")
-
-
-def kept_evaluation(folder: Folder, name: str, key: str) -> dict[str, Any] | None:
-    """Return what `write_evaluation` wrote under that name with that key, or None; a damaged one is made again."""
-    with contextlib.suppress(InputError):
-        done = folder.read_object(name) if folder.exists(name) else {}
-        return done if done.get("key") == key else None
-    return None
 
 
 def perplexity_text(answer: dict[str, Any]) -> str:
@@ -139,6 +131,14 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     if "bits_per_byte" in answer:
         lines.append(f"  {'bits per byte':<22}{answer['bits_per_byte']:>12.3f}")
     return "\n".join(lines)
+
+
+def _kept_evaluation(folder: Folder, key: str) -> dict[str, Any] | None:
+    """Return the evaluation.json that was written with that key, or None; a damaged one is made again."""
+    with contextlib.suppress(InputError):
+        done = folder.read_object("evaluation.json") if folder.exists("evaluation.json") else {}
+        return done if done.get("key") == key else None
+    return None
 
 
 def _token_set(data: str, measured: Measured, split: str) -> HeldOut:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,10 @@ import numpy as np
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.data.windows import Windows, spread, total_loss
-from webtext.train.evaluate.cloze import Choice, Cloze, read_cbt, read_lambada, read_stop_words
+from webtext.train.evaluate.cloze import Choice, Judge, read_cbt, read_lambada, read_stop_words
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Measured
-from webtext.train.evaluate.report import OVERLAPS
-from webtext.train.evaluate.table3 import FILTERED, LAMBADA_UNFILTERED, SIZES, TABLE_3, TASKS_3_4_TO_3_8, UNFILTERED
-from webtext.train.evaluate.tasks.item import examples_before
-from webtext.train.evaluate.tasks.run import Judge, measure_task
+from webtext.train.evaluate.published import FILTERED, OVERLAPS, UNFILTERED, published
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
 from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings
@@ -44,25 +41,19 @@ def evaluate_task(
     detokenize: bool = True,
     overlap: str | None = None,
     stop_words: str | None = None,
-    shots: int | None = None,
-    shots_from: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a model on a file of one of `table3.TASKS`, in float32.
+    """Measure a model on a file of one of `published.FILES`, in float32.
 
     In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
     same measures by model size. `overlap` is an overlap.json of `clean decontaminate`, whose row for this file (by
     SHA-256) is added. `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with
-    that filter too. `shots` and `shots_from` put examples before each item (`measure_task`). "contexts_cut" counts the
-    items whose context didn't fit. A task in `tasks/` has a row for each item in "predictions".
+    that filter too. "contexts_cut" counts the items whose context didn't fit.
     """
-    tokenizer = measured.text_tokenizer()
-    data = b"" if task == "cnn-dailymail" else read_file(path)
+    tokenizer, data = measured.text_tokenizer(), read_file(path)
     answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
     if overlap is not None:
         answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
-    if shots_from is not None:
-        answer["shots_from"] = shots_from
     words: list[str] = []
     if stop_words is not None:
         if task != "lambada":
@@ -71,32 +62,17 @@ def evaluate_task(
         words = read_stop_words(listed, stop_words)
         answer["stop_words"] = {"file": stop_words, "sha256": hashlib.sha256(listed).hexdigest()}
     judged: Callable[[Judge], dict[str, Any]]
-    if task in TASKS_3_4_TO_3_8:
-        judged = partial(measure_task, name=task, path=path, shots=shots, shots_from=shots_from)
-    elif task in ("lambada", "cbt-cn", "cbt-ne"):
-        form = TREEBANK.name if detokenize and task != "lambada" else None
-        read = read_lambada if task == "lambada" else partial(read_cbt, detokenize=detokenize)
-        choices, pool = read(data, path), [] if shots_from is None else read(read_file(shots_from), shots_from)
-        n = int(shots_from is not None) if shots is None else shots
-        choices = _after_examples(choices, pool or choices, n, shots_from or path)
-        judged = partial(_judge_words if task == "lambada" else _judge_choices, choices=choices)
-        answer |= {"detokenizer": form, "shots": n}
-    elif shots is not None or shots_from is not None:
-        raise ConfigError(f"--shots is given and the task is '{task}'", "examples are for tasks of single items")
+    if task == "lambada":
+        judged = partial(_judge_words, choices=read_lambada(data, path))
+    elif task in ("cbt-cn", "cbt-ne"):
+        judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize))
+        answer["detokenizer"] = TREEBANK.name if detokenize else None
     else:
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
     with join_world(settings.device) as world:
         measured.check_same_checkpoint(world)
         answer |= judged(Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
-    answer |= {"step": measured.facts.get("step"), "context": measured.model.context}
-    answer |= {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
-    paper: dict[str, Mapping[str, float]] = {
-        measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()
-    }
-    paper |= {UNFILTERED: LAMBADA_UNFILTERED, **TASKS_3_4_TO_3_8.get(task, {})}
-    measures = {row["measure"] for row in answer["results"]}
-    paper = {name: row for name, row in paper.items() if name in measures}
-    return answer | ({"paper": paper} if paper else {})
+    return answer | measured.protocol() | published(task, answer["results"])
 
 
 def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
@@ -136,19 +112,6 @@ def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
     }
 
 
-def _after_examples(choices: Sequence[Choice], pool: Sequence[Choice], n: int, place: str) -> list[Choice]:
-    """Return the choices with n examples before each: others of the pool with their answers, one per line."""
-    own, theirs = (
-        [f"{cloze.before}{cloze.target}\n" for cloze in (choice.clozes[choice.answer] for choice in some)]
-        for some in (choices, pool)
-    )
-    before = map("".join, examples_before(own, theirs, n, place))
-    return [
-        Choice(tuple(Cloze(text + cloze.before, cloze.target) for cloze in choice.clozes), choice.answer)
-        for text, choice in zip(before, choices, strict=True)
-    ]
-
-
 def _judge_words(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
     numbers = spread(len(choices), judge.settings.windows)
     scores = judge.score([choices[i].clozes[0] for i in numbers])
@@ -158,6 +121,7 @@ def _judge_words(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
         right_of[FILTERED] = (scores.all_filtered, scores.last_filtered)
     return {
         "part": _part(n, len(choices), "passages"),
+        "detokenizer": None,
         "contexts_cut": int(scores.context_cut.sum()),
         "loss": loss,
         "results": [

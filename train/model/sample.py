@@ -85,8 +85,16 @@ def sample_texts(
 ) -> list[str]:
     """Return each prompt with its continuation, all generated at once; a continuation ends as in `stream_text`."""
     starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
-    texts = [_Text(tokenizer.decode_stream(), stops) for _ in prompts]
-    pieces = [[prompt] for prompt in prompts]
+    texts = continuations(model, tokenizer, starts, settings, stops)
+    return [f"{prompt}{text}" for prompt, text in zip(prompts, texts, strict=True)]
+
+
+def continuations(
+    model: GPT2, tokenizer: Any, starts: Sequence[Sequence[int]], settings: SampleSettings, stops: Sequence[str]
+) -> list[str]:
+    """Return the text after each of the token sequences `starts`, as `sample_texts` does."""
+    texts = [_Text(tokenizer.decode_stream(), stops) for _ in starts]
+    pieces: list[list[str]] = [[] for _ in starts]
     ended: set[int] = set()
     for step in sample_batch(model, starts, settings, **_limits(model, tokenizer), ended=ended):
         for i, token in enumerate(step):

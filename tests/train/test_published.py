@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webtext.train.evaluate.report import COLUMNS, task_text
+from webtext.train.evaluate.published import COLUMNS, task_text
 
 TEXT = {"part": "all", "stride": 256, "scored_ratio": 1.0, "context": 1024}
 MODEL = {"vocab_size": 50257, "tokenizer_hash": "3f9c2a1b" + "0" * 56}

@@ -1,1 +1,0 @@
-"""The GPT-2 paper's tables and figures beside a model's own values, as one page."""

@@ -1,0 +1,122 @@
+"""The GPT-2 paper's evaluation sets and values (Radford et al. 2019, Table 3 and sections 3.3 to 3.8), and the table beside ours.
+
+LAMBADA's accuracies in Table 3 use a stop-word filter; section 3.3 has one value without it, for the largest model. The
+paper's units, strides and de-tokenizers are not published, so its values are printed next to ours but are not a target:
+the released 117M model has 29.9 per token and 37.4 per word on the same WikiText (huggingface/transformers#13761). Each
+row has its measure, unit, stride, context and de-tokenizer, so that values that can't be compared don't look alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SIZES = ("117M", "345M", "762M", "1542M")
+UNFILTERED, FILTERED = "accuracy, no stop-word filter", "accuracy, stop-word filter"
+TABLE_3: Mapping[str, Mapping[str, tuple[float, float, float, float]]] = {
+    "lambada": {"perplexity": (35.13, 15.60, 10.87, 8.63), FILTERED: (0.4599, 0.5548, 0.6012, 0.6324)},
+    "cbt-cn": {"accuracy": (0.8765, 0.9235, 0.9345, 0.9330)},
+    "cbt-ne": {"accuracy": (0.834, 0.871, 0.880, 0.8905)},
+    "wikitext-2": {"perplexity": (29.41, 22.76, 19.93, 18.34)},
+    "ptb": {"perplexity": (65.85, 47.33, 40.31, 35.76)},
+    "enwik8": {"bits": (1.16, 1.01, 0.97, 0.93)},
+    "text8": {"bits": (1.17, 1.06, 1.02, 0.98)},
+    "wikitext-103": {"perplexity": (37.50, 26.37, 22.05, 17.48)},
+    "1bw": {"perplexity": (75.20, 55.72, 44.575, 42.16)},
+}
+LARGEST: Mapping[str, Mapping[str, float]] = {  # measures of lm-eval by its names for them, but for the first
+    "lambada": {UNFILTERED: 0.5266},
+    "coqa": {"f1": 0.55},
+    "cnn_dm": {"rouge1": 0.2934, "rouge2": 0.0827, "rougeL": 0.2658, "rouge": 0.2140},
+    "wmt14_en_fr": {"bleu": 5},
+    "wmt14_fr_en": {"bleu": 11.5},
+    "nq": {"exact_match": 0.041},
+    "winograd_full": {"acc": 0.7070},
+    "winograd_partial": {"acc": 0.7070},
+}
+"""Values of sections 3.3 to 3.8, and Table 4 for the summaries, of the largest model."""
+FILES = ("text", *TABLE_3)
+"""Values of `train eval --task`: the paper's sets of text, and any other text."""
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "coqa": ("coqa",),
+    "cnn_dm": ("cnn_dm",),
+    "wmt14": ("wmt14_en_fr", "wmt14_fr_en"),
+    "nq": ("nq",),
+    "winograd": ("winograd_full", "winograd_partial"),
+}
+"""Values of `train eval --tasks`: the task files in `tasks/`."""
+FRACTIONS = ("acc", "f1", "rouge", "exact_match")
+OVERLAPS = ("overlap_ratio", "corpus_overlap_ratio")
+COLUMNS = ("whose", "measure", "value", "unit", "units", "stride", "context", "de-tokenizer")
+NUMBERS = ("value", "units", "stride", "context")
+PAPER_CONTEXT = 1024
+NONE, UNPUBLISHED = "-", "unpublished"
+
+
+def published(task: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return {"paper": the paper's values of the results' measures by model size}, or nothing if it has none."""
+    rows = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
+    rows |= {measure: {SIZES[-1]: value} for measure, value in LARGEST.get(task, {}).items()}
+    measures = {row["measure"] for row in results}
+    found = {measure: row for measure, row in rows.items() if measure in measures}
+    return {"paper": found} if found else {}
+
+
+def task_text(answer: Mapping[str, Any]) -> str:
+    """Format the results of `evaluate_task` or `evaluate_tasks`; each measure's rows are ours, then the paper's."""
+    part = answer["part"]
+    if answer.get("scored_ratio", 1) < 1:
+        part += f", {answer['scored_ratio']:.2%} of its tokens scored"
+    if "shots" in answer:
+        part += f", {answer['shots']} examples before each"
+    if "contexts_cut" in answer:
+        part += f", {answer['contexts_cut']:,} contexts cut"
+    tokenizer = f"tokenizer {answer['tokenizer_hash'][:8]} of {answer['vocab_size']:,}"
+    paper: Mapping[str, Mapping[str, float]] = answer.get("paper", {})
+    rows: list[Sequence[str]] = [COLUMNS]
+    for measure in dict.fromkeys(row["measure"] for row in answer["results"]):
+        rows += [_our_row(answer, row) for row in answer["results"] if row["measure"] == measure]
+        rows += [_paper_row(answer, measure, size, value) for size, value in paper.get(measure, {}).items()]
+    notes = [] if "lm_eval" in answer else [_overlap_text(answer)]
+    notes.append("compare only rows of equal unit, stride, context and de-tokenizer")
+    if any(row["unit"] == "token" for row in answer["results"]):
+        notes[-1] += "; per token, of one tokenizer too"
+    return "\n".join([f"{answer['task']} ({part}), {tokenizer}", *_aligned(rows), *notes])
+
+
+def _our_row(answer: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ...]:
+    stride = f"{answer['stride']:,}" if "stride" in answer else NONE
+    value = _shown(row["measure"], math.inf if row["value"] is None else row["value"])
+    context, form = f"{answer['context']:,}", answer["detokenizer"] or "none"
+    return ("this model", row["measure"], value, row["unit"], f"{row['units']:,}", stride, context, form)
+
+
+def _paper_row(answer: Mapping[str, Any], measure: str, size: str, value: float) -> tuple[str, ...]:
+    """Format a value of the paper, whose table names the unit only of bits and of choices."""
+    units = {row["unit"] for row in answer["results"] if row["measure"] == measure}
+    unit = units.pop() if units in ({"byte"}, {"character"}, {"choice"}) else UNPUBLISHED
+    stride = UNPUBLISHED if "stride" in answer else NONE
+    who = f"paper's {size}"
+    return (who, measure, _shown(measure, value), unit, NONE, stride, f"{PAPER_CONTEXT:,}", UNPUBLISHED)
+
+
+def _shown(measure: str, value: float) -> str:
+    return f"{value:.2%}" if measure.startswith(FRACTIONS) else f"{value:,.3f}"
+
+
+def _overlap_text(answer: Mapping[str, Any]) -> str:
+    if "overlap" not in answer:
+        return "contamination: not measured (--overlap FILE)"
+    row = answer["overlap"]
+    before, after = (NONE if row[name] is None else f"{row[name]:.2%}" for name in OVERLAPS)
+    return f"contamination: {row['overlap_words']}-grams that are in the documents: {before}, in the corpus: {after}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = [">" if name in NUMBERS else "<" for name in COLUMNS]
+    return [
+        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
+        for row in rows
+    ]
