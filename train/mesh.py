@@ -8,7 +8,6 @@ Schedules of pipeline stages:
 
 1f1b         one stage per rank; a backward pass follows each forward pass (Narayanan et al. 2019)
 interleaved  two stages per rank, in rounds: a smaller bubble for more messages (Narayanan et al. 2021)
-zbv          two stages per rank, in a V; the weights' gradients fill the bubble (Qi et al. 2024)
 
 Needs no torch.
 """
@@ -24,7 +23,7 @@ from webtext.base.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-SCHEDULES = ("1f1b", "interleaved", "zbv")
+SCHEDULES = ("1f1b", "interleaved")
 AXES = {
     "pp": "pipeline stages",
     "dp": "replicas",
@@ -97,14 +96,7 @@ def n_stages(schedule: str, pp: int) -> int:
 
 def stages_of_rank(schedule: str, rank: int, pp: int) -> list[int]:
     """Return the numbers of a rank's stages."""
-    if schedule == "zbv" and pp > 1:
-        return [rank, 2 * pp - 1 - rank]
     return list(range(rank, n_stages(schedule, pp), pp))
-
-
-def rank_of_stage(schedule: str, stage: int, pp: int) -> int:
-    """Return the rank of a stage."""
-    return next(rank for rank in range(pp) if stage in stages_of_rank(schedule, rank, pp))
 
 
 def blocks_of_stage(n_layer: int, stages: int, stage: int) -> range:

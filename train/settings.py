@@ -129,7 +129,7 @@ class MachineSettings:
         "e.g. pp=2,dp=2,tp=2  [default: all are replicas]",
         in_recipe=False,
     )
-    pipeline_schedule: str = setting("1f1b", "schedule of pipeline stages: 1f1b, interleaved, zbv", in_recipe=False)
+    pipeline_schedule: str = setting("1f1b", "schedule of pipeline stages: 1f1b or interleaved", in_recipe=False)
     offload: str | None = setting(
         None,
         "keep all but a window of layers off the device: in 'host' memory, or in files in a folder (path with a slash)",

@@ -166,7 +166,7 @@ def together(pieces: dict[tuple[int, int], Any], whole: Any) -> Any:
         ("fsdp=2,tp=2", "1f1b"),  # rows of 15 in pieces of 8 and 7
         pytest.param("fsdp=4", "1f1b", marks=pytest.mark.slow),  # rows of 30 in pieces of 8, 8, 8 and 6
         pytest.param("dp=2,fsdp=2,tp=2", "1f1b", marks=pytest.mark.slow),
-        ("pp=2", "zbv"),  # the first rank has both copies of the tied weight
+        ("pp=2", "1f1b"),  # both ranks have a copy of the tied weight
         pytest.param("pp=2,fsdp=3", "interleaved", marks=pytest.mark.slow),
     ],
 )

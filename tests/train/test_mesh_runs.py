@@ -70,7 +70,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(
     train(tokens, alone, changed(SETTINGS, **how))
     train(tokens, out, until(1, None, **OFFLOADED, **how))
     meshes = ["pp=2", "fsdp=2", "tp=2", "pp=2"]
-    schedules = ["zbv", "1f1b", "1f1b", "1f1b"]
+    schedules = ["interleaved", "1f1b", "1f1b", "1f1b"]
     chain = [
         until(step, mesh, pipeline_schedule=schedule, **how)
         for step, mesh, schedule in zip(range(2, 6), meshes, schedules, strict=True)
@@ -89,7 +89,7 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(
         "tp=2",
         "pp=2",
     ]
-    assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == ["zbv", None, "1f1b"]
+    assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == ["interleaved", None, "1f1b"]
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ ALONE = {"one": {}, "offloaded": OFFLOADED}
 @pytest.mark.dist
 @pytest.mark.parametrize(
     "how",
-    [{}, {"pipeline_schedule": "zbv", "crosses_documents": False, "document_masks": False}],
+    [{}, {"pipeline_schedule": "interleaved", "crosses_documents": False, "document_masks": False}],
     ids=["masks", "pads"],
 )
 def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path, how: dict[str, Any]) -> None:
@@ -155,17 +155,10 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
     [
         ({"mesh": "tp=3"}, "tp=3 does not divide n_head = 2"),
         ({"mesh": "pp=8"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=8' with schedule '1f1b'"),
-        ({"mesh": "pp=4", "pipeline_schedule": "zbv"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4'"),
+        ({"mesh": "pp=4", "pipeline_schedule": "interleaved"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4'"),
         ({"mesh": "dp=3"}, "batch_ramp_start 4 does not divide into 3 processes x microbatches of 1"),
         ({"mesh": "pp=4"}, "2 microbatches per step do not fill 4 pipeline stages of schedule '1f1b'"),
         ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would drop different values"),
-        *(
-            (
-                {"mesh": "pp=2", "pipeline_schedule": "zbv", "activation_checkpointing": how},
-                f"activation_checkpointing is '{how}', and 'zbv' would compute each block nine times more",
-            )
-            for how in ("selective", "full")
-        ),
         ({"mesh": "pp=2"}, "mesh 'pp=2' needs 2 processes, but there is 1 process"),
     ],
 )  # fmt: skip

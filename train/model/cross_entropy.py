@@ -99,7 +99,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
-        grad_hidden_nc, grad_weight_vc = ctx.saved_tensors  # left as they are: a pipeline schedule needs them twice
+        grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
         scale = grad_outputs[0] / ctx.n
         scaled_vc = torch.empty_like(grad_weight_vc, dtype=ctx.weight_dtype)
         return grad_hidden_nc * scale, torch.mul(grad_weight_vc, scale, out=scaled_vc), None, None, None, None

@@ -83,8 +83,8 @@ def cast_parameters(
 class GradientSums:
     """Sums in `dtype` of the gradients of copies, for their parameters: `pairs` of parameter and copy.
 
-    A backward pass adds all in one operation when the last of them is there. A zero-bubble schedule leaves some to
-    `finish`, which gives the parameters their gradients; it is called after `n_passes` backward passes.
+    A backward pass adds all in one operation when the last of them is there. `finish` gives the parameters their
+    gradients; it is called after `n_passes` backward passes.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class GradientSums:
         self._hooks = [copy.register_post_accumulate_grad_hook(self._take) for _, copy in pairs]  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def _take(self, _: Tensor | None = None) -> None:
+    def _take(self, _: Tensor) -> None:
         if any(copy.grad is None for _, copy in self.pairs):
             return
         gradients = [cast(Tensor, copy.grad) for _, copy in self.pairs]
@@ -122,7 +122,6 @@ class GradientSums:
 
     def finish(self) -> None:
         """Give the parameters their gradients, unless they have them."""
-        self._take()
         if self._flat is not None:
             for (parameter, _), part in zip(self.pairs, self._parts, strict=True):
                 parameter.grad = part

@@ -16,6 +16,7 @@ a shard, or its optimizer state, as a DTensor, so checkpoints can be resharded.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
@@ -28,7 +29,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.optim import Optimizer
 
 from webtext.train.data.windows import Windows
-from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, rank_of_stage, stages_of_rank
+from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
@@ -83,18 +84,12 @@ class ParallelModel:
             stage.to_empty(device=device)
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, values(name, shapes[name]))
-        self._pieces: dict[str, nn.Parameter] = {}  # what FSDP2 and the stages have: DTensors where data ranks share
-        self._copies: list[nn.Parameter] = []  # of the tied weight, if first and last stage are on one rank
-        for stage in self.stages.values():
-            for name, parameter in stage.model.named_parameters():
-                if self._pieces.setdefault(name, parameter) is not parameter:
-                    self._copies.append(parameter)
+        named = (stage.model.named_parameters() for stage in self.stages.values())
+        self._pieces = dict(itertools.chain(*named))  # what FSDP2 and the stages have: DTensors where data ranks share
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         self._stored_mesh = _in_order_of_splitting(mesh["dp", "fsdp", "tp"])
         self._pipeline: Pipeline | None = None
-        self._tied_pair: distributed.ProcessGroup | None = None
-        if shape.pp > 1:
-            self._tied_pair = self._join_tied(rank_of_stage(schedule, n - 1, shape.pp))
+        self._tied_pair = self._join_tied() if shape.pp > 1 else None
 
     def _spread_over_data_ranks(self, stage: Stage) -> None:
         """Shard block by block, so that one block's gradients are sent while the next one's are computed.
@@ -109,14 +104,11 @@ class ParallelModel:
         mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
         for module in (*stage.model.blocks.children(), stage):
             fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-            if self.dtype != own and (self.shape.pp == 1 or self.schedule != "zbv"):
+            if self.dtype != own:
                 module.register_forward_pre_hook(self._sum_together)
 
     def _sum_together(self, module: nn.Module, _: Any) -> None:
-        """Sum the gradients of a module with shards in one operation; FSDP2 takes one for each parameter.
-
-        A zero-bubble schedule sets gradients without telling, so FSDP2 sums them there.
-        """
+        """Sum the gradients of a module with shards in one operation; FSDP2 takes one for each parameter."""
         if self._n_passes > 1 and module not in self._sums:
             own = [p for name, p in module.named_parameters() if not name.startswith("model.blocks.")]
             for parameter in own:
@@ -218,11 +210,11 @@ class ParallelModel:
         if self.shape.tp > 1:
             gradients |= self._summed_over_parts_of_the_sequence(gradients)
         if self.shape.pp > 1 and TOKEN_EMBEDDING in gradients:
-            self._sum_tied(gradients[TOKEN_EMBEDDING])
+            distributed.all_reduce(gradients[TOKEN_EMBEDDING], group=self._tied_pair)
         for name, gradient in gradients.items():
             self.parameters[name].grad = gradient
-        for parameter in (*self._pieces.values(), *self._copies):
-            parameter.grad = None
+        for piece in self._pieces.values():
+            piece.grad = None
         return list(gradients.values())
 
     def gradient_norm(self) -> Tensor:
@@ -250,12 +242,9 @@ class ParallelModel:
         """Update this process's parameters, by the norm and fault that all processes share."""
         update(optimizer, norm, max_norm, fault)
         optimizer.zero_grad(set_to_none=True)
-        self.parameters_changed()
 
     def parameters_changed(self) -> None:
-        """Copy the tied weight to its second copy."""
-        for copy in self._copies:
-            _local(copy.detach()).copy_(self.parameters[TOKEN_EMBEDDING].detach())
+        """Do nothing, because nothing is derived from the parameters."""
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """Return the DTensor whose local shard is `tensor`."""
@@ -274,8 +263,7 @@ class ParallelModel:
         """Return the summed loss and its number of tokens, computed as in a step but uncompiled, stage after stage."""
         for stage in self.stages.values():
             stage.eval()
-        n = n_stages(self.schedule, self.shape.pp)
-        ranks = [rank_of_stage(self.schedule, i, self.shape.pp) for i in range(n)]
+        ranks = [i % self.shape.pp for i in range(n_stages(self.schedule, self.shape.pp))]
         walk = StageWalk(self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.device, self.advance)
         with as_it_stands(), self._casts():
             total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
@@ -297,14 +285,13 @@ class ParallelModel:
         model.load_state_dict(dict(self.parameters), assign=True)
         return model
 
-    def _join_tied(self, last_rank: int) -> distributed.ProcessGroup | None:
-        """Return the group of the two ranks with the tied weight's copies; None for others, or if one rank has both."""
+    def _join_tied(self) -> distributed.ProcessGroup | None:
+        """Return the group of the two ranks with the tied weight's copies, the first and the last; None for others."""
         mine = None
-        if last_rank:
-            for ranks in self.mesh.mesh.flatten(1).T.tolist():  # all processes must make all groups, in one order
-                pair = distributed.new_group([ranks[0], ranks[last_rank]])
-                if distributed.get_rank() in (ranks[0], ranks[last_rank]):
-                    mine = pair
+        for first, *_, last in self.mesh.mesh.flatten(1).T.tolist():  # all processes must make all groups, in one order
+            pair = distributed.new_group([first, last])
+            if distributed.get_rank() in (first, last):
+                mine = pair
         return mine
 
     def _summed_over_parts_of_the_sequence(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -314,13 +301,6 @@ class ParallelModel:
         distributed.all_reduce(flat, group=self.mesh.get_group("tp"))
         sums = torch.split(flat, [summand.numel() for summand in summands.values()])
         return {name: total.view_as(summands[name]) for name, total in zip(summands, sums, strict=True)}
-
-    def _sum_tied(self, gradient: Tensor) -> None:
-        """Sum the gradients of both copies of the tied weight, in place."""
-        for copy in self._copies:
-            gradient += _local(cast(Tensor, copy.grad))
-        if self._tied_pair is not None:
-            distributed.all_reduce(gradient, group=self._tied_pair)
 
 
 def _in_order_of_splitting(mesh: DeviceMesh) -> DeviceMesh:

@@ -8,16 +8,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B, ScheduleZBVZeroBubble
+from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B
 
 from webtext.train.mesh import check_microbatches, n_stages
 from webtext.train.parallel.stage import Stage
 
-_SCHEDULES: dict[str, Any] = {
-    "1f1b": Schedule1F1B,
-    "interleaved": ScheduleInterleaved1F1B,
-    "zbv": ScheduleZBVZeroBubble,
-}
+_SCHEDULES: dict[str, Any] = {"1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
 
 
 class Pipeline:

@@ -32,12 +32,6 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
             f"sample_interval is {settings.monitor.sample_interval}, and no process of mesh '{shape}' has the complete model",
             "leave it out, and draw from the checkpoints by 'webtext train sample'",
         )
-    how = settings.machine.activation_checkpointing
-    if how != "none" and shape.pp > 1 and settings.machine.pipeline_schedule == "zbv":
-        raise ConfigError(  # torch recomputes for the inputs, and again for each layer's weights
-            f"activation_checkpointing is '{how}', and 'zbv' would compute each block nine times more",
-            "choose none, or pipeline_schedule 1f1b or interleaved",
-        )
     if shape.size != n_processes:
         are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
         raise ConfigError(
