@@ -79,12 +79,10 @@ def classes_of_other_verbs() -> dict[str, type]:
     from webtext.shards.settings import FileSettings
     from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
-    from webtext.train.plan.settings import PlanSettings
 
     return {
         "tokenizer.count": CountSettings,
         "shards.files": FileSettings,
-        "train.plan": PlanSettings,
         "train.compare": CompareSettings,
         "train.sweep": SweepSettings,
         "train.scale": ScaleSettings,

@@ -27,7 +27,7 @@ SECTIONS = (
     "build", "crawl.links", "crawl.api", "crawl.fetch", "clean.extract",
     "clean.remove", "clean.votes", "clean.language", "clean.rules", "clean.dedup", "clean.decontaminate", "clean.card",
     "tokenizer", "tokenizer.count", "shards", "shards.files", "train", "train.shape", "train.data", "train.optimizer",
-    "train.schedule", "train.machine", "train.monitor", "train.checkpoint", "train.eval", "train.sample", "train.plan",
+    "train.schedule", "train.machine", "train.monitor", "train.checkpoint", "train.eval", "train.sample",
     "train.compare", "train.sweep", "train.scale",
 )  # fmt: skip
 """All sections of a config file. Every verb accepts all of them, because the verbs share one file."""

@@ -16,7 +16,6 @@ from webtext.base.storage import Folder
 from webtext.train.evaluate.published import FILES, TASKS
 from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
 from webtext.train.metrics import METRICS
-from webtext.train.plan.settings import PlanSettings
 from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
 
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
@@ -28,27 +27,33 @@ def group() -> None:
     """Plan, train, plot, compare, tune, scale, evaluate, sample and export a GPT-2."""
 
 
-@verb(group, "plan", settings={"train": TrainSettings, "train.plan": PlanSettings})
+@verb(group, "plan", settings=TrainSettings, section="train")
 @click.argument("tokens", nargs=-1)
-def plan(run: Run, settings: Mapping[str, Any], tokens: tuple[str, ...]) -> None:
-    """Estimate what `train run` with the same settings would take: memory, operations and time.
+@click.option(
+    "--processes", type=click.IntRange(1), default=1, show_default=True, help="Processes, if no mesh is given."
+)
+@click.option(
+    "--memory-gib",
+    type=click.FloatRange(0, min_open=True),
+    help="Memory of one device, GiB: prints whether the run fits, and what would.",
+)
+def plan(run: Run, settings: TrainSettings, tokens: tuple[str, ...], processes: int, memory_gib: float | None) -> None:
+    """Estimate the memory that `train run` with the same settings takes on each device, and the passes over the data.
 
-    TOKENS are token sets, which determine the vocabulary and the number of passes over each. --devices also proposes a
-    mesh and a microbatch, with the reasons.
+    TOKENS are token sets, which determine the vocabulary (without them GPT-2's) and the number of passes over each.
 
     \b
-      webtext train plan --model 1542M --processes 8 --memory-gib 80 --tokens-per-second 100000
-      webtext train plan --model 1542M --devices 64 --memory-gib 80 --data-sheet h200
-      webtext train plan build/tokens --config build.toml --tflops 150
+      webtext train plan --model 1542M --processes 8 --memory-gib 80
+      webtext train plan --model 1542M --mesh fsdp=8 --microbatch-size 4 --memory-gib 80
+      webtext train plan build/tokens --config build.toml
 
     \b
     Reads:  token sets, if given
     Writes: nothing
     """
-    from webtext.train.plan.plan import plan_text, plan_training
+    from webtext.train.footprint import plan_training
 
-    answer = plan_training(settings["train"], settings["train.plan"], tokens)
-    run.console.result(answer.to_json(), plan_text(answer))
+    run.console.result(*plan_training(settings, tokens, processes, memory_gib))
 
 
 def _shape_of_weights(given: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from webtext.shards.shardfile import ShardWriter
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import make_sampler, open_sources
 from webtext.train.data.windows import Windows
+from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
 from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.flops import flops_per_token
@@ -42,8 +43,6 @@ from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import Reading, is_fault
-from webtext.train.plan.footprint import memory_of_layout
-from webtext.train.plan.layout import Layout
 from webtext.train.resilience.distributed import join_world
 from webtext.train.run.determinism import deterministic
 from webtext.train.run.loop import make_recipe, train_model

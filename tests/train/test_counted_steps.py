@@ -21,14 +21,6 @@ from webtext.train.model.compilation import compile_model
 from webtext.train.model.loss import WindowRules
 from webtext.train.optimizer.optimizer import compile_update, set_learning_rate
 from webtext.train.optimizer.update import Reading, is_fault
-from webtext.train.plan.cost import (
-    BACKWARD_WIDTHS,
-    FORWARD_WIDTHS,
-    LAUNCHES_PER_BLOCK,
-    OTHER_LAUNCHES,
-    UPDATE_BYTES,
-    forward_kernels,
-)
 from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.shape import GPT2Config
 
@@ -112,27 +104,18 @@ def ideal_bytes(config: GPT2Config, n_tokens: int, n_microbatches: int = MICROBA
     n V + C V) in products and attention, 46 L s n C between them, 2 s n V for the softmax in place, and (s + 8) P for the
     sums of gradients; and a step 36 P + s P beside its microbatches.
     """
-    of_block, output = forward_kernels(config, n_tokens, 2)
-    products = 3 * sum(n_bytes for _, n_bytes in [*config.n_layer * of_block, *output])
-    between = (FORWARD_WIDTHS + BACKWARD_WIDTHS) * config.n_layer * 2 * n_tokens * config.n_embd
-    softmax, summed = 2 * 2 * n_tokens * config.padded_vocab_size, (2 + 8) * config.n_parameters
-    return n_microbatches * (products + between + softmax + summed) + (UPDATE_BYTES + 8 + 2) * config.n_parameters
+    n, c, v, s = n_tokens, config.n_embd, config.vocab_size, 2
+    products = 3 * config.n_layer * s * (18 * n * c + 12 * c * c + 4 * n * c) + 3 * s * (n * c + n * v + c * v)
+    between, softmax = 46 * config.n_layer * s * n * c, 2 * s * n * config.padded_vocab_size
+    summed = (s + 8) * config.n_parameters
+    return n_microbatches * (products + between + softmax + summed) + (36 + s) * config.n_parameters
 
 
 def test_a_step_moves_at_most_twice_the_bytes_of_an_ideal_fused_one() -> None:
-    """The ideal step consists of the planner's kernels (`plan/cost.py`)."""
     ideal = ideal_bytes(TrainSettings().config(EOT + 1), 4 * 1024)
     for changes in ({}, {"document_masks": True}, {"crosses_documents": False}):
         run = counted_run(**changes)
         assert 1 <= (run.step.n_bytes + run.update.n_bytes) / ideal <= 2
-
-
-def test_the_planner_knows_the_number_of_kernels() -> None:
-    """Without checkpointing and masks. A block adds one operation to a microbatch: the cast or the sum of its gradients."""
-    for n_layer in (12, 24):
-        step = counted_run(n_layer=n_layer).step
-        n = step.kernels["forward"] + step.kernels["backward"] + step.n_launched + step.regions["other"]
-        assert n == MICROBATCHES * (LAUNCHES_PER_BLOCK * n_layer + OTHER_LAUNCHES)
 
 
 def test_an_update_is_a_few_launches(run: CountedRun) -> None:

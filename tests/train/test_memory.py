@@ -11,10 +11,9 @@ import torch
 from webtext.base.errors import MachineError
 from webtext.base.run import Run
 from webtext.train import TrainSettings, train_model
+from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.plan.footprint import memory_of_layout
-from webtext.train.plan.layout import Layout
 from webtext.train.resilience.distributed import World
 from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
 

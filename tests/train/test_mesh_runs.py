@@ -89,7 +89,11 @@ def test_a_run_that_goes_from_mesh_to_mesh_is_the_run_of_one_process(
         "tp=2",
         "pp=2",
     ]
-    assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == ["interleaved", None, "1f1b"]
+    assert [state(out, step)["environment"].get("pipeline_schedule") for step in (2, 3, 5)] == [
+        "interleaved",
+        None,
+        "1f1b",
+    ]
 
 
 @pytest.mark.slow

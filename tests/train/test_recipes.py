@@ -17,9 +17,9 @@ import webtext.train.settings
 from webtext.app.config import classes_of_other_verbs, settings_classes
 from webtext.app.main import run
 from webtext.base.config import check_sections, from_table, load_config, section_of
+from webtext.train.footprint import plan_training
 from webtext.train.metrics import METRICS
-from webtext.train.plan.plan import plan_training
-from webtext.train.plan.settings import PlanSettings
+from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
 FOLDER = Path(webtext.train.settings.__file__).parent / "recipes"
@@ -27,11 +27,10 @@ RECIPES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 GPU_MEMORY = 80 * 2**30
 
 
-def read(name: str) -> tuple[TrainSettings, PlanSettings]:
+def read(name: str) -> TrainSettings:
     config = load_config(str(FOLDER / f"{name}.toml"))
     check_sections(config, settings_classes() | classes_of_other_verbs())
-    plan = from_table(PlanSettings, section_of(config, "train.plan", PlanSettings), "train.plan")
-    return from_table(TrainSettings, section_of(config, "train", TrainSettings), "train"), plan
+    return from_table(TrainSettings, section_of(config, "train", TrainSettings), "train")
 
 
 def test_there_is_one_for_a_toy_for_one_gpu_and_for_each_size_on_eight() -> None:
@@ -49,16 +48,15 @@ def test_there_is_one_for_a_toy_for_one_gpu_and_for_each_size_on_eight() -> None
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_loads_and_plans(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    settings, plan = read(name)
-    assert run(["train", "plan", "--config", str(FOLDER / f"{name}.toml"), "--json"]) == 0
+    settings, n = read(name), 1 if name.endswith("1gpu") else 8
+    assert run(["train", "plan", "--config", str(FOLDER / f"{name}.toml"), "--processes", str(n), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["memory"]["total"] == plan_training(settings, plan).memory.total
+    assert answer["memory"]["total"] == plan_training(settings, processes=n)[0]["memory"]["total"]
     if name.startswith("gpt2"):
-        _, size, devices = name.split("-")
-        assert (settings.model, plan.processes) == (size, 1 if devices == "1gpu" else 8)
+        assert settings.model == name.split("-")[1]
         layout = answer["layout"]
         assert answer["settings"]["batch_size"] * answer["settings"]["context"] == 512 * 1024
-        assert layout["microbatch"] * layout["n_microbatches"] * plan.processes == 512
+        assert layout["microbatch"] * layout["n_microbatches"] * n == 512
         assert answer["memory"]["total"] < GPU_MEMORY
     else:
         assert answer["config"]["parameters"] < 10**7 + 50_257 * 128
@@ -70,12 +68,11 @@ def test_a_recipe_loads_and_plans(name: str, capsys: pytest.CaptureFixture[str])
 def test_a_fast_recipe_has_the_plain_ones_model_and_batch_and_a_share_of_its_tokens(
     fast: str, plain: str, share: float
 ) -> None:
-    ours, theirs = (plan_training(*read(name)) for name in (fast, plain))
-    assert ours.config == theirs.config
-    assert ours.settings.batch_size == theirs.settings.batch_size
-    assert share - 0.01 < ours.tokens / theirs.tokens <= share
-    assert (ours.settings.optimizer.optimizer, ours.settings.schedule.schedule) == ("muon", "wsd")
-    assert ours.settings.first_batch_size < ours.settings.batch_size
+    ours, theirs = (read(name) for name in (fast, plain))
+    assert ours.config(50_257) == theirs.config(50_257)
+    assert ours.batch_size == theirs.batch_size
+    assert share - 0.01 < total_tokens(ours) / total_tokens(theirs) <= share
+    assert (ours.optimizer.optimizer, ours.schedule.schedule) == ("muon", "wsd")
 
 
 @pytest.mark.parametrize("name", ["toy-cpu", "toy-cpu-fast"])

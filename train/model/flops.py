@@ -1,4 +1,4 @@
-"""Floating-point operations per token: the model's own, and those that activation checkpointing repeats; no torch."""
+"""Floating-point operations per token. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,3 @@ def flops_per_token(config: GPT2Config) -> int:
     """
     multiplied = config.n_parameters - config.context * config.n_embd
     return 6 * multiplied + 12 * config.n_layer * config.n_embd * config.context
-
-
-def recomputed_flops_per_token(config: GPT2Config, activation_checkpointing: str) -> int:
-    """Return the operations that activation checkpointing adds: another forward pass of the blocks.
-
-    It costs 2 FLOPs per weight and 4 L H Q T for attention. A block's last product, a third of its weights, is repeated
-    only with dropout. Selective checkpointing repeats no product, but with dropout it repeats attention. MFU does not
-    count these operations (PaLM, appendix B), so checkpointing shows as a lower MFU.
-    """
-    is_full = activation_checkpointing == "full"
-    is_selective = activation_checkpointing == "selective"
-    weights = (12 if config.dropout else 8) * config.n_layer * config.n_embd**2 * is_full
-    attention = 4 * config.n_layer * config.n_embd * config.context
-    return 2 * weights + attention * (is_full or (is_selective and config.dropout > 0))

@@ -1,0 +1,252 @@
+"""`train plan`: the memory of the device that a run fills most, and the passes over its data. Needs no torch.
+
+Tensors of the model, the loss and the optimizer are counted one by one at the end of a forward pass, when most are alive:
+float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, a
+bfloat16 copy of all weights, and what the backward pass needs. The overhead of the allocator and the libraries is left
+out. dtype 'auto' counts as bfloat16, device 'auto' as a GPU that torch compiles for. In a mesh the fullest rank counts:
+
+pp    a rank has only its stages: the first has the embeddings, the last a copy of the token embedding and the logits.
+      Under 1f1b, rank r of p keeps the activations of p - r microbatches (Narayanan et al. 2021, section 2.2). Torch
+      allocates what a stage receives for all microbatches at once
+dp    divides nothing
+fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3). Gathered parameters have the step's
+      dtype: pipelines and steps of several microbatches keep all of them, others the embeddings and two blocks.
+      Gradients are not divided while microbatches are accumulated, because only the last one reduces them
+tp    divides matrices, and activations except the gathered inputs of query, key and value and of the feed-forward
+      layer (Korthikanti et al. 2022, section 4.2.2; they send those twice instead of keeping them)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, stages_of_rank
+from webtext.train.optimizer.schedule import total_tokens
+from webtext.train.parallel.refusal import check_trainable
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
+from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:
+    from webtext.train.data.sources import SourceUse
+
+LOGITS_PER_CHUNK = 2**27  # as in cross_entropy.py, which needs torch
+GIB = 2**30
+FLOAT32, BFLOAT16 = 4, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a model is spread over devices. `n_microbatches` counts what one device computes in a step."""
+
+    shape: MeshShape
+    microbatch: int
+    n_microbatches: int
+    pipeline_schedule: str = "1f1b"
+    activation_checkpointing: str = "none"
+
+    @classmethod
+    def of(cls, settings: TrainSettings, shape: MeshShape, microbatch: int | None = None) -> Layout:
+        """Return the layout of a run with these settings, or another microbatch; `MeshShape()` is one device."""
+        microbatch = microbatch or settings.accumulation(shape.n_data)[0]
+        n = settings.batch_size // (shape.n_data * microbatch)
+        how = {name: getattr(settings.machine, name) for name in ("pipeline_schedule", "activation_checkpointing")}
+        return cls(shape=shape, microbatch=microbatch, n_microbatches=n, **how)
+
+    @property
+    def chunks(self) -> int:
+        """Number of stages on each rank."""
+        return n_stages(self.pipeline_schedule, self.shape.pp) // self.shape.pp
+
+    def blocks(self, config: GPT2Config, rank: int) -> int:
+        """Return the number of blocks in all stages of a rank of the pipeline."""
+        stages = stages_of_rank(self.pipeline_schedule, rank, self.shape.pp)
+        return sum(len(blocks_of_stage(config.n_layer, self.chunks * self.shape.pp, i)) for i in stages)
+
+    def in_flight(self, rank: int) -> float:
+        """Return the largest number of microbatches whose activations a rank stores, in units of all of its stages.
+
+        1f1b: one for each stage from this one to the last. Interleaved: the warm-up of 2 (p - r - 1) + (v - 1) p
+        chunks, and one more (Narayanan et al. 2021, section 2.2, and Megatron-LM's schedule).
+        """
+        pp, chunks = self.shape.pp, self.chunks
+        stored = pp - rank if chunks == 1 else 2 * (pp - rank - 1) + (chunks - 1) * pp + 1
+        return min(stored / chunks, self.n_microbatches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes on one device, by purpose."""
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    cast_parameters: int
+    activations: int
+    output_layer: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all purposes."""
+        return sum(astuple(self))
+
+
+def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout) -> Memory:
+    """Return the bytes on the fullest device. Casts include gathered parameters, activations what stages receive."""
+    of_ranks = (_memory_of_rank(config, settings, layout, rank) for rank in range(layout.shape.pp))
+    return max(of_ranks, key=lambda memory: memory.total)
+
+
+def number_bytes(settings: TrainSettings) -> int:
+    """Return the size of a number in the dtype of the matrix products."""
+    return FLOAT32 if settings.dtype == "float32" else BFLOAT16
+
+
+def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int) -> Memory:
+    shape, size, n_tokens = layout.shape, number_bytes(settings), layout.microbatch * settings.context
+    is_first, is_last = rank == 0, rank == shape.pp - 1
+    n_blocks, accumulates = layout.blocks(config, rank), layout.n_microbatches > 1
+    table = -(-config.padded_vocab_size * config.n_embd // shape.tp)  # the first rank and the last have one each
+    ends = (is_first or is_last) * table + (config.context * is_first + 2 * is_last) * config.n_embd
+    of_block = block_parameters(config, shape.tp)
+    whole, two_blocks = ends + n_blocks * of_block, min(2, n_blocks) * of_block
+    mine = -(-whole // shape.fsdp)
+    n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
+    moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer.optimizer == "muon" else 0)
+    casts = size * (whole if shape.fsdp == 1 or shape.pp > 1 or accumulates else ends + two_blocks)
+    n_received = 2 * layout.chunks - is_first - is_last  # hidden states and gradients, for every microbatch
+    received = n_received * layout.n_microbatches * n_tokens * size * config.n_embd
+    return Memory(
+        parameters=FLOAT32 * mine,
+        gradients=FLOAT32 * (whole if shape.fsdp == 1 or accumulates else mine + two_blocks),
+        optimizer=FLOAT32 * moments,
+        cast_parameters=0 if shape.fsdp == 1 and size == FLOAT32 else casts,
+        activations=_activations(config, settings, layout, rank) + received // shape.tp,
+        output_layer=_output_layer(config, settings, n_tokens, shape.tp) if is_last else 0,
+    )
+
+
+def block_parameters(config: GPT2Config, tp: int) -> int:
+    """Return a block's parameters on one of `tp` ranks: matrices and column biases are split, 6 vectors are not."""
+    return -(-(12 * config.n_embd**2 + 7 * config.n_embd) // tp) + 6 * config.n_embd
+
+
+def _output_layer(config: GPT2Config, settings: TrainSettings, n_tokens: int, tp: int) -> int:
+    """Return the bytes of the final norm's output and gradient, of the weight's gradient, and of a chunk of logits."""
+    size, columns = number_bytes(settings), -(-config.padded_vocab_size // tp)
+    # Uncompiled, the chunk has a float32 copy too, except on a CPU, which takes a few rows at a time.
+    copies = not compiles(settings) and (settings.device != "cpu" or tp > 1)
+    logits = min(n_tokens * columns, LOGITS_PER_CHUNK) * (size + FLOAT32 * copies)
+    return 2 * size * n_tokens * config.n_embd + FLOAT32 * columns * config.n_embd + logits
+
+
+def compiles(settings: TrainSettings) -> bool:
+    """Return whether a run is compiled; 'auto' compiles on a GPU."""
+    return settings.machine.compile == "on" or (settings.machine.compile == "auto" and settings.device != "cpu")
+
+
+def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int) -> int:
+    """Return the bytes that the microbatches in flight keep for the backward pass, with flash attention.
+
+    They are those of all blocks (`block_activations`) and, on ranks that have them, token ids, a dropout mask and the
+    final norm's. Document masks are one matrix per sequence for all layers, except in flex attention (`attention.py`).
+    """
+    width, tp, size = config.n_embd, layout.shape.tp, number_bytes(settings)
+    kept, beside = block_activations(config, layout.activation_checkpointing, size, tp)
+    is_first, is_last = rank == 0, rank == layout.shape.pp - 1
+    ids = 8 + (tp > 1) + (width / tp if config.dropout else 0)  # with tp also whether a rank has the token
+    norm = (size * width + 2 * size) / tp
+    uses_flex = compiles(settings) and settings.device != "cpu" and not config.dropout
+    mask = size * settings.context if settings.data.document_masks and not uses_flex else 0
+    of_all = layout.blocks(config, rank) * kept + ids * is_first + norm * is_last + mask
+    return math.ceil(layout.microbatch * settings.context * (layout.in_flight(rank) * of_all + beside))
+
+
+def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> tuple[float, float]:
+    """Return the bytes per token that a block keeps on one of `tp` ranks, and those that it recomputes going back.
+
+    Only one block at a time recomputes. A block has, in numbers of `size` bytes: the inputs of both norms with their
+    mean and scale, the input of query, key and value, all three and their output with one float32 per head (Dao et al.
+    2022), and the inputs of expand, GELU and contract (C, 4 C, 4 C). Dropout adds a byte for each channel of its two
+    masks. Full checkpointing keeps only the block's input. Selective checkpointing also keeps query, key and value, the
+    outputs of attention and of its projection (not divided over ranks), and GELU's input. With dropout, attention is
+    recomputed and contract's output is kept. Compiled blocks keep the same.
+    """
+    width, heads = size * config.n_embd, FLOAT32 * config.n_head / tp
+    masks = 2 * config.n_embd / tp if config.dropout else 0
+    block = (14 * width + 4 * size) / tp + 2 * width + heads + masks
+    if how == "none":
+        return block, 0
+    if how == "full":
+        return width / tp, block
+    if config.dropout:
+        return 8 * width / tp + 2 * width, block - 8 * width / tp
+    kept = 9 * width / tp + heads
+    return kept + width, block - kept
+
+
+def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float, most: int) -> str:
+    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model.
+
+    Estimates aren't exact: if none fits, the least is named.
+    """
+    now, offloads = Layout.of(settings, shape), settings.machine.offload is not None
+    usable = 2**63 if offloads else n_bytes  # offloaded, the device never has the entire model
+    share = now.microbatch * now.n_microbatches
+    sizes = [n for n in range(1, min(most, share) + 1) if share % n == 0 and share // n >= shape.pp]
+    kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(now.activation_checkpointing) + 1 :]
+    others = [replace(now, activation_checkpointing=kind) for kind in kinds]
+
+    def best(layouts: Iterable[Layout]) -> Layout:
+        bytes_of = {one: memory_of_layout(config, settings, one).total for one in layouts}
+        return min(bytes_of, key=lambda one: (bytes_of[one] > usable, abs(usable - bytes_of[one])))
+
+    what = "a smaller model or context"
+    if sizes:
+        what = f"microbatch_size = {best(Layout.of(settings, shape, n) for n in sizes).microbatch}"
+    if others and not offloads:
+        what += f" or activation_checkpointing = '{best(others).activation_checkpointing}'"
+    return f"{what} or a larger device_memory_gib" if offloads else what
+
+
+def plan_training(
+    settings: TrainSettings, tokens: Sequence[str] = (), processes: int = 1, memory_gib: float | None = None
+) -> tuple[dict[str, Any], str]:
+    """Estimate what `train run` with these settings takes; return it as JSON values and as aligned lines.
+
+    There are as many processes as the settings' mesh has, or `processes`. The lines say whether `memory_gib` suffice.
+    """
+    sources: list[SourceUse] = []
+    vocab_size, n_tokens = GPT2Config().vocab_size, total_tokens(settings)
+    if tokens:
+        from webtext.train.data.sources import open_sources, source_uses
+
+        opened = open_sources(tokens)
+        vocab_size = opened[0].train.vocab_size
+        sources = source_uses(opened, settings, n_tokens)
+    config, n = settings.config(vocab_size), settings.machine.mesh_shape(processes).size
+    layout = Layout.of(settings, check_trainable(config, settings, n))
+    memory = memory_of_layout(config, settings, layout)
+    answer = {name: asdict(value) for name, value in (("settings", settings), ("layout", layout))}
+    answer["config"] = asdict(config) | {"parameters": config.n_parameters}
+    answer["memory"] = asdict(memory) | {"total": memory.total}
+    lines = [
+        f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
+        f"vocabulary {config.vocab_size:,}, context {config.context:,}",
+        f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {n_tokens:,} tokens; processes: "
+        f"{layout.shape.size}, each {layout.n_microbatches} x {layout.microbatch} sequences per step",
+        *(f"  {source}" for source in sources),
+        "memory of one device, GiB",
+        *(f"  {name.replace('_', ' '):<20}{n / GIB:>9.2f}" for name, n in answer["memory"].items()),
+    ]
+    if memory_gib is not None:
+        what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
+        smaller = advice(config, settings, layout.shape, memory_gib * GIB, layout.microbatch)
+        lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
+    if settings.machine.offload is not None:  # all but what a step computes, and the inputs of each layer
+        inputs = layout.n_microbatches * layout.microbatch * config.context * config.n_embd * number_bytes(settings)
+        n_bytes = memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
+        lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")
+    return answer | {"sources": list(map(asdict, sources)), "tokens": n_tokens}, "\n".join(lines)
