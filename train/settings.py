@@ -97,15 +97,11 @@ class OptimizerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSettings:
-    """[train.schedule]: The learning rate and the batch size over a run."""
+    """[train.schedule]: The learning rate over a run."""
 
     schedule: str = setting("cosine", "schedule of the learning rate: cosine, or wsd (warm-up, stable, decay)")
     min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest")
     decay_ratio: float = setting(0.2, "share of the steps, at the end, in which wsd lowers the learning rate")
-    batch_ramp_start: int | None = setting(
-        None, "sequences per step at first; the batch doubles from there to batch_size  [default: batch_size]"
-    )
-    batch_ramp_steps: int = setting(0, "steps with batches smaller than batch_size, equally many of each size")
 
     def __post_init__(self) -> None:
         for name in ("min_learning_rate_ratio", "decay_ratio"):
@@ -191,16 +187,9 @@ class MonitorSettings:
     straggler_interval: int | None = setting(
         100, "steps between two comparisons of the processes' devices; 'none' for none", in_recipe=False
     )
-    hang_timeout: float | None = setting(
-        600.0,
-        "seconds without progress after which one of several processes is named in an error and the run ends",
-        in_recipe=False,
-    )
 
     def __post_init__(self) -> None:
         _at_least_1(self, "eval_interval", "eval_windows", "sample_interval", "straggler_interval")
-        timeout = self.hang_timeout
-        require(timeout is None or timeout > 0, "hang_timeout", timeout, "above 0, or none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,29 +234,8 @@ class TrainSettings:
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
         expected = f"0 or more and below steps = {self.steps}"
         require(0 <= self.warmup_steps < self.steps, "warmup_steps", self.warmup_steps, expected)
-        self._check_batch_ramp()
         _known("dtype", self.dtype, DTYPES)
         _known("device", self.device, DEVICES)
-
-    def _check_batch_ramp(self) -> None:
-        start, n_steps = self.schedule.batch_ramp_start, self.schedule.batch_ramp_steps
-        if start is None:
-            return require(n_steps == 0, "batch_ramp_steps", n_steps, "0 if batch_ramp_start is not set")
-        quotient = self.batch_size // max(1, start)
-        is_power = start >= 1 and quotient >= 2 and quotient & (quotient - 1) == 0
-        require(
-            is_power and start * quotient == self.batch_size,
-            "batch_ramp_start",
-            start,
-            f"batch_size {self.batch_size} halved once or more",
-        )
-        n_sizes = quotient.bit_length() - 1
-        return require(
-            n_sizes <= n_steps < self.steps,
-            "batch_ramp_steps",
-            n_steps,
-            f"at least {n_sizes}, one step for each smaller size, and below steps = {self.steps}",
-        )
 
     @classmethod
     def of(cls, **values: Any) -> TrainSettings:
@@ -279,37 +247,29 @@ class TrainSettings:
         """The step after which a run ends: `steps`, or `stop_at_step` if that comes first."""
         return min(self.checkpoint.stop_at_step or self.steps, self.steps)
 
-    @property
-    def first_batch_size(self) -> int:
-        """Sequences of the first step; every later step has a multiple of it."""
-        return self.schedule.batch_ramp_start or self.batch_size
-
     def config(self, vocab_size: int) -> GPT2Config:
         """Return the model's shape for a vocabulary size."""
         shape = {name: value for name, value in asdict(self.shape).items() if value is not None}
         return GPT2Config.named(self.model, **shape, context=self.context, vocab_size=vocab_size)
 
     def accumulation(self, n_data: int) -> tuple[int, int]:
-        """Return the sequences of a microbatch, and the microbatches of a full step in each of `n_data` processes.
+        """Return the sequences of a microbatch, and the microbatches of a step in each of `n_data` processes.
 
-        `n_data` is `MeshShape.n_data`. The microbatch divides the first step's share and is the same in all steps, so
-        the shapes of a run do not change. Raises ConfigError, with sizes that work, if the batch does not divide.
+        `n_data` is `MeshShape.n_data`. Raises ConfigError, with sizes that work, if the batch does not divide.
         """
-        share, rest = divmod(self.first_batch_size, n_data)
+        share, rest = divmod(self.batch_size, n_data)
         microbatch = min(self.microbatch_size, share)
         if rest or share % microbatch:
-            name = "batch_size" if self.schedule.batch_ramp_start is None else "batch_ramp_start"
             step = n_data * self.microbatch_size
-            smaller = self.first_batch_size // step * step
+            smaller = self.batch_size // step * step
             divisors = [] if rest else [size for size in range(1, microbatch) if share % size == 0][-1:]
-            choices = [f"{name} = {size}" for size in (smaller, smaller + step) if size]
+            choices = [f"batch_size = {size}" for size in (smaller, smaller + step) if size]
             choices += [f"microbatch_size = {size}" for size in divisors]
             raise ConfigError(
-                f"{name} {self.first_batch_size} does not divide into {n_data} processes x "
-                f"microbatches of {microbatch}",
+                f"batch_size {self.batch_size} does not divide into {n_data} processes x microbatches of {microbatch}",
                 f"choose {' or '.join(choices)}",
             )
-        return microbatch, self.batch_size // (n_data * microbatch)
+        return microbatch, share // microbatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

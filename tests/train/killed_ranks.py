@@ -58,7 +58,7 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
         return call
 
     for owner, name in (
-        (distributed, "attempt_store"),
+        (distributed, "_attempt_store"),
         (distributed.World, "sum"),
         (parallelize, "update"),
         (trainer.Trainer, "_settle"),

@@ -22,11 +22,14 @@ FLAGS = flags(
 )  # fmt: skip
 
 
+ADDRESS = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
 def command(tokens: str, out: Path, *more: str) -> list[str]:
     return ["train", "run", tokens, "--out", str(out), *FLAGS, "--quiet", *more]
 
 
-MUON = "--optimizer muon --muon-learning-rate 0.003 --batch-ramp-start 4 --batch-ramp-steps 5"
+MUON = "--optimizer muon --muon-learning-rate 0.003"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,11 @@ def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.Mo
     monkeypatch.setenv("WORLD_SIZE", "many")
     with pytest.raises(ConfigError, match="use torchrun"), join_world("cpu"):
         pass
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    missing = "WORLD_SIZE is 2, but MASTER_ADDR or MASTER_PORT is not set\nuse torchrun"
+    with pytest.raises(ConfigError, match=missing), join_world("cpu"):
+        pass
 
 
 @pytest.mark.parametrize(("device", "given"), [("cuda", ("nccl", torch.device("cuda", 1))), ("cpu", ("gloo", None))])
@@ -79,11 +87,11 @@ def test_processes_connect_from_the_gpu_that_they_use(
         assert (backend, device_id) == given
         raise Joined
 
-    for name, value in {"RANK": "1", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}.items():
+    for name, value in {**dict.fromkeys(("RANK", "LOCAL_RANK"), "1"), "WORLD_SIZE": "8", **ADDRESS}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.set_device", lambda place: None)
-    monkeypatch.setattr(distributed, "attempt_store", lambda *_: None)
+    monkeypatch.setattr(distributed, "_attempt_store", lambda *_: None)
     monkeypatch.setattr(distributed.distributed, "init_process_group", init_process_group)
     with pytest.raises(Joined), join_world(device):
         pass

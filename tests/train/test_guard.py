@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from webtext.base.config import changed
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.train import TrainSettings
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.optimizer.schedule import batch_size
 from webtext.train.run import guard
 from webtext.train.run import trainer as trainer_module
 from webtext.train.run.guard import MAX_SKIPS_IN_A_ROW, MIN_UPDATES, WINDOW, Guard
@@ -196,14 +196,15 @@ def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, mon
     plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "late", settings)
 
-    def size_and_term(settings: TrainSettings, step: int) -> int:
-        if step == 17:
+    def microbatches_and_term(self: Trainer) -> Iterator[Tensor]:
+        if self.step == 17:
             signal.raise_signal(signal.SIGTERM)
-        return batch_size(settings, step)
+        return microbatches(self)
 
+    microbatches = Trainer._microbatches
     plant(monkeypatch, {10: math.nan})
     with monkeypatch.context() as patch:
-        patch.setattr(trainer_module, "batch_size", size_and_term)
+        patch.setattr(Trainer, "_microbatches", microbatches_and_term)
         with pytest.raises(Interrupted, match="after step 19"):
             train(tokens, tmp_path / "ended", settings)
     plant(monkeypatch, {40: 100.0}, calls=19)

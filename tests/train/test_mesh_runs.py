@@ -18,7 +18,7 @@ from webtext.train.mesh import MeshShape
 from webtext.train.parallel.refusal import check_trainable
 
 SETTINGS = small(
-    n_layer=4, n_head=2, n_embd=32, context=32, batch_size=8, batch_ramp_start=4, batch_ramp_steps=3, steps=6,
+    n_layer=4, n_head=2, n_embd=32, context=32, batch_size=8, steps=6,
     learning_rate=1e-3,  # at ten times this, gradients of 12 make 1e-5 of the last bits of float32
     eval_interval=3, eval_windows=5, checkpoint_interval=3, keep_checkpoints=None, document_masks=True, dtype="float32",
 )  # fmt: skip
@@ -160,8 +160,8 @@ def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, t
         ({"mesh": "tp=3"}, "tp=3 does not divide n_head = 2"),
         ({"mesh": "pp=8"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=8' with schedule '1f1b'"),
         ({"mesh": "pp=4", "pipeline_schedule": "interleaved"}, "4 layers do not fill the 8 pipeline stages of mesh 'pp=4'"),
-        ({"mesh": "dp=3"}, "batch_ramp_start 4 does not divide into 3 processes x microbatches of 1"),
-        ({"mesh": "pp=4"}, "2 microbatches per step do not fill 4 pipeline stages of schedule '1f1b'"),
+        ({"mesh": "dp=3"}, "batch_size 8 does not divide into 3 processes x microbatches of 2"),
+        ({"mesh": "pp=4", "microbatch_size": 4}, "2 microbatches per step do not fill 4 pipeline stages of schedule '1f1b'"),
         ({"mesh": "tp=2", "dropout": 0.1}, "dropout is 0.1, and the ranks of tp=2 would drop different values"),
         ({"mesh": "pp=2"}, "mesh 'pp=2' needs 2 processes, but there is 1 process"),
     ],
@@ -178,7 +178,7 @@ def test_a_run_that_a_mesh_cannot_train_is_rejected_before_anything_is_written(
 
 
 def test_samples_during_training_are_rejected_if_no_process_has_the_complete_model() -> None:
-    settings = changed(SETTINGS, sample_interval=1, batch_ramp_start=None, batch_ramp_steps=0)
+    settings = changed(SETTINGS, sample_interval=1)
     for mesh in ("pp=2", "fsdp=2", "tp=2"):
         with pytest.raises(
             ConfigError, match=f"sample_interval is 1, and no process of mesh '{mesh}' has the complete model"

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.errors import ConfigError
-from webtext.train.optimizer.schedule import batch_size, learning_rate, sequences_before
+from webtext.train.optimizer.schedule import learning_rate
 from webtext.train.settings import TrainSettings
 
 
@@ -52,43 +51,3 @@ def test_it_never_rises_after_the_warm_up_nor_leaves_its_bounds(
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     if more > 1:
         assert rates[-1] == pytest.approx(2.0 * ratio)
-
-
-def test_the_batch_doubles_and_each_size_has_equally_many_steps() -> None:
-    """From 8 to 64 in 9 steps: three of 8, of 16 and of 32, then 64; 3 x (8 + 16 + 32) = 168 sequences before it."""
-    settings = TrainSettings.of(batch_size=64, batch_ramp_start=8, batch_ramp_steps=9, steps=20, warmup_steps=0)
-    assert [batch_size(settings, step) for step in range(11)] == [8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64]
-    assert [sequences_before(settings, step) for step in (0, 1, 9, 20)] == [0, 8, 168, 168 + 11 * 64]
-    plain = TrainSettings(batch_size=64, steps=20, warmup_steps=0)
-    assert {batch_size(plain, step) for step in range(20)} == {64}
-    assert sequences_before(plain, 20) == 20 * 64
-
-
-@given(start=st.integers(1, 12), doublings=st.integers(1, 6), more=st.integers(0, 100), world_size=st.integers(1, 4))
-def test_every_batch_is_full_microbatches_of_every_process(
-    start: int, doublings: int, more: int, world_size: int
-) -> None:
-    n_steps = doublings + more
-    settings = TrainSettings.of(
-        batch_size=start << doublings,
-        batch_ramp_start=start,
-        batch_ramp_steps=n_steps,
-        microbatch_size=4,
-        steps=n_steps + 5,
-        warmup_steps=0,
-    )
-    sizes = [batch_size(settings, step) for step in range(settings.steps)]
-    assert sizes == sorted(sizes)
-    assert set(sizes) == {start << k for k in range(doublings + 1)}
-    assert sizes[n_steps:] == [settings.batch_size] * 5
-    assert [sequences_before(settings, step) for step in range(settings.steps)] == [
-        sum(sizes[:step]) for step in range(settings.steps)
-    ]
-    try:
-        microbatch, accumulation = settings.accumulation(world_size)
-    except ConfigError:
-        share = start // world_size
-        assert start % world_size or share % min(4, share)
-    else:
-        assert all(size % (microbatch * world_size) == 0 for size in sizes)
-        assert microbatch * accumulation * world_size == settings.batch_size

@@ -89,7 +89,6 @@ def total_loss(
         likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
-        world.progress.advance()
         if progress is not None:
             progress.advance(len(n_scored))
     loss, n_tokens = world.sum(total).tolist()

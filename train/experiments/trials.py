@@ -109,10 +109,8 @@ def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, fo
 def with_tokens(settings: TrainSettings, n_tokens: float) -> TrainSettings:
     """Return the settings with the fewest steps that have at least `n_tokens`; the warm-up keeps its steps.
 
-    ConfigError if they end within the warm-up, and for a batch that grows.
+    ConfigError if they end within the warm-up.
     """
-    if settings.schedule.batch_ramp_start is not None:
-        raise ConfigError("batch_ramp_start is set", "leave it out: runs of one batch size are compared")
     per_step = settings.batch_size * settings.context
     steps = math.ceil(n_tokens / per_step - 1e-9)
     if steps <= settings.warmup_steps:

@@ -8,7 +8,7 @@ tensor parallel ranks and pipelines require.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from webtext.train.parallel.stage import Stage
 
 
 class StageWalk:
-    """This rank's `stages`; stage i is on rank `ranks[i]` of `group`. `advance` is called after each batch."""
+    """This rank's `stages`; stage i is on rank `ranks[i]` of `group`."""
 
     def __init__(
         self,
@@ -30,10 +30,9 @@ class StageWalk:
         group: ProcessGroup,
         rules: WindowRules,
         device: torch.device,
-        advance: Callable[[], None],
     ) -> None:
         self.stages, self.ranks, self.group = stages, ranks, group
-        self.rules, self.device, self.advance = rules, device, advance
+        self.rules, self.device = rules, device
 
     def total_loss(self, windows: Windows, batch_size: int, data_rank: int, n_data: int) -> Tensor:
         """Return the sum of -log p in nats over one data rank's scored tokens, and their number, as float64 [2].
@@ -46,7 +45,6 @@ class StageWalk:
             if losses_bt is not None:
                 is_scored_bt = is_scored_bt.to(self.device, non_blocking=True)
                 total += torch.stack([losses_bt.double().where(is_scored_bt, 0).sum(), is_scored_bt.sum()])
-            self.advance()
         return total
 
     def _losses(self, tokens_bt: Tensor) -> Tensor | None:

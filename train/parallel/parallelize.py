@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import torch
@@ -63,10 +63,9 @@ class ParallelModel:
         rules: WindowRules,
         schedule: str = "1f1b",
         values: Values | None = None,
-        advance: Callable[[], None] = lambda: None,
     ) -> None:
         self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
-        self.rules, self.schedule, self.advance = rules, schedule, advance
+        self.rules, self.schedule = rules, schedule
         self.mesh = mesh = shape.build(device.type)
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
         self._is_compiled, self._n_passes = model.is_compiled, 1
@@ -197,7 +196,7 @@ class ParallelModel:
 
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> tuple[Tensor, Tensor]:
         inputs_bt = tokens_bt[:, :-1]
-        if self._pipeline is None or self._pipeline.n_microbatches != n:  # a batch ramp changes the number
+        if self._pipeline is None:
             shapes = {i: stage.example(inputs_bt[: len(inputs_bt) // n]) for i, stage in self.stages.items()}
             self._pipeline = Pipeline(self.stages, shapes, self.schedule, n, self.mesh.get_group("pp"), self.device)
         self._n_passes = n
@@ -264,7 +263,7 @@ class ParallelModel:
         for stage in self.stages.values():
             stage.eval()
         ranks = [i % self.shape.pp for i in range(n_stages(self.schedule, self.shape.pp))]
-        walk = StageWalk(self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.device, self.advance)
+        walk = StageWalk(self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.device)
         with as_it_stands(), self._casts():
             total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
         for stage in self.stages.values():

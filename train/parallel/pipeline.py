@@ -28,7 +28,7 @@ class Pipeline:
         group: ProcessGroup,
         device: torch.device,
     ) -> None:
-        pp, self.n_microbatches = group.size(), n_microbatches
+        pp = group.size()
         check_microbatches(schedule, n_microbatches, pp)
         n = n_stages(schedule, pp)
         parts = [PipelineStage(stage, i, n, device, *shapes[i], group=group) for i, stage in stages.items()]

@@ -23,10 +23,7 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
             f"'{settings.machine.pipeline_schedule}'",
             "choose a smaller pp",
         )
-    microbatch, _ = settings.accumulation(shape.n_data)
-    check_microbatches(
-        settings.machine.pipeline_schedule, settings.first_batch_size // (shape.n_data * microbatch), shape.pp
-    )
+    check_microbatches(settings.machine.pipeline_schedule, settings.accumulation(shape.n_data)[1], shape.pp)
     if settings.monitor.sample_interval is not None and shape.size > shape.dp:
         raise ConfigError(
             f"sample_interval is {settings.monitor.sample_interval}, and no process of mesh '{shape}' has the complete model",

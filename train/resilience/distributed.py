@@ -5,21 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, distributed
+from torch.distributed.rendezvous import rendezvous
 
 from webtext.base.errors import ConfigError, MachineError, WebtextError
-from webtext.train.resilience.heartbeat import RESUME, Beat, Heartbeat, watched
-from webtext.train.resilience.rendezvous import attempt_store
 
 T = TypeVar("T")
 _ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+_JOINING = timedelta(minutes=5)
+HANG_TIMEOUT = timedelta(minutes=20)
+"""How long a process waits for another in a collective: longer than hashing a checkpoint or compiling a step takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,6 @@ class World:
     rank: int
     size: int
     device: torch.device
-    progress: Beat = field(default_factory=Beat)
 
     @property
     def is_main(self) -> bool:
@@ -39,7 +39,6 @@ class World:
     def sum(self, value: Tensor) -> Tensor:
         """Sum `value` over all processes, in place."""
         if self.size > 1:
-            self.progress.enter("waits for the others")
             distributed.all_reduce(value)
         return value
 
@@ -65,11 +64,10 @@ class World:
 
 
 @contextlib.contextmanager
-def join_world(device: str, hang_timeout: float | None = None) -> Iterator[World]:
+def join_world(device: str) -> Iterator[World]:
     """Join the world that the environment describes: torchrun's RANK, LOCAL_RANK and WORLD_SIZE, or this process alone.
 
-    If one of several processes makes no progress for `hang_timeout` seconds, an error names it and all end
-    (`heartbeat.py`).
+    A process that waits `HANG_TIMEOUT` for another in a collective ends with an error, and torchrun ends the others.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise MachineError("device is 'cuda', but torch sees no GPU", "set device = 'auto' or 'cpu'")
@@ -84,17 +82,29 @@ def join_world(device: str, hang_timeout: float | None = None) -> Iterator[World
     if size == 1 or distributed.is_initialized():
         yield World(rank, size, place)
         return
-    # torch's own limit comes second, because it cannot say which process hangs
-    timeout = None if hang_timeout is None else timedelta(seconds=2 * hang_timeout)
-    with _lost_process_is_an_error(), contextlib.ExitStack() as stack:
-        store = attempt_store(rank, size)
-        distributed.init_process_group(backend, timeout=timeout, world_size=size, rank=rank, store=store, device_id=gpu)
-        stack.callback(distributed.destroy_process_group)
-        progress = Beat(rank, os.getpid(), socket.gethostname())
-        if hang_timeout is not None:
-            heartbeat = Heartbeat(progress, size, store.clone())  # type: ignore[attr-defined]  # its own connection
-            stack.enter_context(watched(heartbeat, hang_timeout))
-        yield World(rank, size, place, progress)
+    if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
+        raise ConfigError(f"WORLD_SIZE is {size}, but MASTER_ADDR or MASTER_PORT is not set", "use torchrun")
+    with _lost_process_is_an_error():
+        store = _attempt_store(rank, size)
+        distributed.init_process_group(
+            backend, timeout=HANG_TIMEOUT, world_size=size, rank=rank, store=store, device_id=gpu
+        )
+        try:
+            yield World(rank, size, place)
+        finally:
+            distributed.destroy_process_group()
+
+
+def _attempt_store(rank: int, size: int) -> distributed.Store:  # type: ignore[name-defined]
+    """Return the store by which processes find each other, without the addresses of an earlier attempt.
+
+    torchrun restarts all processes when one ends, with the same store (torch 2.13) unless it has a new one for each
+    attempt, as TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 makes it.
+    """
+    store, _, _ = next(rendezvous("env://", rank, size, timeout=_JOINING))
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return store
+    return distributed.PrefixStore(f"webtext/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -107,4 +117,7 @@ def _lost_process_is_an_error() -> Iterator[None]:
             raise
         message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", " ".join(str(error).split()))
         who = "its own output or torchrun's report shows which one ended first"
-        raise WebtextError(f"lost another process of the run: {message[:150]}", who, RESUME) from error
+        resume = (
+            "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
+        )
+        raise WebtextError(f"lost another process of the run: {message[:150]}", who, resume) from error

@@ -91,16 +91,7 @@ def make_engine(
     from webtext.train.parallel.parallelize import ParallelModel
 
     shape, schedule = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule
-    return ParallelModel(
-        model,
-        shape,
-        world.device,
-        rules=rules,
-        dtype=dtype,
-        schedule=schedule,
-        values=values,
-        advance=world.progress.advance,
-    )
+    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule, values=values)
 
 
 class HeldOut:

@@ -60,7 +60,6 @@ def given_weights(
     recorded = None if checkpoint is None else checkpoint.run_state()["recipe"]["settings"].get(FROM)
     if recorded is not None and not _exists(local_model(folder)):
         return GivenWeights(recorded, None)
-    world.progress.enter("reads given weights", counts=False)  # hashing may take any time
     config, values, files, facts = _open(folder, console.warn, verify=world.is_main)
     _check(config, facts["tokenizer"], folder, settings, source, console)
     if len(set(world.gather((facts["step"], tuple((path.name, path.stat().st_size) for path in files))))) > 1:
@@ -69,7 +68,6 @@ def given_weights(
         )
     digests = {path.name: known or _sha256(path) for path, known in files.items()} if world.is_main else None
     facts = {"folder": folder} | facts | {"weights": world.gather(digests)[0]}
-    world.progress.enter("prepares the model", counts=True)
     if recorded is not None and recorded["weights"] != facts["weights"]:
         raise InputError(
             f"'{folder}' has changed since the run started with it: step {recorded['step']} then, {facts['step']} now",

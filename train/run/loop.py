@@ -134,7 +134,7 @@ def _train(
     model_dir = Folder(out).local_path()
     with (
         deterministic(settings.machine.deterministic),
-        join_world(settings.device, settings.monitor.hang_timeout) as world,
+        join_world(settings.device) as world,
     ):
         check_offload(settings, world)
         console = run.console if world.is_main else Console("quiet")
@@ -186,7 +186,6 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
 
     Process 0's InputError is raised in all processes, and so is MachineError if one doesn't see the files.
     """
-    world.progress.enter("agrees on a checkpoint", counts=False)  # hashing may take any time
     chosen = world.together(lambda: latest_checkpoint(model_dir, console.warn) if world.is_main else None)[0]
     if chosen is not None:
         path, give_up = checkpoint_path(model_dir, chosen.step), time.monotonic() + VISIBLE_SECONDS
@@ -198,7 +197,6 @@ def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console
                 "--out must be one folder on a file system that all hosts share; then rerun the same command",
             )
         chosen = replace(chosen, path=path)
-    world.progress.enter("prepares the model", counts=True)
     return chosen
 
 

@@ -38,7 +38,7 @@ from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
 from webtext.train.model.sample import sample_text
 from webtext.train.optimizer.optimizer import compile_update, optimizer_tensors, set_learning_rate
-from webtext.train.optimizer.schedule import batch_size, learning_rate, total_tokens
+from webtext.train.optimizer.schedule import learning_rate, total_tokens
 from webtext.train.optimizer.update import Reading, is_fault
 from webtext.train.resilience.distributed import World
 from webtext.train.resilience.termination import Termination
@@ -93,8 +93,6 @@ class Trainer:
         self.is_compiled = model.is_compiled and settings.machine.offload is None  # offloaded, the loss alone is
         if self.is_compiled:
             compile_model(model)
-        self._is_warm = not self.is_compiled
-        """Whether the first step, in which all processes compile blocks, is over."""
         self.config = model.config
         self.dtype = compute_dtype(settings.dtype, world.device, self.config.n_embd)
         rules = WindowRules.of(settings, sources[0].train.eot_id)
@@ -103,7 +101,7 @@ class Trainer:
         self.optimizer = self.engine.make_optimizer(settings)
         if self.is_compiled:
             compile_update(self.optimizer)
-        self.microbatch, _ = settings.accumulation(self.engine.n_data)
+        self.microbatch, self.n_microbatches = settings.accumulation(self.engine.n_data)
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
         self.batches = TokenBatches(sampler)
@@ -208,13 +206,10 @@ class Trainer:
     def _queue_step(self) -> None:
         """Queue one update on the device. On a GPU nothing here waits for it."""
         settings = self.settings
-        self.world.progress.enter("computes gradients", self.step, counts=self._is_warm)
         torch.manual_seed(_seed_of(settings.seed, self.step, self.world.rank))
         if self.engine.updates_early:
             self._allow_update()
-        n_sequences = batch_size(settings, self.step)
-        accumulation = n_sequences // (self.microbatch * self.engine.n_data)
-        mean = self.engine.forward_backward(self._microbatches(accumulation), accumulation)
+        mean = self.engine.forward_backward(self._microbatches(), self.n_microbatches)
         norm = self.engine.gradient_norm()
         n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
@@ -223,7 +218,7 @@ class Trainer:
         self.engine.update(self.optimizer, settings.optimizer.max_grad_norm, norm, fault)
         rate = learning_rate(settings, self.step)
         self.step += 1
-        n_tokens = n_sequences * settings.context
+        n_tokens = settings.batch_size * settings.context
         self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
 
     def _allow_update(self) -> None:
@@ -231,16 +226,13 @@ class Trainer:
         self._saver.wait_until_staged()
         set_learning_rate(self.optimizer, learning_rate(self.settings, self.step))
 
-    def _microbatches(self, n: int) -> Iterator[Tensor]:
-        for _ in range(n):
-            tokens_bt = next(self._next_batches).to(self.world.device, non_blocking=True)
-            self.world.progress.advance()
-            yield tokens_bt
+    def _microbatches(self) -> Iterator[Tensor]:
+        for _ in range(self.n_microbatches):
+            yield next(self._next_batches).to(self.world.device, non_blocking=True)
 
     def _settle(self, queued: _Queued, progress: Progress) -> None:
         """Read the result of an update, judge it, log it and show it."""
         loss, norm, n_asked = queued.reading.read()
-        self._is_warm = True
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
         self._must_end = self._must_end or n_asked > 0  # if one process was asked, all end after the same step
@@ -275,7 +267,6 @@ class Trainer:
                 self.console.warn(f"step {self.step:,}: {warning}")
 
     def _evaluate(self) -> None:
-        self.world.progress.enter("measures the held-out loss")
         losses = self.held_out.losses(self.engine, self.microbatch)
         if not losses:
             return
@@ -310,7 +301,6 @@ class Trainer:
         self.console.say(f"train: step {self.step:,}: {text!r}")
 
     def _save(self) -> None:
-        self.world.progress.enter("saves")
         if self._metrics is not None:
             self._metrics.sync()
         state = {

@@ -71,8 +71,6 @@ def test_a_budget_within_the_warm_up_and_unsupported_settings(
         both, ConfigError, how=replace(COMPARE, tokens=200)
     )
     assert "stop_at_step is 3\nleave it out" in refused(both, ConfigError, settings=changed(settings, stop_at_step=3))
-    growing = changed(settings, batch_ramp_start=2, batch_ramp_steps=5)
-    assert "batch_ramp_start is set\nleave it out" in refused(both, ConfigError, settings=growing)
 
 
 def test_no_document_that_all_hold_out(sentences: str, make_build: Callable[..., str], refused: Refused) -> None:

@@ -1,4 +1,4 @@
-"""Processes of one attempt find each other, a killed rank costs only a restart, and SIGTERM ends a run that then resumes."""
+"""A killed rank costs only a restart, a hung one ends the run, and so does SIGTERM; the run then resumes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,68 +13,10 @@ from pathlib import Path
 import killed_ranks
 import pytest
 from small_runs import SECONDS, flags, saved_bytes, timeless
-from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from webtext.app.main import run
-from webtext.base.errors import ConfigError, Interrupted, MachineError
-from webtext.train.resilience import rendezvous
-from webtext.train.resilience.rendezvous import attempt_store, interface_towards, own_part
+from webtext.base.errors import Interrupted
 from webtext.train.resilience.termination import UNDER_TORCHRUN, Termination
-
-
-@pytest.fixture
-def agents_store() -> Store:
-    """A store that outlives attempts, like that of torchrun's agent."""
-    return TCPStore("127.0.0.1", 0, is_master=True)
-
-
-def attempt_of(size: int, store: Store) -> list[Store]:
-    """Return the store's parts on which `size` processes agree. They are threads here, each with its own client."""
-    parts: dict[int, Store] = {}
-    clients = [store.clone() for _ in range(size)]
-
-    def join(rank: int) -> None:
-        parts[rank] = own_part(clients[rank], rank, size)
-
-    threads = [threading.Thread(target=join, args=(rank,)) for rank in reversed(range(size))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [parts[rank] for rank in range(size)]
-
-
-def test_processes_of_an_attempt_share_a_part_that_no_other_attempt_sees(agents_store: Store) -> None:
-    for attempt in range(3):
-        parts = attempt_of(3, agents_store)
-        assert not any(part.check(["address"]) for part in parts)  # gloo would connect to a dead process's
-        parts[attempt].set("address", str(attempt))
-        assert [part.get("address") for part in parts] == [str(attempt).encode()] * 3
-
-
-def test_a_request_of_a_dead_process_is_answered_to_nobody(agents_store: Store) -> None:
-    agents_store.set("webtext/ask/1", "of a process that was killed as it joined")
-    one, two = attempt_of(2, agents_store)
-    one.set("said", "yes")
-    assert two.get("said") == b"yes"
-
-
-def test_a_process_that_does_not_join_is_named(agents_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "JOIN_SECONDS", 0.0)
-    PrefixStore("", agents_store).set("webtext/ask/2", "asks, and is gone")
-    with pytest.raises(MachineError, match=r"of 4 processes these did not join in 0 s: 1, 2, 3\n"):
-        own_part(agents_store, 0, 4)
-
-
-def test_a_world_without_an_address_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    with pytest.raises(ConfigError, match="WORLD_SIZE is 2, but MASTER_ADDR or MASTER_PORT is not set\nuse torchrun"):
-        attempt_store(0, 2)
-
-
-def test_gloo_keeps_its_choice_without_another_host() -> None:
-    assert interface_towards("127.0.0.1") is None
-    assert interface_towards("no.such.host.invalid") is None
 
 
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.dist)])
@@ -84,6 +25,41 @@ def test_a_run_whose_ranks_are_killed_equals_an_undisturbed_one(
 ) -> None:
     killed_ranks.main(tokens, tmp_path, kills)
     assert f"{kills} kills of {kills}: the run equals an undisturbed one" in capsys.readouterr().out
+
+
+HANGS = """
+import os, sys, time
+from datetime import timedelta
+from webtext.train.resilience import distributed
+from webtext.train.run.trainer import Trainer
+
+distributed.HANG_TIMEOUT = timedelta(seconds=5)
+queue_step = Trainer._queue_step
+
+def hang_or_queue_step(self):
+    while self.step == 5 and self.world.rank == 1:
+        time.sleep(0.05)
+        if self._termination.asked:
+            os._exit(1)
+    return queue_step(self)
+
+Trainer._queue_step = hang_or_queue_step
+from webtext.app.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def test_a_hung_rank_ends_the_run_by_the_process_groups_timeout(
+    tokens: str, tmp_path: Path, torchrun: Callable[..., list[str]]
+) -> None:
+    """The rank that waits for it ends with an error, and torchrun ends the hung one."""
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    run = ["train", "run", tokens, "--out", str(tmp_path / "model"), *flags(steps=100_000), "--quiet"]
+    ended = subprocess.run(torchrun(2, str(script), *run), stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert "error: lost another process of the run: " in ended.stderr, ended.stderr
+    assert "Timed out waiting 5000ms" in ended.stderr, ended.stderr
 
 
 FLAGS = flags(checkpoint_interval=None, eval_interval=50, dtype="float32", dropout=0.1)
