@@ -1,4 +1,4 @@
-"""`webtext train`: plan, run, curve, compare, sweep, scale, eval, sample, export. A verb loads torch if it needs it."""
+"""`webtext train`: plan, run, compare, sweep, scale, eval, sample, export. A verb loads torch if it needs it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BETWEEN_TEXTS = "\n\n----\n\n"
 
 @click.group(name="train")
 def group() -> None:
-    """Plan, train, plot, compare, tune, scale, evaluate, sample and export a GPT-2."""
+    """Plan, train, compare, tune, scale, evaluate, sample and export a GPT-2."""
 
 
 @verb(group, "plan", settings=TrainSettings, section="train")
@@ -105,31 +105,6 @@ def run_(
         skipped = f", {result.skipped_steps:,} skipped" if result.skipped_steps else ""
         text = f"step {result.step:,}{skipped}{losses} in {result.seconds:,.0f} s: '{result.checkpoint}'"
         run.console.result(asdict(result), text)
-
-
-@verb(group, "curve")
-@click.argument("models", nargs=-1, metavar="MODEL...")
-@click.option("--out", metavar="FILE", help="HTML page to write.")
-def curve(run: Run, models: tuple[str, ...], out: str | None) -> None:
-    """Draw the training and held-out losses of each MODEL over the tokens it saw, as one HTML page.
-
-    \b
-      webtext train curve build/model --out curve.html
-      webtext train curve plain fast --out curve.html
-
-    \b
-    Reads:  MODEL/metrics.jsonl, also of runs in progress
-    Writes: FILE
-    """
-    from webtext.train.evaluate.curve import curve_page, read_curve
-
-    if not out:
-        raise ConfigError("no --out given", "name the page to write: --out FILE.html")
-    page = curve_page([read_curve(model) for model in models])
-    run.would_write(out)
-    folder, name = Folder.split(out)
-    folder.write_bytes(name, page.encode())
-    run.console.result({"out": out}, f"wrote '{out}'")
 
 
 @verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings})

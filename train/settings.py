@@ -183,13 +183,9 @@ class MonitorSettings:
 
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
     eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' for all", in_recipe=False)
-    sample_interval: int | None = setting(None, "steps between two sample texts; needs a tokenizer", in_recipe=False)
-    straggler_interval: int | None = setting(
-        100, "steps between two comparisons of the processes' devices; 'none' for none", in_recipe=False
-    )
 
     def __post_init__(self) -> None:
-        _at_least_1(self, "eval_interval", "eval_windows", "sample_interval", "straggler_interval")
+        _at_least_1(self, "eval_interval", "eval_windows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,10 +44,10 @@ from webtext.train.model.sample import sample_batch
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import Reading, is_fault
 from webtext.train.resilience.distributed import join_world
-from webtext.train.run.determinism import deterministic
 from webtext.train.run.loop import make_recipe, train_model
 from webtext.train.run.memory import is_out_of_memory
 from webtext.train.run.meter import memory_bytes, peak_flops
+from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.run.trainer import Trainer
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.shape import GPT2Config
@@ -127,7 +127,9 @@ def trainer_of(place: Place, settings: TrainSettings) -> Iterator[Trainer]:
     """Yield a run's Trainer, whose steps the caller makes."""
     sources = open_sources(place.tokens)
     values = repeated(settings.config(sources[0].train.vocab_size))
-    with deterministic(settings.machine.deterministic), join_world(settings.device) as world:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(settings.machine.deterministic)
+    with join_world(settings.device) as world:
         recipe, folder = make_recipe(settings, sources), place.work / "model"
         yield Trainer(settings, recipe, sources, folder, world, Console("quiet"), values=values)
 
@@ -435,9 +437,8 @@ def sampling(place: Place) -> Row:
     """Texts drawn from a run's model, one and 64 at once."""
     rates = {}
     with trainer_of(place, place.settings("124M")) as trainer, as_it_stands():
-        model = trainer.engine.full_model()
-        assert model is not None
-        model.eval()
+        assert isinstance(trainer.engine, SingleProcessModel)
+        model = trainer.engine.model.eval()
         for n_texts in (1, 64):
             for n_tokens in (4, 8 if place.toy else 256):  # the first one warms up
                 began = time.perf_counter()

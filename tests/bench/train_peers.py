@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.precision import cast_parameters
-from webtext.train.run.meter import WIDTH_OF_PRODUCT, memory_bytes, product_flops
+from webtext.train.run.meter import memory_bytes, peak_flops
 from webtext.train.shape import GPT2Config
 
 VOCAB_SIZE = 50_304  # nanoGPT's, which no trainer has to pad
@@ -180,8 +180,7 @@ def main() -> None:
         elif line.strip() == "peak":
             clocks = {"seconds": time.perf_counter, "cpu": time.process_time}
             answer = {
-                name: product_flops(CPU, torch.bfloat16, WIDTH_OF_PRODUCT["cpu"], clock)
-                for name, clock in clocks.items()
+                name: peak_flops(CPU, torch.bfloat16, torch.get_num_threads(), clock) for name, clock in clocks.items()
             }
         elif line.strip() == "memory":
             answer = {"memory": memory_bytes(CPU)}

@@ -34,7 +34,6 @@ def commands(warc: Path, out: str) -> list[str]:
         f"train run {out}/tokens --out {out}/model {TRAIN}",
         f"train export {out}/model --tokenizer {out}/tokenizer.json --out {out}/exported",
         f"train eval {out}/exported {out}/tokens --tokenizer {out}/tokenizer.json",
-        f"train curve {out}/model --out {out}/curve.html",
         f"report {out}/build",
     ]
 
@@ -52,7 +51,7 @@ def test_every_verb_gives_in_a_spoiled_store_the_bytes_that_it_gives_on_a_disk(
     store.clear()
     near, far = files(str(tmp_path / "here")), files(place)
     assert near.keys() == far.keys()
-    with_places = {"curve.html", "build/report.html", "build/report.json"}
+    with_places = {"build/report.html", "build/report.json"}
     assert [name for name in near if near[name] != far[name] and name not in with_places] == []
 
 

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from small_runs import flags, rows, saved_bytes
+from small_runs import flags
 
 from webtext.app.main import run
-from webtext.tokenizer import Tokenizer
 
 FLAGS = flags(steps=5)
 
@@ -29,25 +28,6 @@ def test_run_eval_and_export_in_a_row(tokens: str, tmp_path: Path, capsys: pytes
     assert run(["train", "eval", export, tokens, "--json", "--no-baselines"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["perplexity"] == pytest.approx(answer["perplexity"], rel=1e-6)
-
-
-def test_a_run_that_prints_sample_texts_has_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    corpus, tokenizer = tmp_path / "text.txt", tmp_path / "tokenizer.json"
-    corpus.write_text("the cat sat on the mat, and the dog sat on the cat\n" * 200)
-    tokens, model = str(tmp_path / "tokens"), tmp_path / "model"
-    assert run(["tokenizer", "train", str(corpus), "--out", str(tokenizer), "--vocab-size", "280", "--quiet"]) == 0
-    Tokenizer.load(tokenizer).encode_numpy(corpus.read_text()).tofile(tmp_path / "train.bin")
-    convert = ["shards", "convert", str(tmp_path / "train.bin"), "--from", "nanogpt", "--tokenizer", str(tokenizer)]
-    assert run([*convert, "--out", tokens, "--quiet"]) == 0
-    command = ["train", "run", tokens, *FLAGS, "--dropout", "0.1", "--sample-interval", "2"]
-    assert run([*command, "--out", str(model)]) == 2
-    assert "sample_interval is 2, but no tokenizer is given\n  add --tokenizer FILE" in capsys.readouterr().err
-    assert run([*command, "--out", str(model), "--tokenizer", str(tokenizer)]) == 0
-    texts = {row["step"]: row["sample"] for row in rows(model) if "sample" in row}
-    assert list(texts) == [2, 4, 5]
-    assert repr(texts[5]) in capsys.readouterr().err
-    assert run([*command[:-2], "--out", str(tmp_path / "silent"), "--quiet"]) == 0
-    assert saved_bytes(model, 5) == saved_bytes(tmp_path / "silent", 5)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from small_runs import on_ranks, rows, small, talking, train
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError
 from webtext.train import TrainSettings, train_model
-from webtext.train.mesh import MeshShape
-from webtext.train.parallel.refusal import check_trainable
 
 SETTINGS = small(
     n_layer=4, n_head=2, n_embd=32, context=32, batch_size=8, steps=6,
@@ -175,16 +173,6 @@ def test_a_run_that_a_mesh_cannot_train_is_rejected_before_anything_is_written(
             train_model(tokens, str(tmp_path / "model"), settings, talking("quiet", dry_run=dry_run))
         assert caught.value.lines[0].startswith(message)
     assert not (tmp_path / "model").exists()
-
-
-def test_samples_during_training_are_rejected_if_no_process_has_the_complete_model() -> None:
-    settings = changed(SETTINGS, sample_interval=1)
-    for mesh in ("pp=2", "fsdp=2", "tp=2"):
-        with pytest.raises(
-            ConfigError, match=f"sample_interval is 1, and no process of mesh '{mesh}' has the complete model"
-        ):
-            check_trainable(settings.config(61), changed(settings, mesh=mesh), 2)
-    assert check_trainable(settings.config(61), changed(settings, mesh="dp=2"), 2) == MeshShape(dp=2)
 
 
 def test_a_mesh_that_is_not_one_is_rejected_by_the_settings() -> None:

@@ -104,7 +104,7 @@ def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings, n_tokens
     Without these, the steps are the settings' own, but no more than repeat no text of the smallest corpus. ConfigError if
     they end within the warm-up.
     """
-    for name in ("weights", "stop_at_step", "sample_interval"):
+    for name in ("weights", "stop_at_step"):
         if value := options(TrainSettings)[name].value(settings):
             raise ConfigError(f"{name} is {value}", "leave it out: a comparison does not support it")
     asked, per_step = total_tokens(settings), settings.batch_size * settings.context
@@ -176,7 +176,6 @@ def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
             tokens = torch.from_numpy(tokens_bt).to(world.device)
             likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
             nats += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
-            world.progress.advance()
     bits = np.bincount(documents, np.concatenate(nats) / math.log(2), len(texts)).tolist()
     Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
 

@@ -34,10 +34,10 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import Source, open_sources
+from webtext.train.footprint import GIB
 from webtext.train.metrics import METRICS, read_metrics, steps_made
 from webtext.train.model.flops import flops_per_token
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.plan.footprint import GIB
 from webtext.train.resilience.termination import Termination
 from webtext.train.run.loop import finished_result, train_model
 from webtext.train.settings import TrainSettings
@@ -98,7 +98,7 @@ Trials = Sequence[Trial]
 
 def seeded(name: str, tokens: Sequence[str], settings: TrainSettings, n: int, folder: Path, **more: Any) -> list[Trial]:
     """Return a complete run for each of n seeds, from the settings' own on."""
-    whole, seeds = changed(settings, stop_at_step=None, sample_interval=None), range(settings.seed, settings.seed + n)
+    whole, seeds = changed(settings, stop_at_step=None), range(settings.seed, settings.seed + n)
     run = Trial(name=name, tokens=tuple(tokens), settings=whole, folder=str(folder), **more)
     return [
         replace(run, name=f"{name}, seed {seed}", settings=replace(whole, seed=seed), folder=f"{folder}/seed-{seed}")

@@ -97,11 +97,6 @@ class OffloadedEngine:
         judge = MaskedLikelihood(self.offloaded, self.rules.eot_id) if self.rules.masks else self.offloaded
         return total_loss(judge, windows, batch_size, self.world)
 
-    def full_model(self) -> GPT2:
-        """Return the model on the host, after all updates: the CPU draws texts."""
-        self.offloaded.wait()
-        return self.model
-
     def _on_gradients(self, layer: int, row: Tensor) -> None:
         """Average a layer's gradients over all processes, to the same bits in each, compute their norms, and update.
 

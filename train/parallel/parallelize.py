@@ -275,15 +275,6 @@ class ParallelModel:
         loss, n_scored = (total / self.shape.tp).tolist()
         return loss, round(n_scored)
 
-    def full_model(self) -> GPT2 | None:
-        """Return this replica's model, on the same memory; None if no process has all of it."""
-        if self.shape.size > self.shape.dp:
-            return None
-        with torch.device("meta"):
-            model = GPT2(self.config)
-        model.load_state_dict(dict(self.parameters), assign=True)
-        return model
-
     def _join_tied(self) -> distributed.ProcessGroup | None:
         """Return the group of the two ranks with the tied weight's copies, the first and the last; None for others."""
         mine = None

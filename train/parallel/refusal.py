@@ -24,11 +24,6 @@ def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: in
             "choose a smaller pp",
         )
     check_microbatches(settings.machine.pipeline_schedule, settings.accumulation(shape.n_data)[1], shape.pp)
-    if settings.monitor.sample_interval is not None and shape.size > shape.dp:
-        raise ConfigError(
-            f"sample_interval is {settings.monitor.sample_interval}, and no process of mesh '{shape}' has the complete model",
-            "leave it out, and draw from the checkpoints by 'webtext train sample'",
-        )
     if shape.size != n_processes:
         are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
         raise ConfigError(

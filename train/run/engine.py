@@ -73,9 +73,6 @@ class Engine(Protocol):
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         """Return the sum of -log p in nats over the windows' scored tokens and their number, equal in all processes."""
 
-    def full_model(self) -> GPT2 | None:
-        """Return the model itself, to generate texts from; None if no process has all of it."""
-
 
 def make_engine(
     model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype, values: Values

@@ -33,7 +33,6 @@ from webtext.train.settings import TrainSettings, difference
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
-    from webtext.tokenizer import Tokenizer
     from webtext.train.resilience.distributed import World
 
 CODE_VERSION = 4
@@ -83,8 +82,7 @@ def train_model(
 ) -> TrainResult:
     """Train a GPT-2 on the token set `tokens`, or on several mixed; write checkpoints and metrics.jsonl to `out`.
 
-    `tokenizer` is the file that packed the tokens; any other is rejected. It is needed if `settings` ask for sample
-    texts.
+    `tokenizer` is the file that packed the tokens; any other is rejected.
 
     `start` is a folder of weights to start with instead of drawn ones (`given_weights.py`); the optimizer is new.
 
@@ -117,9 +115,10 @@ def _train(
     published: Callable[[], None] = lambda: None,
 ) -> TrainResult:
     try:
+        import torch
+
         from webtext.train.offload.device_memory import check_offload
         from webtext.train.resilience.distributed import join_world
-        from webtext.train.run.determinism import deterministic
         from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.run.trainer import Trainer
     except ModuleNotFoundError as error:
@@ -130,12 +129,11 @@ def _train(
     sources = open_sources(tokens)
     # rejects sets that make no order, before anything is written
     uses = source_uses(sources, settings, total_tokens(settings))
-    texts = _tokenizer_for_texts(tokenizer, settings, sources)
+    _check_tokenizer(tokenizer, sources)
     model_dir = Folder(out).local_path()
-    with (
-        deterministic(settings.machine.deterministic),
-        join_world(settings.device) as world,
-    ):
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB and no speed
+    torch.use_deterministic_algorithms(settings.machine.deterministic)
+    with join_world(settings.device) as world:
         check_offload(settings, world)
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
@@ -160,7 +158,7 @@ def _train(
                 warn_if_too_large(config, settings, world, console)
             with memory_is_an_error(config, settings, world):
                 values = None if given is None else given.values
-                trainer = Trainer(settings, recipe, sources, model_dir, world, console, texts, published, values)
+                trainer = Trainer(settings, recipe, sources, model_dir, world, console, published, values)
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
@@ -207,20 +205,14 @@ def _is_visible(path: Path, state: Mapping[str, Any]) -> bool:
     return False
 
 
-def _tokenizer_for_texts(path: str | None, settings: TrainSettings, sources: Sequence[Source]) -> Tokenizer | None:
-    """Load the tokenizer at `path`. Raises InputError if a source was packed with another."""
-    if path is None:
-        if settings.monitor.sample_interval is None:
-            return None
-        raise ConfigError(
-            f"sample_interval is {settings.monitor.sample_interval}, but no tokenizer is given", "add --tokenizer FILE"
-        )
-    from webtext.tokenizer import Tokenizer
+def _check_tokenizer(path: str | None, sources: Sequence[Source]) -> None:
+    """Raise InputError if a source was packed with another tokenizer than the one at `path`."""
+    if path is not None:
+        from webtext.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(path)
-    for source in sources:
-        source.train.check_tokenizer(tokenizer)
-    return tokenizer
+        tokenizer = Tokenizer.load(path)
+        for source in sources:
+            source.train.check_tokenizer(tokenizer)
 
 
 def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: GivenWeights | None = None) -> Recipe:

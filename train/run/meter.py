@@ -7,7 +7,6 @@ not a data sheet's or another machine's number. A busy machine shows a lower pea
 from __future__ import annotations
 
 import functools
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,11 +20,6 @@ from webtext.train.shape import GPT2Config
 
 TRIES = 5
 WIDTH_OF_PRODUCT = {"cpu": 1024, "cuda": 8192}  # on a CPU 1024 reaches full speed in a few milliseconds
-SMALL_WIDTH = {"cpu": 1024, "cuda": 4096}
-"""Width of a product between a run's steps, when the device may be nearly full: it takes 96 MiB in bfloat16."""
-
-SLOW = 1.2
-"""A device is slow if a product takes this many times the others' median. Less is noise in an ordinary cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +50,14 @@ class Meter:
 
 
 @functools.cache
-def peak_flops(device: torch.device, dtype: torch.dtype, threads: int) -> float:
-    """Return the FLOP/s of this device's matrix products, measured once; `threads` is torch's number of threads."""
-    return product_flops(device, dtype, WIDTH_OF_PRODUCT[device.type])
-
-
-def product_flops(
-    device: torch.device, dtype: torch.dtype, width: int, clock: Callable[[], float] = time.perf_counter
+def peak_flops(
+    device: torch.device, dtype: torch.dtype, threads: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Return the FLOP/s of a square matrix product of that width, the best of several, timed by `clock`.
+    """Return the FLOP/s of this device's matrix products, measured once; `threads` is torch's number of threads.
 
     The numbers are random, as in a run: a GPU draws less power for equal ones and is faster than it is in training.
     """
+    width = WIDTH_OF_PRODUCT[device.type]
     generator = torch.Generator(device).manual_seed(0)  # leaves the run's own random numbers unchanged
     a, b = (torch.randn(width, width, generator=generator, device=device, dtype=dtype) for _ in range(2))
     out = torch.empty_like(a)
@@ -79,27 +69,6 @@ def product_flops(
             torch.cuda.synchronize(device)
         seconds.append(clock() - started)
     return 2 * width**3 / min(seconds[1:])
-
-
-def straggler(flops: list[float]) -> str | None:
-    """Return a warning about the slowest device if its products take `SLOW` times the others' median, or None.
-
-    `flops` is the speed of each process's device in FLOP/s, by rank. The time of a step would name nobody, because all
-    wait for the slowest.
-
-    >>> straggler([4e14, 4e14, 2.5e14])
-    'the device of rank 2 takes 1.6 times as long as the others over a matrix product (250,000 GFLOP/s): they wait for it'
-    """
-    rank = min(range(len(flops)), key=flops.__getitem__)
-    slower = statistics.median(flops[:rank] + flops[rank + 1 :] or flops) / flops[rank]
-    return (
-        None
-        if slower < SLOW
-        else (
-            f"the device of rank {rank} takes {slower:.1f} times as long as the others over a matrix product "
-            f"({flops[rank] / 1e9:,.0f} GFLOP/s): they wait for it"
-        )
-    )
 
 
 def memory_bytes(device: torch.device) -> int:

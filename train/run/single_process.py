@@ -65,6 +65,3 @@ class SingleProcessModel:
             found = total_loss(judge, windows, batch_size, World(0, 1, self.device))
         self.model.train()
         return found
-
-    def full_model(self) -> GPT2:
-        return self.model

@@ -31,12 +31,11 @@ from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
 from webtext.train.metrics import metrics_log
 from webtext.train.model.attention import attention_kernel, preferred_kernels
-from webtext.train.model.compilation import as_it_stands, compile_model, compiles
+from webtext.train.model.compilation import compile_model, compiles
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
-from webtext.train.model.sample import sample_text
 from webtext.train.optimizer.optimizer import compile_update, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import learning_rate, total_tokens
 from webtext.train.optimizer.update import Reading, is_fault
@@ -45,10 +44,9 @@ from webtext.train.resilience.termination import Termination
 from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
-from webtext.train.run.meter import SMALL_WIDTH, Meter, product_flops, straggler
-from webtext.train.settings import SampleSettings, TrainSettings
+from webtext.train.run.meter import Meter
+from webtext.train.settings import TrainSettings
 
-SAMPLE_TOKENS = 64
 LARGEST_LOSS = 700.0  # its exponential is still finite
 
 
@@ -76,7 +74,6 @@ class Trainer:
         model_dir: Path,
         world: World,
         console: Console,
-        tokenizer: Any = None,
         published: Callable[[], None] = lambda: None,
         values: Values | None = None,
     ) -> None:
@@ -85,7 +82,7 @@ class Trainer:
         if world.device.type == "cpu":
             keep_freed_memory()
         self.settings, self.recipe, self.model_dir = settings, recipe, model_dir
-        self.world, self.console, self.tokenizer, self.published = world, console, tokenizer, published
+        self.world, self.console, self.published = world, console, published
         with torch.device("meta"):  # the engine allocates this process's part
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.machine.activation_checkpointing
@@ -173,12 +170,8 @@ class Trainer:
 
     def _do_what_is_due(self) -> None:
         settings = self.settings
-        if settings.monitor.straggler_interval and self.step % settings.monitor.straggler_interval == 0:
-            self._compare_devices()
         if self._is_due(settings.monitor.eval_interval):
             self._evaluate()
-        if settings.monitor.sample_interval is not None and self._is_due(settings.monitor.sample_interval):
-            self._sample()
         if self._is_due(settings.checkpoint.checkpoint_interval) or self._must_end:
             self._save()
         if self._must_end and self.step < settings.last_step:
@@ -189,16 +182,7 @@ class Trainer:
 
     def _is_any_due(self) -> bool:
         settings = self.settings
-        return any(
-            map(
-                self._is_due,
-                (
-                    settings.monitor.eval_interval,
-                    settings.monitor.sample_interval,
-                    settings.checkpoint.checkpoint_interval,
-                ),
-            )
-        )
+        return self._is_due(settings.monitor.eval_interval) or self._is_due(settings.checkpoint.checkpoint_interval)
 
     def _is_due(self, interval: int | None) -> bool:
         return self.step == self.settings.last_step or (interval is not None and self.step % interval == 0)
@@ -257,15 +241,6 @@ class Trainer:
         facts = {name: row[name] for name in ("loss", "grad_norm", "learning_rate", "tokens") if name in row}
         progress.advance(1, note, row.get("loss"), **facts, tokens_per_second=speed.tokens_per_second)
 
-    def _compare_devices(self) -> None:
-        """Log the speed of each process's device; warn about one for which all others wait."""
-        if self.world.size > 1:
-            rate = product_flops(self.world.device, self.dtype, SMALL_WIDTH[self.world.device.type])
-            rates = self.world.gather(rate)
-            self._log({"step": self.step, "product_flops": [round(rate) for rate in rates]})
-            if self.world.is_main and (warning := straggler(rates)):
-                self.console.warn(f"step {self.step:,}: {warning}")
-
     def _evaluate(self) -> None:
         losses = self.held_out.losses(self.engine, self.microbatch)
         if not losses:
@@ -285,20 +260,6 @@ class Trainer:
         self._log({"step": self.step, "validation_loss": mean, "perplexity": perplexity, **of_sources})
         each = "".join(f"; '{name}' {loss:.4f}" for name, loss in losses.items()) if of_sources else ""
         self.console.say(f"train: step {self.step:,}: held-out perplexity {perplexity:,.2f} (loss {mean:.4f}{each})")
-
-    def _sample(self) -> None:
-        """Write a sample text to metrics.jsonl and stderr. It is drawn with the run's seed, the same at every step."""
-        if not self.world.is_main:
-            return
-        model = self.engine.full_model()
-        assert model is not None, "rejected before the run (parallel/refusal.py)"
-        how = SampleSettings(max_tokens=SAMPLE_TOKENS, seed=self.settings.seed)
-        model.eval()
-        with as_it_stands():
-            text = sample_text(model, self.tokenizer, "", how)
-        model.train()
-        self._log({"step": self.step, "sample": text})
-        self.console.say(f"train: step {self.step:,}: {text!r}")
 
     def _save(self) -> None:
         if self._metrics is not None:
