@@ -77,11 +77,9 @@ def settings_classes() -> dict[str, type]:
 def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
     from webtext.shards.settings import FileSettings
-    from webtext.tokenizer.files.corpus import CountSettings
     from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
 
     return {
-        "tokenizer.count": CountSettings,
         "shards.files": FileSettings,
         "train.compare": CompareSettings,
         "train.sweep": SweepSettings,

@@ -26,7 +26,7 @@ Settings = TypeVar("Settings")
 SECTIONS = (
     "build", "crawl.links", "crawl.api", "crawl.fetch", "clean.extract",
     "clean.remove", "clean.votes", "clean.language", "clean.rules", "clean.dedup", "clean.decontaminate", "clean.card",
-    "tokenizer", "tokenizer.count", "shards", "shards.files", "train", "train.shape", "train.data", "train.optimizer",
+    "tokenizer", "shards", "shards.files", "train", "train.shape", "train.data", "train.optimizer",
     "train.schedule", "train.machine", "train.monitor", "train.checkpoint", "train.eval", "train.sample",
     "train.compare", "train.sweep", "train.scale",
 )  # fmt: skip

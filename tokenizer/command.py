@@ -1,4 +1,4 @@
-"""The verbs of `webtext tokenizer`: train, count, encode, decode, inspect, convert, score."""
+"""The verbs of `webtext tokenizer`: train, encode, decode, inspect, convert."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import click
 from webtext.base.command import need_out, verb
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
+from webtext.tokenizer.files.corpus import TokenizerSettings, train_tokenizer
 from webtext.tokenizer.files.token_files import decode_file, encode_file, write_npy, write_text
-from webtext.tokenizer.measure.measures import SELDOM
 from webtext.tokenizer.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -53,13 +52,12 @@ Examples:
   webtext tokenizer train build/corpus --out build/tokenizer/tokenizer.json
   webtext tokenizer train *.txt --vocab-size 32000 --out tokenizer.json
   webtext tokenizer train en.jsonl.zst code.parquet --weight code.parquet=2.5 --out tokenizer.json
-  webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
   webtext tokenizer train code.jsonl --base gpt2/ --vocab-size 60000 --out tokenizer.json
 
 \b
-Reads:  part sets of kind corpus or documents (their train split only); text, JSON lines, Parquet, counts, and folders
-        of them; text and JSON lines also as .gz, .bz2, .xz, .zst
-Writes: FILE, and its manifest next to it; for inputs of more than 64 MB also FILE.parts/, their counts
+Reads:  part sets of kind corpus or documents (their train split only); text, JSON lines, Parquet, and folders of them;
+        text and JSON lines also as .gz, .bz2, .xz, .zst
+Writes: FILE, and its manifest next to it
 """
 
 
@@ -72,27 +70,6 @@ def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: s
     tokenizer = train_tokenizer(inputs, target, settings, run)
     answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")
-
-
-COUNT_EXAMPLES = """\b
-Examples:
-  webtext tokenizer count build/corpus --out part-1.counts
-  webtext tokenizer train part-1.counts part-2.counts --out tokenizer.json
-
-\b
-Reads:  the same inputs as `tokenizer train`, including counts
-Writes: FILE, and its manifest next to it; for inputs of more than 64 MB also FILE.parts/, their counts
-"""
-
-
-@verb(group, "count", workers=True, settings=CountSettings, section="tokenizer.count", epilog=COUNT_EXAMPLES)
-@click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
-@click.option("--out", metavar="FILE", help="File to write; its name ends in .counts.")
-def count(run: Run, settings: CountSettings, inputs: tuple[str, ...], out: str | None) -> None:
-    """Count pieces, so that a later run can train on the counts of many machines."""
-    target = need_out(out)
-    n_pieces = count_corpus(inputs, target, settings, run)
-    run.console.result({"out": target, "pieces": n_pieces}, f"{n_pieces:,} distinct pieces in '{target}'")
 
 
 ENCODE_EXAMPLES = """\b
@@ -173,12 +150,12 @@ def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None
 INSPECT_EXAMPLES = """\b
 Examples:
   webtext tokenizer inspect 'some words' --tokenizer tokenizer.json
-  webtext tokenizer inspect - --tokenizer gpt2/ --out tokens.html < text.txt
+  webtext tokenizer inspect - --tokenizer gpt2/ --ids < text.txt
   webtext tokenizer inspect --tokenizer tokenizer.json
 
 \b
 Reads:  a text (- for standard input), and a tokenizer
-Writes: an HTML page with --out, otherwise nothing
+Writes: nothing
 """
 
 
@@ -188,33 +165,22 @@ Writes: an HTML page with --out, otherwise nothing
 @_PATTERN
 @_ALLOW
 @click.option("--ids", is_flag=True, help="Also print one line per token, with its id.")
-@click.option("--out", metavar="FILE.html", help="Write the tokens as an HTML page that shows ids and bytes on hover.")
-def inspect(
-    run: Run, text: str | None, path: str, pattern: str | None, allowed: tuple[str, ...], ids: bool, out: str | None
-) -> None:
-    """Show how TEXT is cut into tokens; without TEXT, show the tokenizer's properties and oddities."""
-    from webtext.tokenizer.show.overview import facts, overview, overview_text
-    from webtext.tokenizer.show.visible import wants_colour
+def inspect(run: Run, text: str | None, path: str, pattern: str | None, allowed: tuple[str, ...], ids: bool) -> None:
+    """Show how TEXT is cut into tokens, and bytes per token; without TEXT, show the tokenizer's properties."""
+    from webtext.tokenizer.view import overview, overview_text, view, wants_colour
 
     tokenizer = Tokenizer.load(path, pattern)
     if text is None:
-        if ids or out is not None:
-            raise ConfigError("--ids and --out need a TEXT", "give one, or - for standard input")
+        if ids:
+            raise ConfigError("--ids needs a TEXT", "give one, or - for standard input")
         found = overview(tokenizer._vocabulary)
         run.console.result(found, overview_text(found))
         return
-    view = tokenizer.view(_read(text) if text == "-" else text, _allowed(allowed))
-    if out is not None:
-        from webtext.tokenizer.show.view import page
-
-        run.would_write(out)
-        with _written(out) as target:
-            target.write(page(view, facts(tokenizer._vocabulary, tokenizer.hash)).encode())
-        run.console.result({"out": out, "n_tokens": len(view)}, f"{len(view):,} tokens in '{out}'")
-        return
+    given = _read(text) if text == "-" else text
+    shown = view(tokenizer._vocabulary, tokenizer.encode(given, _allowed(allowed)))
     coloured = wants_colour()
-    lines = [view.coloured() if coloured else str(view), *([view.rows()] if ids else []), view.summary()]
-    run.console.result(view.to_json(), "\n".join(lines), coloured=coloured)
+    lines = [shown.coloured() if coloured else str(shown), *([shown.rows()] if ids else []), shown.summary()]
+    run.console.result(shown.to_json(), "\n".join(lines), coloured=coloured)
 
 
 CONVERT_EXAMPLES = """\b
@@ -237,56 +203,19 @@ Writes: TARGET, in the format that its name implies; an error if that format wou
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
     """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, vocab.json, or a folder."""
     from webtext.tokenizer.formats.files import refuse_to_overwrite, unsaid
-    from webtext.tokenizer.show.overview import safe
+    from webtext.tokenizer.view import safe
 
     tokenizer = Tokenizer.load(source, pattern, _special_tokens(special_tokens))
     refuse_to_overwrite(target, source)
     run.would_write(target)
     tokenizer.save(target)
-    remarks = [*unsaid(tokenizer._vocabulary, target), *tokenizer.remarks]
+    remarks = unsaid(tokenizer._vocabulary, target)
     rule = {"pattern": tokenizer.pattern, "unicode_version": tokenizer.unicode_version}
     answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash, **rule, "remarks": remarks}
     shown = f"pattern {safe(tokenizer.pattern)}, Unicode {tokenizer.unicode_version}"
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…), {shown}")
     for remark in remarks:
         run.console.say(f"note: {remark}")
-
-
-SCORE_EXAMPLES = """\b
-Examples:
-  webtext tokenizer score tokenizer.json gpt2/ --on build/corpus
-  webtext tokenizer score tokenizer.json --on en=english.txt --on de=german.txt --json
-
-\b
-Reads:  tokenizers, and texts: part sets, text files, JSON lines, Parquet, compressed or not, LANG=FILE
-Writes: nothing
-"""
-
-
-@verb(group, "score", workers=True, epilog=SCORE_EXAMPLES)
-@click.argument("paths", nargs=-1, required=True, metavar="TOKENIZER...")
-@click.option("--on", "inputs", multiple=True, required=True, metavar="SET|FILE|LANG=FILE", help="Texts to measure on.")
-@click.option("--reference", metavar="LANG", help="Language that parity compares with.  [default: en, or the first]")
-@click.option(
-    "--seldom", type=click.IntRange(1), default=SELDOM, show_default=True, help="Ids with fewer occurrences are seldom."
-)
-@click.option("--text-field", default="text", show_default=True, help="Field of JSON lines, column of Parquet files.")
-@_PATTERN
-def score(
-    run: Run,
-    paths: tuple[str, ...],
-    inputs: tuple[str, ...],
-    reference: str | None,
-    seldom: int,
-    text_field: str,
-    pattern: str | None,
-) -> None:
-    """Measure how well TOKENIZERs suit texts: compression, fertility, Rényi efficiency, vocabulary use, parity."""
-    from webtext.tokenizer.measure.scoring import score_inputs
-
-    tokenizers = {path: Tokenizer.load(path, pattern if path.endswith(".tiktoken") else None) for path in paths}
-    found = score_inputs(tokenizers, inputs, run, reference=reference, seldom=seldom, text_field=text_field)
-    run.console.result(*found)
 
 
 def _special_tokens(given: tuple[str, ...]) -> list[str] | dict[str, int] | None:

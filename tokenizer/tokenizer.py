@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, AnyStr, Literal, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
@@ -28,12 +28,9 @@ if TYPE_CHECKING:  # numpy takes longer to import than everything else here, so 
     from numpy.typing import NDArray
 
     from webtext.tokenizer.arguments import Ids
-    from webtext.tokenizer.show.view import TokenView
 
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
-
-Encoded = TypeVar("Encoded")
 
 
 class Tokenizer:
@@ -240,40 +237,6 @@ class Tokenizer:
             out[: starts[-1]] = tokens
         return out[: starts[-1]], starts
 
-    def encode_padded(
-        self,
-        texts: Texts,
-        *,
-        max_length: int | None = None,
-        padding: Literal["longest", "max_length"] = "longest",
-        pad_to_multiple_of: int = 1,
-        pad_token: str | None = None,
-        side: Literal["right", "left"] = "right",
-        truncation_side: Literal["right", "left"] = "right",
-        add_eot: bool = False,
-        threads: int | None = None,
-        allowed_special: Names = (),
-    ) -> tuple[Tokens, NDArray[np.uint8]]:
-        """Return the ids of texts as an array [text, position], and a uint8 mask: 1 for ids of the text, 0 for padding.
-
-        Texts of more than `max_length` ids are cut at `truncation_side`. Shorter ones are padded at `side` with
-        `pad_token` (a special token, by default <|endoftext|> as is usual for GPT-2), to the longest of the batch or
-        always to `max_length`. `add_eot` ends each text with <|endoftext|>, which counts towards the length and is
-        never cut off.
-        """
-        from webtext.tokenizer.encode.padding import rectangle
-
-        return rectangle(
-            *self.encode_flat(texts, threads, allowed_special),
-            self._special.id(EOT if pad_token is None else pad_token),
-            self._special.id(EOT) if add_eot else None,
-            max_length=max_length,
-            padding=padding,
-            multiple_of=pad_to_multiple_of,
-            side=side,
-            truncation_side=truncation_side,
-        )
-
     def encode_with_offsets(
         self, text: AnyText, allowed_special: Names = (), unit: Literal["characters", "bytes"] = "characters"
     ) -> tuple[list[int], list[tuple[int, int]]]:
@@ -289,16 +252,6 @@ class Tokenizer:
         starts, ends = token_offsets(text, self.token_sizes[ids], unit)
         return ids.tolist(), _bpe.offset_pairs(starts, ends)
 
-    def encode_stream(self, allowed_special: Names = ()) -> EncodeStream[list[int]]:
-        """Return an encoder for text that arrives in chunks."""
-        return self._stream(self.encode, allowed_special)
-
-    def encode_stream_numpy(self, allowed_special: Names = ()) -> EncodeStream[Tokens]:
-        """Return an encoder for text that arrives in chunks, which returns arrays of ids."""
-        return self._stream(self.encode_numpy, allowed_special)
-
-    # Counting and cutting to a number of ids
-
     def count(self, text: AnyText, allowed_special: Names = ()) -> int:
         """Return the number of ids that `encode` would return, without creating a list."""
         if allowed_special or not self._is_direct:
@@ -307,30 +260,6 @@ class Tokenizer:
             return self._native.count(text)  # type: ignore[arg-type]
         except (TypeError, UnicodeEncodeError):
             return self._native.count(encodable(as_text(text)))
-
-    def count_batch(self, texts: Texts, threads: int | None = None, allowed_special: Names = ()) -> Offsets:
-        """Return the number of ids of each text as an int64 array."""
-        import numpy as np
-
-        return np.diff(self.encode_flat(texts, threads, allowed_special)[1])
-
-    def split(self, text: AnyStr, n: int) -> list[AnyStr]:
-        """Cut a text into consecutive parts, each of which has at most `n` ids when it is encoded on its own.
-
-        No character is cut. A part ends where the pattern cuts if there is such a position within `n` ids. Raises
-        ConfigError if a single character has more than `n` ids (none has more than 4).
-        """
-        from webtext.tokenizer.encode.splitting import split
-
-        check_unchanged(as_text(text), self._vocabulary)
-        return list(split(self, text, n))
-
-    def truncate(self, text: AnyStr, n: int) -> AnyStr:
-        """Return the first part that `split` would return: the beginning of the text, with at most `n` ids."""
-        from webtext.tokenizer.encode.splitting import split
-
-        check_unchanged(as_text(text), self._vocabulary)
-        return next(split(self, text, n), text)
 
     # Ids to text
 
@@ -361,21 +290,17 @@ class Tokenizer:
         """Return a decoder for ids that arrive one by one."""
         return DecodeStream(self.decode_bytes, errors)
 
-    # Single tokens, as names or bytes
-
-    def vocab(self) -> dict[str, int]:
-        """Return all tokens and their ids, special ones last, in the names of vocab.json: a character for each byte."""
-        return dict(self._ids)
+    # Single tokens
 
     def token_to_id(self, token: str | bytes) -> int | None:
-        """Return the id of a token, by its bytes or by its name as in `vocab`; None if there is no such token."""
+        """Return the id of a token, by its bytes or by its name as in vocab.json; None if there is no such token."""
         if isinstance(token, bytes):
             characters = byte_characters()[1]
             token = "".join(characters[byte] for byte in token)
         return self._ids.get(token)
 
     def id_to_token(self, id_: int) -> str | None:
-        """Return the name of an id as in `vocab`; None if no token has it."""
+        """Return the name of an id, with a character for each byte, as in vocab.json; None if no token has it."""
         return self._names.get(id_)
 
     # Other libraries
@@ -424,13 +349,6 @@ class Tokenizer:
         """SHA-256 of the vocabulary, the pattern and the special tokens; it doesn't depend on the file format."""
         return self._vocabulary.hash()
 
-    @functools.cached_property
-    def remarks(self) -> tuple[str, ...]:
-        """Oddities of the vocabulary (unused ids, tokens that no text produces), and where other libraries differ."""
-        from webtext.tokenizer.findings import remarks
-
-        return tuple(remarks(self._vocabulary))
-
     def __eq__(self, other: object) -> bool:
         """Whether both have the same tokens, pattern and special tokens, so that they return the same ids."""
         return self.hash == other.hash if isinstance(other, Tokenizer) else NotImplemented
@@ -441,23 +359,11 @@ class Tokenizer:
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[Vocabulary]]:
         return type(self), (self._vocabulary,)
 
-    def view(self, text: AnyText, allowed_special: Names = ()) -> TokenView:
-        """Return the tokens of a text for display: `print` the view, or make it the last line of a notebook cell."""
-        from webtext.tokenizer.show.view import view
-
-        return view(self._vocabulary, self.encode(text, allowed_special))
-
     def __repr__(self) -> str:
-        from webtext.tokenizer.show.overview import facts
+        from webtext.tokenizer.view import facts
 
         found = facts(self._vocabulary, self.hash) | {"hash": self.hash[:12]}
         return f"<Tokenizer: {', '.join(f'{name} {value}' for name, value in found.items())}>"
-
-    def _repr_html_(self) -> str:
-        from webtext.tokenizer.show.overview import facts
-        from webtext.tokenizer.show.view import card
-
-        return card(facts(self._vocabulary, self.hash))
 
     @functools.cached_property
     def _ids(self) -> dict[str, int]:
@@ -480,28 +386,15 @@ class Tokenizer:
             n_bytes[id_] = len(name.encode())
         return n_bytes
 
-    def token_ends(self, text: bytes) -> Offsets:
-        """Return the end of each token of a text, as byte offsets."""
-        import numpy as np
-
-        return np.cumsum(self.token_sizes[self.encode_numpy(text)])
-
-    def piece_ends(self, text: bytes) -> Offsets:
-        """Return the end of each piece that the pattern cuts a text into, as byte offsets."""
-        import numpy as np
-
-        if self._regex:
-            return np.array(self._regex.cut(text)[1], np.int64)
-        return _bpe.piece_ends(text, self.pattern, self.unicode_version)
-
     def _encode_parts(self, texts: Iterable[Text], threads: int) -> tuple[Tokens, Offsets]:
         """Encode parts between special tokens."""
         texts = [encodable(prepared(text, self._vocabulary)) for text in texts]
         return (self._regex or self._native).encode_many(texts, self._is_wide, threads)
 
-    def _stream(self, encode: Callable[..., Encoded], allowed_special: Names) -> EncodeStream[Encoded]:
+    def _encode_stream(self, allowed_special: Names = ()) -> EncodeStream:
+        """Return an encoder for text that arrives in chunks, for files of any size (`files/token_files.py`)."""
         last_cut = None
         if not (self._regex or self._vocabulary.normalizer or self._vocabulary.prefix_space):
             last_cut = functools.partial(_bpe.last_safe_cut, unicode_version=self.unicode_version)
-        encode = functools.partial(encode, allowed_special=allowed_special)
+        encode = functools.partial(self.encode_numpy, allowed_special=allowed_special)
         return EncodeStream(encode, last_cut, self._special.finder(allowed_special))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from webtext.base.errors import InputError
@@ -91,6 +92,37 @@ class Vocabulary:
         """Return the merges that the order of ids implies."""
         ranks = Vocabulary(tokens=self.tokens, merges=None)
         return ranks.native().merges_by_rank()
+
+    def unmerged(self) -> list[int]:
+        """Return the ids that merging never produces, in ascending order: their own bytes merge to other tokens.
+
+        A merge can use a token only after it was created, so merging a token's bytes on their own decides it.
+        """
+        known = [(id_, token) for id_, token in enumerate(self.tokens) if token]
+        native = replace(self, whole_pieces=False, special_tokens={}).native()
+        ends = list(itertools.accumulate(len(token) for _, token in known))
+        found = iter(native.encode_pieces(b"".join(token for _, token in known), ends))
+        missing = []
+        for id_, token in known:
+            first = next(found)
+            n_bytes = len(self.tokens[first])
+            while n_bytes < len(token):
+                n_bytes += len(self.tokens[next(found)])
+            if first != id_:
+                missing.append(id_)
+        return missing
+
+    def larger_first(self) -> list[int]:
+        """Return the ids that merging by rank produces, but only via larger ids, so no list in order of ids does.
+
+        A rank file merges any two tokens whose joined bytes are a token, the smallest id first. That equals a list of
+        merges if and only if every token of two or more bytes can be built from its bytes using only smaller ids. Then
+        merging its bytes takes the same steps in every text, and only one pair ever produces it (`merges_by_rank`).
+        """
+        by_rank = replace(self, merges=None)
+        listed = {self.tokens[left] + self.tokens[right] for left, right in by_rank.merges_by_rank()}
+        stuck = {id_ for id_, token in enumerate(self.tokens) if len(token) > 1 and token not in listed}
+        return sorted(stuck.difference(by_rank.unmerged())) if stuck else []
 
     def hash(self) -> str:
         """Return the SHA-256 of tokens, pattern (with its Unicode version if that is pinned) and special tokens.

@@ -210,5 +210,5 @@ def test_the_verbs_that_make_or_check_parts_or_use_threads_have_options_for_work
         *(f"clean {verb}" for verb in ("run", "extract", "filter", "dedup", "decontaminate", "release")),
         *("crawl links", "shards pack", "shards convert", "build", "pretrain", "demo"),
         "inspect set",
-        *(f"tokenizer {verb}" for verb in ("train", "count", "encode", "score")),
+        *(f"tokenizer {verb}" for verb in ("train", "encode")),
     }

@@ -198,7 +198,7 @@ def test_a_file_that_is_not_a_dump_is_an_error_that_names_it(
     [
         ["crawl", "links", "x", "--out", "y"],
         ["clean", "run", "x", "--out", "y"],
-        ["tokenizer", "count", "x", "--out", "y.counts"],
+        ["tokenizer", "train", "x", "--out", "y.json"],
         ["shards", "pack", "x", "--tokenizer", "t", "--out", "y"],
         ["train", "run", "x", "--out", "y"],
     ],

@@ -19,7 +19,7 @@ from stage import Stage  # noqa: E402
 from stories import STORIES  # noqa: E402
 
 DrillsOf = Callable[[str], Drills]
-QUICK = ("stage", "stage again", "counts", "pack", "train", "links", "crawl")
+QUICK = ("stage", "stage again", "tokenizer", "pack", "train", "links", "crawl")
 
 
 @pytest.fixture(scope="module")

@@ -65,14 +65,10 @@ BAD: dict[str, tuple[Callable[[Tokenizer, Path], object], str]] = {
         "special_tokens is 5",
     ),
     "allowed_special": (lambda tok, at: tok.encode("a", [[]]), r"allowed_special is \[\[\]\]"),  # type: ignore[list-item]
-    "pad_token": (lambda tok, at: tok.encode_padded(["a"], pad_token=[]), "no special token"),  # type: ignore[arg-type]
-    "split": (lambda tok, at: tok.split("abc", "3"), "n is '3'"),  # type: ignore[arg-type]
     "decode errors": (lambda tok, at: tok.decode([1], errors=None), "errors is None"),  # type: ignore[arg-type]
     "decode_stream errors": (lambda tok, at: tok.decode_stream(None), "errors is None"),  # type: ignore[arg-type]
     "counts memory": (lambda tok, at: PieceCounts(max_memory="5"), "max_memory is '5'"),  # type: ignore[arg-type]
     "counts weight": (lambda tok, at: PieceCounts().add(["a"], weight=1.5), "weight is 1.5"),  # type: ignore[arg-type]
-    "counts folder": (lambda tok, at: PieceCounts(folder=5), "the path is 5"),  # type: ignore[arg-type]
-    "counts file": (lambda tok, at: PieceCounts().add_file(None), "the path is None"),  # type: ignore[arg-type]
 }
 
 

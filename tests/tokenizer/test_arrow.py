@@ -43,7 +43,6 @@ def test_a_column_has_the_ids_of_its_texts(small: Tokenizer) -> None:
         pa.array(ids).validate(full=True)
         assert small.encode_batch(column) == wanted
         assert small.encode_flat(column, threads=2)[0].tolist() == sum(wanted, [])
-        assert small.count_batch(column).tolist() == list(map(len, wanted))
         assert small.encode_batch(column, allowed_special="all") == small.encode_batch(TEXTS, allowed_special="all")
 
 
@@ -128,7 +127,7 @@ def test_datasets_map_over_arrow_batches(small: Tokenizer, tmp_path: Any) -> Non
     ids=str,
 )
 def test_a_column_that_cannot_be_read_says_why(small: Tokenizer, column: Any, message: str) -> None:
-    for encode in (small.encode_arrow, small.encode_flat, small.encode_batch, small.count_batch):
+    for encode in (small.encode_arrow, small.encode_flat, small.encode_batch):
         with pytest.raises(InputError) as caught:
             encode(column)
         assert str(caught.value) == f"{message}\nexpected a column of strings or bytes without nulls"

@@ -28,7 +28,7 @@ from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.files import corpus
-from webtext.tokenizer.files.corpus import CountSettings, TokenizerSettings, count_corpus, train_tokenizer
+from webtext.tokenizer.files.corpus import TokenizerSettings, train_tokenizer
 from webtext.tokenizer.train.progress import TrainingProgress
 
 CANARY = "zyzzyva"
@@ -332,23 +332,6 @@ def test_invalid_weights_are_errors(two: list[str], out: str, weight: str, messa
         train(two, out, TokenizerSettings(weight=weights))
 
 
-def test_training_on_counts_of_many_machines_equals_training_on_all_texts(
-    documents: str, two: list[str], tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = train([documents, *two], out).hash
-    files = [str(tmp_path / f"{index}.counts") for index in range(3)]
-    for source, file in zip([documents, *two], files, strict=True):
-        count_corpus([source], file, CountSettings(), Run.quiet())
-    merged = str(tmp_path / "merged.counts")
-    count_corpus(files[:2], merged, CountSettings(memory_mb=1), Run.quiet())
-    assert train_tokenizer([merged, files[2]], out, SETTINGS, Run.quiet()).hash == expected
-    manifest = json.loads((tmp_path / "0.counts.manifest.json").read_text())
-    assert manifest["counts"] == {"records_in": 4, "kept": 2, "dropped": {"held_out": 1, "empty": 1}, "failed": {}}
-    assert manifest["kind"] == "piece counts"
-    monkeypatch.setattr(corpus, "count_inputs", None)  # finished work isn't repeated
-    count_corpus([two[0]], files[1], CountSettings(), Run.quiet())
-
-
 def test_no_text_at_all_is_an_error(tmp_path: Path, out: str) -> None:
     held_out = write_set(tmp_path / "held_out", [[document("a", "words", "validation")]])
     (tmp_path / "empty.txt").touch()
@@ -376,12 +359,6 @@ def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, o
     part.write_bytes(data)
     with pytest.raises(InputError, match=part.name):
         train([documents], out)
-
-
-def test_tokens_can_be_kept_short(documents: str, out: str) -> None:
-    settings = TokenizerSettings(vocab_size=400, max_token_length=4)
-    tokenizer = train([documents], out, settings)
-    assert max(len(tokenizer.decode_bytes([id_])) for id_ in range(tokenizer.eot_id or 0)) == 3
 
 
 def test_a_tokenizer_is_extended_and_the_recipe_names_it(
@@ -425,7 +402,7 @@ def test_the_percentage_rises_to_100_and_only_at_the_end(
         yield Recorded(total)
 
     monkeypatch.setattr(run.console, "progress", progress)
-    monkeypatch.setattr("webtext.tokenizer.files.counting.REPORTED_BYTES", 10)
+    monkeypatch.setattr("webtext.tokenizer.files.corpus.REPORTED_BYTES", 10)
     shares: list[float | None] = []
     counted = TrainingProgress.counted
 
@@ -462,7 +439,7 @@ def test_a_tokenizer_may_be_written_to_a_url(documents: str, out: str, monkeypat
     assert (loaded.hash, loaded.encode("the dogs")) == (expected.hash, expected.encode("the dogs"))
 
 
-@pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"max_token_length": 1}, {"min_frequency": 0}])
+@pytest.mark.parametrize("bad", [{"vocab_size": 100}, {"min_frequency": 0}])
 def test_invalid_settings_are_errors(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=f"tokenizer.{next(iter(bad))} is"):
         TokenizerSettings(**bad)

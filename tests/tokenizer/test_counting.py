@@ -1,4 +1,4 @@
-"""Counts of pieces are exact, however texts are cut, divided among threads, spilled, saved and merged."""
+"""Counts of pieces are exact, however texts are cut, divided among threads, spilled and merged."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, MachineError
@@ -209,169 +210,42 @@ def test_a_weighted_text_counts_like_repetitions(words: list[str]) -> None:
     assert dict(weighted.items()) == reference(words[:9] * 3 + words[9:20])
 
 
-@pytest.mark.parametrize("add", ["texts", "stream", "file"])
-def test_counts_above_63_bits_are_an_error_and_never_wrong(add: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("add", ["texts", "stream"])
+def test_counts_above_63_bits_are_an_error_and_never_wrong(add: str) -> None:
     """Four bytes of text, 2^61 times: one more than 63 bits can represent."""
-    path = tmp_path / "one.counts"
-    counted(["abcd"]).save(path)
     counts = PieceCounts()
     with pytest.raises(ConfigError, match="exceed 63 bits"):  # noqa: PT012
         if add == "texts":
             counts.add(["abcd"], 1 << 61)
-        elif add == "stream":
-            counts.add_stream(io.BytesIO(b"abcd"), 1 << 61)
         else:
-            counts.add_file(path, 1 << 61)
+            counts.add_stream(io.BytesIO(b"abcd"), 1 << 61)
         len(counts)
 
 
-# Files.
-
-
-def test_a_saved_file_gives_the_counts_again(words: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "all.counts"
-    counts = counted([*words, *TEXTS])
-    counts.save(path)
-    loaded = PieceCounts()
-    loaded.add_file(path)
-    assert dict(loaded.items()) == dict(counts.items()) == reference([*words, *TEXTS])
-    loaded.save(tmp_path / "again.counts")
-    assert (tmp_path / "again.counts").read_bytes() == path.read_bytes()
-    assert sorted(os.listdir(tmp_path)) == ["again.counts", "all.counts"]
-
-
-def test_the_same_counts_make_the_same_bytes(words: list[str], tmp_path: Path) -> None:
-    for threads, memory in ((1, 1 << 30), (3, TINY)):
-        counted(words, threads=threads, max_memory=memory).save(tmp_path / f"{threads}.counts")
-    assert (tmp_path / "1.counts").read_bytes() == (tmp_path / "3.counts").read_bytes()
-
-
-def test_the_format_is_what_its_description_says(tmp_path: Path) -> None:
-    """`low` twice and `lower`: the bytes of "low", then the bytes that "lower" adds."""
-    counts = PieceCounts()
-    counts._native.add_pieces([b"low", b"lower"], [2, 300])
-    counts.save(tmp_path / "x.counts")
-    data = (tmp_path / "x.counts").read_bytes()
-    body = b"webtext counts 1\n" + b"\4gpt2" + b"\x0616.0.0" + b"\0\3low\2" + b"\3\2er\xac\2" + b"\0\0"
-    body += (2).to_bytes(8, "little") + (2 * 3 + 300 * 5).to_bytes(8, "little")
-    checksum = 0xCBF29CE484222325
-    for byte in body:
-        checksum = (checksum ^ byte) * 0x100000001B3 % 2**64
-    assert data == body + checksum.to_bytes(8, "little")
-
-
-def test_merging_files_equals_counting_all_texts(words: list[str], tmp_path: Path) -> None:
-    """More files than are merged at once, one of them twice, and texts."""
-    merged = PieceCounts(max_memory=TINY)
-    for index in range(70):
-        counted(words[index % 50 : index % 50 + 1]).save(tmp_path / f"{index}.counts")
-        merged.add_file(tmp_path / f"{index}.counts", 2 if index == 7 else 1)
-    merged.add(words[50:])
-    texts = [words[index % 50] for index in range(70)] + [words[7]] + words[50:]
-    assert dict(merged.items()) == reference(texts)
-    assert train_vocabulary(merged, vocab_size=600) == train_vocabulary(texts, vocab_size=600)
-
-
-def test_an_empty_file_of_counts_is_valid(tmp_path: Path) -> None:
-    PieceCounts().save(tmp_path / "none.counts")
-    counts = PieceCounts()
-    counts.add_file(tmp_path / "none.counts")
-    assert (len(counts), list(counts.items())) == (0, [])
-
-
-@pytest.fixture
-def counts_file(tmp_path: Path) -> Path:
-    path = tmp_path / "some.counts"
-    counted(["low lower lowest " * 3, "x" * 300, "x" * 600]).save(path)
-    return path
-
-
-def read(path: Path) -> dict[bytes, int]:
-    counts = PieceCounts()
-    counts.add_file(path)
-    return dict(counts.items())
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(data=st.data())
-def test_damaged_files_are_refused(counts_file: Path, data: st.DataObject) -> None:
-    """A changed byte, missing bytes, additional bytes: the checksum or an earlier check detects any damage."""
-    good = counts_file.read_bytes()
-    place = data.draw(st.integers(0, len(good) - 1))
-    change = data.draw(st.sampled_from(["flip", "cut", "insert"]))
-    bad = {
-        "flip": good[:place] + bytes([good[place] ^ data.draw(st.integers(1, 255))]) + good[place + 1 :],
-        "cut": good[:place],
-        "insert": good[:place] + b"\x01" + good[place:],
-    }[change]
-    path = counts_file.with_name("bad.counts")
-    path.write_bytes(bad)
-    with pytest.raises((InputError, ConfigError)):
-        read(path)
-
-
-HEADER = b"webtext counts 1\n\x04gpt2\x0616.0.0"
-HUGE = b"\xff" * 8 + b"\x7f"
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"\0" + HUGE + b"abc", "end is missing"),
-        (b"\0\3low\1\0\3low\1", "out of order"),
-        (b"\0\3low\1\0\1a\1", "out of order"),
-        (b"\5\1a\1", "does not follow"),
-        (b"\0\3low\1\3\0\1", "does not follow"),
-        (b"\0\3low\0", "count out of range"),
-        (b"\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "more than 63 bits"),
-        (b"\0\0" + bytes(24), "checksum"),
-        (b"\0\0" + b"\1" * 24, "totals that differ"),
-        (b"", "end is missing"),
-    ],
-)
-def test_hostile_files_are_refused_in_bounded_memory(tmp_path: Path, body: bytes, message: str) -> None:
-    path = tmp_path / "hostile.counts"
-    path.write_bytes(HEADER + body)
-    with pytest.raises(InputError, match=f"'{path}' is damaged: .*{message}"):
-        read(path)
-
-
-@pytest.mark.parametrize("data", [b"", b"webtext", b"PK\3\4 something else altogether"])
-def test_other_files_are_rejected(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "x.counts"
-    path.write_bytes(data)
-    with pytest.raises(InputError, match="is not a file of piece counts"):
-        read(path)
-
-
-def test_counts_of_another_pattern_or_unicode_version_are_refused(counts_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has counts for the pattern 'gpt2' and Unicode 16.0.0\nexpected"):
-        PieceCounts(r"\w+").add_file(counts_file)
-    other = tmp_path / "other.counts"
-    other.write_bytes(counts_file.read_bytes().replace(b"16.0.0", b"15.0.0"))
-    with pytest.raises(InputError, match="and Unicode 15"):
-        PieceCounts().add_file(other)
+def test_bad_settings_are_errors() -> None:
     with pytest.raises(ConfigError, match="the counts are for the pattern 'gpt2'"):
         train_vocabulary(counted(["a"]), pattern=r"\w+")
-
-
-def test_a_missing_file_and_bad_settings_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no file"):
-        PieceCounts().add_file(tmp_path / "nothing.counts")
     with pytest.raises(ConfigError, match="max_memory is 0"):
         PieceCounts(max_memory=0)
     with pytest.raises(ConfigError, match="threads is 0"):
         PieceCounts(threads=0)
 
 
-def test_spilled_files_have_no_name(words: list[str], tmp_path: Path) -> None:
-    counts = PieceCounts(max_memory=TINY, folder=tmp_path)
+@pytest.fixture
+def spilled_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_spilled_files_have_no_name(words: list[str], spilled_to: Path) -> None:
+    counts = PieceCounts(max_memory=TINY)
     counts.add(words)
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(spilled_to) == []
     assert dict(counts.items()) == reference(words)
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(words: list[str], tmp_path: Path) -> None:
-    counts = PieceCounts(max_memory=TINY, folder=tmp_path / "nowhere")
+def test_a_folder_that_cannot_be_written_is_an_error(words: list[str], spilled_to: Path) -> None:
+    spilled_to.rmdir()
+    counts = PieceCounts(max_memory=TINY)
     with pytest.raises(MachineError, match="counts cannot be read or written: No such file"):
         counts.add(words)

@@ -23,7 +23,7 @@ def trained() -> Tokenizer:
 def test_tokens_have_the_names_that_hugging_face_gives_them(trained: Tokenizer, tmp_path: Path) -> None:
     trained.save(tmp_path / "tokenizer.json")
     peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert trained.vocab() == peer.get_vocab(with_added_tokens=True)
+    assert trained.vocab_size == peer.get_vocab_size(with_added_tokens=True)
     for id_ in range(-1, trained.vocab_size + 2):
         name = trained.id_to_token(id_)
         assert name == (peer.id_to_token(id_) if id_ >= 0 else None)
@@ -36,11 +36,6 @@ def test_a_token_is_found_by_its_bytes(trained: Tokenizer) -> None:
     assert (trained.token_to_id(b" the"), trained.token_to_id("Ġthe"), trained.token_to_id(" the")) == (the, the, None)
     assert trained.token_to_id(b"<|endoftext|>") == trained.eot_id
     assert trained.token_to_id(b"\xff") is not None
-
-
-def test_a_returned_vocabulary_may_be_changed(trained: Tokenizer) -> None:
-    trained.vocab().clear()
-    assert len(trained.vocab()) == trained.vocab_size
 
 
 def test_batches_are_decoded_as_their_rows(trained: Tokenizer) -> None:

@@ -77,7 +77,6 @@ texts = [Path(name).read_text() for name in sys.argv[2:]]
 folder = Path(sys.argv[1])
 counts = PieceCounts(threads=2, max_memory=300_000)
 counts.add(texts)
-counts.save(folder / "all.counts")
 plain = Tokenizer.train(texts, vocab_size=600)
 joined = Tokenizer.train(texts, vocab_size=500, threads=2)
 plain.save(folder / "plain.json")

@@ -38,9 +38,8 @@ def chunks(text: Sequence[str] | bytes, cuts: list[int]) -> list[str | bytes]:
 
 
 def streamed(tokenizer: Tokenizer, parts: Sequence[str | bytes], allowed: str | list[str]) -> list[int]:
-    stream = tokenizer.encode_stream(allowed)  # type: ignore[arg-type]
-    ids = [id_ for part in parts for id_ in stream.push(part)]
-    return ids + stream.finish()
+    stream = tokenizer._encode_stream(allowed)  # type: ignore[arg-type]
+    return np.concatenate([*(stream.push(part) for part in parts), stream.finish()]).tolist()
 
 
 @settings(max_examples=50)
@@ -82,34 +81,34 @@ def test_real_text_streams_in_little_memory(
 ) -> None:
     """The most text held back in a measurement was 6 KB besides the chunk, for tables of code and Chinese prose."""
     text = corpus_slice(name)[: 30_000 * (1 if step == 7 else 10)]
-    stream = trained.encode_stream()
+    stream = trained._encode_stream()
     ids: list[int] = []
     for place in range(0, len(text), step):
-        ids += stream.push(text[place : place + step])
-        assert stream.n_waiting < 20_000
-    assert ids + stream.finish() == trained.encode(text)
+        ids += stream.push(text[place : place + step]).tolist()
+        assert len(stream._buffer) < 20_000
+    assert ids + stream.finish().tolist() == trained.encode(text)
 
 
 def test_words_come_out_as_soon_as_a_blank_follows(trained: Tokenizer) -> None:
-    stream = trained.encode_stream()
-    assert stream.push("Hello wor") == trained.encode("Hello")
-    assert stream.push("ld") == []
-    assert (stream.push(" "), stream.n_waiting) == (trained.encode(" world"), 1)
-    assert stream.finish() == trained.encode(" ")
-    assert stream.finish() == []
+    stream = trained._encode_stream()
+    assert stream.push("Hello wor").tolist() == trained.encode("Hello")
+    assert stream.push("ld").tolist() == []
+    assert (stream.push(" ").tolist(), bytes(stream._buffer)) == (trained.encode(" world"), b" ")
+    assert stream.finish().tolist() == trained.encode(" ")
+    assert stream.finish().tolist() == []
 
 
-def test_a_stream_of_arrays_has_the_same_ids(trained: Tokenizer) -> None:
-    stream = trained.encode_stream_numpy("all")
+def test_a_stream_returns_arrays(trained: Tokenizer) -> None:
+    stream = trained._encode_stream("all")
     arrays = [stream.push("Hello wor"), stream.push("ld <|endoftext|>"), stream.finish()]
     assert {array.dtype for array in arrays} == {np.dtype(np.uint16)}
     assert np.concatenate(arrays).tolist() == trained.encode("Hello world <|endoftext|>", "all")
 
 
 def test_a_special_token_over_many_chunks_is_one_id(trained: Tokenizer) -> None:
-    stream = trained.encode_stream(allowed_special="all")
-    assert [stream.push(character) for character in "a<|endoftext|>"][:-1] == [[]] * 13
-    assert stream.finish() == []
+    stream = trained._encode_stream("all")
+    assert [stream.push(character).tolist() for character in "a<|endoftext|>"][:-1] == [[]] * 13
+    assert stream.finish().tolist() == []
     assert streamed(trained, list("a<|endoftext|>b"), "all") == [64, trained.eot_id, 65]
     assert streamed(trained, list("a<|endoftext|>b"), []) == trained.encode("a<|endoftext|>b")
 
@@ -120,7 +119,7 @@ def test_a_million_letters_in_small_chunks_take_linear_time(trained: Tokenizer) 
 
 
 def test_str_and_bytes_do_not_mix_in_one_stream(trained: Tokenizer) -> None:
-    stream = trained.encode_stream()
+    stream = trained._encode_stream()
     stream.push("a")
     with pytest.raises(InputError, match="a chunk is bytes, the one before was not"):
         stream.push(b"a")

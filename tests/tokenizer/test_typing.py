@@ -38,19 +38,13 @@ assert_type(tok.encode_numpy("the dog"), Tokens)
 assert_type(tok.encode_batch(line for line in open("text")), list[list[int]])
 assert_type(tok.encode_flat(["a", b"b"], threads=2), tuple[Tokens, NDArray[np.int64]])
 assert_type(tok.encode_buffer(memoryview(b"ab"), [0, 1, 2], out=np.empty(9, np.uint16)), tuple[Tokens, NDArray[np.int64]])
-assert_type(tok.encode_padded(["a"], max_length=8, side="left"), tuple[Tokens, NDArray[np.uint8]])
 assert_type(tok.encode_with_offsets("a", unit="bytes"), tuple[list[int], list[tuple[int, int]]])
 assert_type(tok.encode_flat(pl.Series(["a"])), tuple[Tokens, NDArray[np.int64]])
 assert_type(tok.count("a"), int)
-assert_type(tok.count_batch(["a"]), NDArray[np.int64])
-assert_type(tok.split("a b", 4), list[str])
-assert_type(tok.split(b"a b", 4), list[bytes])
-assert_type(tok.truncate("a b", 4), str)
 assert_type(tok.decode([1, 2]), str)
 assert_type(tok.decode(np.array([1, 2], np.uint16)), str)
 assert_type(tok.decode_bytes(iter([1, 2])), bytes)
-encoder, decoder = tok.encode_stream(), tok.decode_stream()
-assert_type(encoder.push("a") + encoder.finish(), list[int])
+decoder = tok.decode_stream()
 assert_type(decoder.push(1) + decoder.push([2]) + decoder.push(np.array([3])) + decoder.finish(), str)
 assert_type(tok.eot_id, int | None)
 assert_type(tok.special_tokens, dict[str, int])
@@ -58,10 +52,8 @@ assert_type(tok.hash, str)
 
 tok.encode(5)  # E: arg-type
 tok.encode("a", allowed_special=5)  # E: arg-type
-tok.encode_padded(["a"], side="middle")  # E: arg-type
 tok.encode_with_offsets("a", unit="words")  # E: arg-type
 tok.decode(["a"])  # E: list-item
-tok.split(None, 4)  # E: type-var
 """
 
 

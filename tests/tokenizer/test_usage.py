@@ -20,7 +20,7 @@ def test_the_examples_of_the_readme_run(gpt2: Tokenizer) -> None:
     results = doctest.testfile(
         str(README), module_relative=False, globs={"tok": gpt2, "np": np, "pyarrow": pyarrow}, verbose=False
     )
-    assert results.attempted > 15
+    assert results.attempted > 12
     assert results.failed == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer.encode.special import Finder
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 _LOOK_BACK = 8  # bytes before new text that a cut in it can depend on: a blank between two characters
 
 
-IdsT = TypeVar("IdsT")
-
-
-class EncodeStream(Generic[IdsT]):
+class EncodeStream:
     """Encodes text in chunks; the joined results of `push` and `finish` equal `encode` of the complete text.
 
     Chunks are all str or all bytes and may be cut anywhere, even inside a character or a surrogate pair. Returned ids
@@ -31,7 +28,7 @@ class EncodeStream(Generic[IdsT]):
 
     def __init__(
         self,
-        encode: Callable[[bytes], IdsT],
+        encode: Callable[[bytes], NDArray[Any]],
         last_cut: Callable[[bytearray, int, int, int], int] | None,
         specials: Finder | None = None,
     ) -> None:
@@ -43,7 +40,7 @@ class EncodeStream(Generic[IdsT]):
         self._half = ""  # the first half of a surrogate pair
         self._type: type[str] | type[bytes] | None = None
 
-    def push(self, text: AnyText) -> IdsT:
+    def push(self, text: AnyText) -> NDArray[Any]:
         """Add text; return the ids that no later text can change."""
         self._buffer += self._bytes(as_text(text))
         cut = self._final()
@@ -52,17 +49,12 @@ class EncodeStream(Generic[IdsT]):
         self._seen -= cut
         return self._encode(final)
 
-    def finish(self) -> IdsT:
+    def finish(self) -> NDArray[Any]:
         """Return the ids of the text that was held back, and reset the stream."""
         rest = bytes(self._buffer) + utf8(self._half)
         self._buffer.clear()
         self._seen, self._half, self._type = 0, "", None
         return self._encode(rest)
-
-    @property
-    def n_waiting(self) -> int:
-        """Number of bytes that are held back."""
-        return len(self._buffer) + len(self._half)
 
     def _bytes(self, text: Text) -> bytes:
         """Return the UTF-8 of a chunk; the first half of a surrogate pair at its end is kept for the next chunk."""

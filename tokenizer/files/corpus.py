@@ -1,8 +1,9 @@
-"""Training a tokenizer on a corpus, or counting a corpus for later: inputs in, one file and its manifest out.
+"""Training a tokenizer on a corpus: inputs in, one file and its manifest out.
 
 Only documents of a part set's split 'train' are read, so held-out text doesn't affect the merges. The manifest next to
 the file (`tokenizer.manifest.json`) contains the recipe, the parents and the counts of records by outcome. If recipe
-and parents haven't changed, the run is skipped. Files are written atomically, the manifest last.
+and parents haven't changed, the run is skipped. Files are written atomically, the manifest last. One process counts and
+merges with a thread per core, in bounded memory.
 
 Inputs can have weights, which are exact: they are brought to their least common denominator, and every count is
 multiplied by an integer, as is `min_frequency`. A sum above 63 bits is an error.
@@ -21,23 +22,27 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from webtext.base.config import recipe_settings, setting
-from webtext.base.errors import ConfigError, DryRun, did_you_mean
+from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
+from webtext.base.inputs.files import hash_files
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.counting import CODE_VERSION, Counting, count_in_parts, count_inputs, hash_inputs
-from webtext.tokenizer.files.inputs import Input, open_input
+from webtext.tokenizer.files.inputs import Input, count_input, open_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
-from webtext.tokenizer.train.progress import TrainingProgress
+from webtext.tokenizer.train.counts import PieceCounts, whole_weights
+from webtext.tokenizer.train.progress import REPORTED_BYTES, TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
 
+CODE_VERSION = 1
 MANIFEST_FORMAT = 1
+HASHED_HERE = 64 << 20
+"""Bytes of files that this process hashes; workers hash more."""
 _Rule = tuple[str, str]  # a pattern, and its Unicode version
 _WEIGHT = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/\d{1,9}")
 
@@ -48,10 +53,8 @@ class TokenizerSettings:
 
     vocab_size: int = setting(GPT2_VOCAB_SIZE, "number of tokens: 256 bytes, the merges and the special tokens")
     pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
-    unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
     special_tokens: tuple[str, ...] = setting((EOT,), "special tokens; they get the ids after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
-    max_token_length: int | None = setting(None, "bytes: tokens of more than two bytes are shorter than this")
     base: str | None = setting(
         None, "tokenizer to extend; its ids, pattern and special tokens are kept", in_recipe=False
     )
@@ -68,25 +71,8 @@ class TokenizerSettings:
             )
         if self.min_frequency < 1:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
-        if self.max_token_length is not None and self.max_token_length < 2:
-            raise ConfigError(f"tokenizer.max_token_length is {self.max_token_length}", "expected 2 or more")
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountSettings:
-    """Settings of `tokenizer count`."""
-
-    pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
-    unicode_version: str = setting(UNICODE_VERSION, "Unicode version that decides letters, numbers and white space")
-    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
-    memory_mb: int = setting(1024, "megabytes for tables of counts; counts above that are spilled", in_recipe=False)
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError if `memory_mb` is below 1."""
-        if self.memory_mb < 1:
-            raise ConfigError(f"tokenizer.count.memory_mb is {self.memory_mb}", "expected 1 or more")
 
 
 def train_tokenizer(
@@ -100,13 +86,11 @@ def train_tokenizer(
     """
     sources = open_inputs(inputs, run, settings.weight)
     base = load(settings.base) if settings.base is not None else None
-    rule = (pattern_name(settings.pattern), settings.unicode_version)
+    rule = (pattern_name(settings.pattern), UNICODE_VERSION)
     if base is not None:
         rule = rule_of_base(base, *rule, settings.special_tokens)
     stem = split_path(out)[1].partition(".")[0]
-    output = _Output(
-        out, "tokenizer", f"{stem}.manifest.json", sources, _recipe("tokenizer.train", settings, rule, base)
-    )
+    output = _Output(out, f"{stem}.manifest.json", sources, _recipe(settings, rule, base))
     parents, made = output.parents(), output.made()
     if made is not None and (keeps or made["parents"] == parents):
         kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
@@ -116,10 +100,8 @@ def train_tokenizer(
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
-    counting = Counting(rule, settings.text_field, settings.memory_mb << 20)
-    counted = count_in_parts(sources, f"{out.rstrip('/')}.parts", counting, run, "tokenizer train")
-    with _progress(run, "tokenizer train", max(settings.vocab_size - n_known, 0)) as progress:
-        counts, scale = count_inputs(sources, counted, counting, run, progress)
+    with _progress(run, max(settings.vocab_size - n_known, 0)) as progress:
+        counts, scale = _counted(sources, rule, settings, run, progress)
         vocabulary = train_vocabulary(
             counts,
             vocab_size=settings.vocab_size,
@@ -127,7 +109,6 @@ def train_tokenizer(
             unicode_version=rule[1],
             special_tokens=settings.special_tokens,
             min_frequency=settings.min_frequency * scale,
-            max_token_length=settings.max_token_length,
             base=base,
             progress=progress,
         )
@@ -137,37 +118,6 @@ def train_tokenizer(
     tokenizer.save(out)
     output.finish(tokenizer_hash=tokenizer.hash, vocab_size=tokenizer.vocab_size)
     return tokenizer
-
-
-def count_corpus(inputs: Sequence[str], out: str, settings: CountSettings, run: Run) -> int:
-    """Count the pieces of inputs as `train_tokenizer` does, write the counts to `out` and return how many there are.
-
-    Training on several such files gives the same merges as training on all their texts at once. The run is skipped
-    under the same conditions as `train_tokenizer`.
-    """
-    sources = open_inputs(inputs, run)
-    rule = (pattern_name(settings.pattern), settings.unicode_version)
-    name = split_path(out)[1]
-    if not name.endswith(".counts"):
-        raise ConfigError(f"'{out}' does not end in .counts", "name the file to write, e.g. --out part-1.counts")
-    recipe = _recipe("tokenizer.count", settings, rule)
-    output = _Output(out, "piece counts", f"{name}.manifest.json", sources, recipe)
-    made = output.made()
-    if made is not None and made["parents"] == output.parents():
-        run.console.say(f"tokenizer count: '{out}' is done")
-        return int(made["pieces"])
-    if run.dry_run:
-        run.console.say(f"tokenizer count: {len(sources):,} inputs, to do")
-        raise DryRun
-    counting = Counting(rule, settings.text_field, settings.memory_mb << 20)
-    counted = count_in_parts(sources, f"{out.rstrip('/')}.parts", counting, run, "tokenizer count")
-    with _progress(run, "tokenizer count", 0) as progress:
-        counts, _ = count_inputs(sources, counted, counting, run, progress)
-        progress.finish(0)
-    output.unfinish()
-    counts.save(output.folder.location(output.name))
-    output.finish(pieces=len(counts))
-    return len(counts)
 
 
 def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = ()) -> list[Input]:
@@ -183,15 +133,47 @@ def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = ()) ->
             )
         named[url] = Fraction(number)
     sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)))]
-    hash_inputs(sources, run)
+    files = [source.file for source in sources if source.file]
+    is_much = sum(source.size for source in sources if source.file) > HASHED_HERE
+    hashes = iter(hash_files(files, run) if is_much else [file.sha256() for file in files])
+    for source in sources:
+        source.sha256 = next(hashes) if source.file else ""
     return sources
 
 
+def _counted(
+    inputs: Sequence[Input], rule: _Rule, settings: TokenizerSettings, run: Run, progress: TrainingProgress
+) -> tuple[PieceCounts, int]:
+    """Return the counts of inputs, and the scale by which their weights are multiplied. InputError if there is no text."""
+    counts = PieceCounts(*rule, threads=run.threads, max_memory=settings.memory_mb << 20)
+    weights, scale = whole_weights([source.weight for source in inputs])
+    sizes, n_new = [source.size for source in inputs], 0
+
+    def on_bytes(n_bytes: int) -> None:
+        nonlocal n_new
+        n_new += n_bytes
+        if n_new >= REPORTED_BYTES:
+            read = [source.share * size for source, size in zip(inputs, sizes, strict=True) if source.share is not None]
+            progress.counted(n_new, sum(read) / sum(sizes) if len(read) == len(inputs) else None)
+            n_new = 0
+
+    for source, weight in zip(inputs, weights, strict=True):
+        count_input(source, counts, weight, settings.text_field, on_bytes)
+    progress.counted(n_new, 1.0)
+    if failed := sum((source.counts for source in inputs), Counts()).failed:
+        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
+        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
+    if not len(counts):
+        place = inputs[0].url if inputs else ""
+        raise InputError(f"no text to train on in '{place}'", "name a corpus with train documents")
+    return counts, scale
+
+
 @contextlib.contextmanager
-def _progress(run: Run, label: str, n_merges: int) -> Iterator[TrainingProgress]:
+def _progress(run: Run, n_merges: int) -> Iterator[TrainingProgress]:
     """Show the fraction that is done in percent, MB per second while counting, and then the number of merges."""
     start = time.monotonic()
-    with run.console.progress(100, label, "%") as shown:
+    with run.console.progress(100, "tokenizer train", "%") as shown:
 
         def show(fraction: float | None, n_bytes: int, n_merges: int) -> None:
             megabytes, seconds = n_bytes / 1e6, max(time.monotonic() - start, 1e-9)
@@ -202,15 +184,15 @@ def _progress(run: Run, label: str, n_merges: int) -> Iterator[TrainingProgress]
 
 
 class _Output:
-    """The file that a verb writes, what it is made from, and the manifest next to it."""
+    """The tokenizer's file, what it is made from, and the manifest next to it."""
 
-    def __init__(self, out: str, kind: str, manifest: str, sources: Sequence[Input], recipe: Recipe) -> None:
+    def __init__(self, out: str, manifest: str, sources: Sequence[Input], recipe: Recipe) -> None:
         self.folder, self.name = split_path(out)
         if not self.name:
             raise ConfigError(
                 f"'{out}' is not a file name", "name the file to write, e.g. build/tokenizer/tokenizer.json"
             )
-        self._kind, self._manifest, self._sources, self._recipe = kind, manifest, sources, recipe
+        self._manifest, self._sources, self._recipe = manifest, sources, recipe
 
     def parents(self) -> list[dict[str, str]]:
         return [source.parent() for source in self._sources]
@@ -234,7 +216,7 @@ class _Output:
         """Write the manifest, with what is only known at the end."""
         manifest = {
             "format": MANIFEST_FORMAT,
-            "kind": self._kind,
+            "kind": "tokenizer",
             "recipe": self._recipe.to_json(),
             "recipe_hash": self._recipe.hash,
             "parents": self.parents(),
@@ -253,14 +235,10 @@ class _Output:
         return {"name": self.name, "bytes": self.folder.size(self.name), "sha256": sha256}
 
 
-def _recipe(
-    stage: str, settings: TokenizerSettings | CountSettings, rule: _Rule, base: Vocabulary | None = None
-) -> Recipe:
-    hashes = {} if base is None else {"base": base.hash()}
+def _recipe(settings: TokenizerSettings, rule: _Rule, base: Vocabulary | None) -> Recipe:
+    of_recipe = recipe_settings(settings) | ({} if base is None else {"base": base.hash()})
     versions = {"unicode": checked_version(*rule)}
-    return Recipe(
-        stage=stage, code_version=CODE_VERSION, settings=recipe_settings(settings) | hashes, versions=versions
-    )
+    return Recipe(stage="tokenizer.train", code_version=CODE_VERSION, settings=of_recipe, versions=versions)
 
 
 def _named(parents: Sequence[Mapping[str, str]]) -> str:

@@ -1,7 +1,6 @@
-"""Inputs of the tokenizer's verbs, and reading their texts while counting records by outcome.
+"""Inputs of `tokenizer train`, and reading their texts while counting records by outcome.
 
     part set (folder)          documents of the split 'train'; others are dropped as `held_out`
-    *.counts                   counts of pieces, written earlier
     any other file or folder   texts, as `base/inputs/` reads them; a text file is streamed
 
 Records without text are counted by reason and never end a run; a damaged file does.
@@ -9,30 +8,24 @@ Records without text are counted by reason and never end a run; a damaged file d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from webtext.base.errors import InputError
 from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, TEXT, InputFile, Refused, find_inputs
 from webtext.base.inputs.records import records
 from webtext.base.parts.counts import Counts
-from webtext.tokenizer import _bpe
-from webtext.tokenizer.encode.stream import EncodeStream
 from webtext.tokenizer.text import utf8
 
 if TYPE_CHECKING:
-    from webtext.base.parts.partset import Part, PartSet
+    from webtext.base.parts.partset import PartSet
     from webtext.tokenizer.train.counts import PieceCounts
 
 HELD_OUT = "held_out"
 EMPTY = "empty"
-COUNTS = "counts"
 
 _ROWS_AT_ONCE = 256
-_BLOCK_BYTES = 1 << 20
-_LARGEST_BLOCK = 64 << 20
 
 
 @dataclass(slots=True)
@@ -42,7 +35,6 @@ class Input:
     url: str = ""
     weight: Fraction = Fraction(1)
     set: PartSet | None = None
-    parts: Sequence[Part] = ()  # of the set: those that are read
     file: InputFile | None = None
     sha256: str = ""
     counts: Counts = field(default_factory=Counts)
@@ -50,22 +42,11 @@ class Input:
     share: float | None = 0.0  # of it that is read; None if that is unknown until the end
 
     @property
-    def kind(self) -> str:
-        """'set', 'counts', or the file's kind."""
-        if self.file is None:
-            return "set"
-        return COUNTS if self.file.name.endswith(".counts") else self.file.kind
-
-    @property
     def size(self) -> int:
         """The bytes of its files."""
         if self.file is not None:
             return self.file.folder.size(self.file.name)
-        return sum(part.bytes for part in self.parts)
-
-    def units(self) -> list[Input]:
-        """Return an input for each part of a set, or this one if it is a file."""
-        return [replace(self, parts=(part,)) for part in self.parts] if self.set else [self]
+        return sum(part.bytes for part in self.set.parts) if self.set else 0
 
     def parent(self) -> dict[str, str]:
         """Return the input's entry in a manifest's `parents`."""
@@ -77,14 +58,14 @@ def open_input(url: str, weight: Fraction = Fraction(1)) -> list[Input]:
     """Return the part set or the file at a path or URL, or all files of a folder. InputError if there is none."""
     sets, files = find_inputs([url], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
     found = [Input(url, weight, file=file) for file in files if file.kind]
-    return [Input(url, weight, set=each, parts=each.parts) for each in sets] + found
+    return [Input(url, weight, set=each) for each in sets] + found
 
 
 def count_input(
     source: Input, into: PieceCounts, weight: int, text_field: str, on_bytes: Callable[[int], None]
 ) -> None:
     """Count the texts of an input `weight` times. `on_bytes` is called with the number of bytes of each text."""
-    if source.file is None or source.kind != TEXT:
+    if source.file is None or source.file.kind != TEXT:
         into.add(_kept(source, text_field, on_bytes), weight)
     else:
         size = source.size if source.file.name == source.file.plain_name else None
@@ -101,27 +82,6 @@ def count_input(
         else:
             source.counts.drop(EMPTY)
     source.share = 1.0
-
-
-def texts_of(source: Input, text_field: str = "text") -> Iterator[str | bytes]:
-    """Yield the texts of an input; a text file in blocks of about a megabyte.
-
-    Blocks end where every pattern cuts, even one that joins words, unless there is no such position in 64 MB.
-    """
-    if source.kind == COUNTS:
-        raise InputError(f"'{source.url}' contains counts of pieces, not text", "pass the texts themselves")
-    if source.file is None or source.kind != TEXT:
-        yield from _kept(source, text_field, lambda n_bytes: None)
-        return
-    stream = EncodeStream(bytes, _bpe.last_safe_cut)
-    with source.file.open() as file:
-        while block := file.read(_BLOCK_BYTES):
-            if text := stream.push(block):
-                yield text
-            if stream.n_waiting > _LARGEST_BLOCK:
-                yield stream.finish()
-    if rest := stream.finish():
-        yield rest
 
 
 def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> Iterator[bytes]:
@@ -153,11 +113,10 @@ def _documents(source: Input) -> Iterator[bytes]:
 
     assert source.set is not None
     n_rows = 0
-    n_all = sum(part.records for part in source.parts)
-    for part in source.parts:
+    for part in source.set.parts:
         for batch in source.set.batches(part, columns=["text", "split"], batch_size=_ROWS_AT_ONCE):
             n_rows += batch.num_rows
-            source.share = n_rows / n_all
+            source.share = n_rows / source.set.records
             is_train = pc.equal(batch.column("split"), "train")
             train = batch.filter(is_train)
             if train.num_rows < batch.num_rows:

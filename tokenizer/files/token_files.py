@@ -42,7 +42,7 @@ def encode_file(
         for batch in _lines(file, place):
             yield tokenizer.encode_flat(batch, threads, allowed)
         return
-    stream = tokenizer.encode_stream_numpy(allowed)
+    stream = tokenizer._encode_stream(allowed)
     while block := file.read(BLOCK_BYTES):
         yield stream.push(block), None
     yield stream.finish(), None

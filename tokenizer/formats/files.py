@@ -19,7 +19,6 @@ from typing import Any
 
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.storage import Folder
-from webtext.tokenizer import findings
 from webtext.tokenizer.arguments import MAX_INT, checked_int, split_path
 from webtext.tokenizer.formats import gpt2, libraries, ranks, tokenizer_json
 from webtext.tokenizer.patterns.named import GPT2
@@ -70,7 +69,7 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length:
         parent.write_bytes(_MERGES_OF[name], merges_txt)
     elif name.endswith(".json"):
         parent.write_bytes(name, tokenizer_json.dump(vocabulary))
-        for remark in findings.about_ranks(vocabulary):
+        if remark := ranks.about_ranks(vocabulary):
             logger.warning("'%s': %s", os.fspath(path), remark)
     elif "." in name and not (parent.is_local and os.path.isdir(path)):
         raise ConfigError(f"'{path}' is not a known tokenizer format", _EXPECTED.replace("expected", "use", 1))

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from webtext.base.errors import InputError
-from webtext.tokenizer.findings import unmerged
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION
 from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
 
@@ -64,7 +63,7 @@ def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
     made = {left + right for left, right in merges}
     without = [token for token in ids if token not in made and token not in byte_characters()[0]]
     lost = [token for token in without if token not in vocabulary.special_tokens]
-    if lost or (vocabulary.whole_pieces and unmerged(vocabulary)):
+    if lost or (vocabulary.whole_pieces and vocabulary.unmerged()):
         raise InputError(f"'{place}': merges alone don't produce every token: {lost[:1]}", _SAVE_AS_JSON)
     hidden = [name for name in vocabulary.special_tokens if name in made or not _SPECIAL_NAME.fullmatch(name)]
     if hidden:

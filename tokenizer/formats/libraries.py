@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import InputError, MachineError
-from webtext.tokenizer.findings import about_ranks
 from webtext.tokenizer.formats import ranks, tokenizer_json
 from webtext.tokenizer.patterns.named import REGEXES
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
@@ -50,7 +49,7 @@ def huggingface_tokenizer(vocabulary: Vocabulary) -> Any:
         from transformers import PreTrainedTokenizerFast
     except ModuleNotFoundError as error:
         raise _missing(error.name, "transformers") from None
-    for remark in about_ranks(vocabulary):
+    if remark := ranks.about_ranks(vocabulary):
         logger.warning("tokenizers: %s", remark)
     make: Any = PreTrainedTokenizerFast
     tokenizer = Tokenizer.from_str(tokenizer_json.dump(vocabulary).decode())

@@ -5,8 +5,7 @@ Several Splits in a row are expressions joined by THEN. Digits and GPT-2's own p
 Their regular expressions use Oniguruma (Ruby syntax), ours the `regex` module. Syntax with a different meaning is
 translated both ways. `\p{N}{1,3}+` is a possessive interval here and a repeated interval there; `^` and `$` match at
 the ends of the text here and at the ends of a line there; `\Z` is the very end here but can precede a final "\n" there,
-where the very end is `\z`. Classes of rare characters (`\w` of "²", letters of the newest Unicode) still differ:
-findings.py.
+where the very end is `\z`. Classes of rare characters (`\w` of "²", letters of the newest Unicode) still differ.
 """
 
 from __future__ import annotations

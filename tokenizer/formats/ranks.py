@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
-from webtext.tokenizer.findings import larger_first, unmerged
 from webtext.tokenizer.patterns.named import GPT2, pattern_name
 from webtext.tokenizer.vocabulary import EOT, MAX_ID, Vocabulary, special_ids
 
@@ -85,12 +84,24 @@ def check(vocabulary: Vocabulary, what: str) -> None:
     if vocabulary.merges is not None:
         if list(vocabulary.merges) != vocabulary.merges_by_rank():
             raise InputError(f"{what} can't represent these merges", "save as tokenizer.json")
-        alone = larger_first(vocabulary) or ([] if vocabulary.whole_pieces else unmerged(vocabulary))
+        alone = vocabulary.larger_first() or ([] if vocabulary.whole_pieces else vocabulary.unmerged())
         if alone:
             token = vocabulary.tokens[alone[0]]
             raise InputError(
                 f"{what}: merging by rank would produce {token!r}, which no merge produces", "save as tokenizer.json"
             )
+
+
+def about_ranks(vocabulary: Vocabulary) -> str:
+    """Return a warning if libraries that use a list of merges return different ids than the ranks do, else ''."""
+    backwards = vocabulary.larger_first() if vocabulary.merges is None else []
+    if not backwards:
+        return ""
+    named = ", ".join(f"{id_} {vocabulary.tokens[id_][:30]!r}" for id_ in backwards[:3])
+    return (
+        f"tokens merged via larger ids: {named}{', …' if len(backwards) > 3 else ''}; libraries that use a list of "
+        "merges return different ids for texts that contain them"
+    )
 
 
 def _special_tokens(

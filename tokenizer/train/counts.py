@@ -1,7 +1,6 @@
-"""Counting how often each distinct piece occurs: all that training needs of a corpus, and what machines exchange.
+"""Counting how often each distinct piece occurs: all that training needs of a corpus.
 
-Counting is exact. The counts, and so the merges, don't depend on the number of threads, on spilling, or on whether one
-run counts everything or many runs' files are merged.
+Counting is exact. The counts, and so the merges, don't depend on the number of threads or on spilling.
 
 Memory is bounded, however many distinct pieces there are. Tables take at most `max_memory` bytes; counts above that are
 sorted and spilled to nameless files (which disappear with the process), and a k-way merge sums them. One block of a
@@ -13,9 +12,6 @@ token. If that is too much, pieces wait in a file while those with more frequent
 `native/train/selection.hpp`), which takes longer and changes no merge. Two things are in memory even if they exceed
 `max_memory`: a single piece, and the pieces with one of the equally frequent pairs that merge next (in text, at first,
 about a tenth of the distinct pieces).
-
-`native/train/count_file.hpp` describes the format of `*.counts`: sorted pieces, each without the prefix that it shares with
-the previous one, a checksum, and the pattern and Unicode version that cut them.
 """
 
 from __future__ import annotations
@@ -23,14 +19,13 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.storage import temporary_folder
 from webtext.tokenizer import _trainer
-from webtext.tokenizer.arguments import MAX_INT, checked_int, checked_path, thread_count
+from webtext.tokenizer.arguments import MAX_INT, checked_int, thread_count
 from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, cut, is_native, pattern_name
 from webtext.tokenizer.text import Text, as_text, bytes_of_piece, checked_texts, encodable, readable
 
@@ -58,9 +53,8 @@ class PieceCounts:
         *,
         threads: int | None = None,
         max_memory: int = DEFAULT_MEMORY,
-        folder: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Spill counts to `folder`, by default the one for temporary files. ConfigError for an invalid pattern."""
+        """Counts are spilled to the folder for temporary files. Raises ConfigError for an invalid pattern."""
         checked_int("max_memory", max_memory, 1, MAX_INT, "1 byte or more")
         self.pattern = pattern_name(pattern)
         self.unicode_version = checked_version(self.pattern, unicode_version)
@@ -69,7 +63,7 @@ class PieceCounts:
             self.pattern,
             self.unicode_version,
             max_memory,
-            checked_path(folder) if folder is not None else temporary_folder(),
+            temporary_folder(),
         )
 
     def add(self, texts: Iterable[Text], weight: int = 1) -> None:
@@ -116,29 +110,6 @@ class PieceCounts:
             self._native.add_block(memoryview(block)[:n_kept], True, weight, self.threads)
         return n_bytes
 
-    def add_file(self, path: str | os.PathLike[str], weight: int = 1) -> None:
-        """Add the counts of a file that `save` wrote. Raises InputError if it was made with another pattern.
-
-        The file is read when the counts are next used, which raises InputError if it is damaged.
-        """
-        if not os.path.isfile(checked_path(path)):
-            raise InputError(f"there is no file '{os.fspath(path)}'", "check the path")
-        with self._errors():
-            found = [name.decode(errors="replace") for name in self._native.add_file(os.fspath(path), weight)]
-        if found != [self.pattern, self.unicode_version]:
-            raise InputError(
-                f"'{path}' has counts for the pattern {found[0]!r} and Unicode {found[1]}",
-                f"expected {self.pattern!r} and Unicode {self.unicode_version}",
-            )
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the counts to a file that `add_file` can read on any machine. The file is written atomically."""
-        from webtext.base.storage import Folder
-
-        parent, name = os.path.split(os.fspath(path))
-        with Folder(parent or ".").scratch(name) as scratch, self._errors():
-            self._native.save(str(scratch))
-
     def __len__(self) -> int:
         """Return the number of distinct pieces."""
         with self._errors():
@@ -180,8 +151,6 @@ class PieceCounts:
                 "the counts, multiplied by their weights, exceed 63 bits",
                 "use smaller weights, or weights with fewer digits",
             ) from None
-        except _trainer.CountFileError as error:
-            raise InputError(str(error), "write it again: webtext tokenizer count") from None
         except OSError as error:
             raise MachineError(
                 f"counts cannot be read or written: {error.strerror}",

@@ -1,4 +1,4 @@
-"""Oddities of a vocabulary are found and reported: unused ids, unreachable tokens, rules that only ranks express."""
+"""Merging by rank and by a list: where they differ, the ids are kept, or saving fails."""
 
 from __future__ import annotations
 
@@ -11,25 +11,17 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
 from webtext.tokenizer import Tokenizer, Vocabulary, reference
-from webtext.tokenizer.findings import larger_first, remarks, unmerged, unreachable, unused_ids
+from webtext.tokenizer.formats.ranks import about_ranks
 
 BYTES = [bytes([byte]) for byte in range(256)]
 A, B, C, D = b"abcd"
 
 
-def test_a_token_that_its_own_merges_miss_is_unreachable() -> None:
+def test_a_token_that_its_own_merges_miss_is_never_produced() -> None:
     """'abc' (258) is merged from 'ab' and 'c', but 'bc' merges earlier: 'abc' ends as 'a', 'bc'."""
     odd = Vocabulary(tokens=[*BYTES, b"ab", b"bc", b"abc"], merges=[(B, C), (A, B), (256, C)])
-    assert unmerged(odd) == unreachable(odd) == [258]
-    assert remarks(odd) == ["1 token that no text produces: 258 b'abc'"]
+    assert odd.unmerged() == [258]
     assert Tokenizer(odd).encode("abc") == [A, 257]
-
-
-def test_a_whole_piece_reaches_what_merging_does_not() -> None:
-    """' ab' is one piece of GPT-2's pattern, 'a b' is two, so no text produces it, even as a complete piece."""
-    whole = Vocabulary(tokens=[*BYTES, b" ab", b"a b"], merges=[], whole_pieces=True)
-    assert unmerged(whole) == [256, 257]
-    assert unreachable(whole) == [257]
 
 
 def test_by_rank_a_token_may_merge_via_a_larger_one() -> None:
@@ -37,10 +29,9 @@ def test_by_rank_a_token_may_merge_via_a_larger_one() -> None:
     backwards = Vocabulary(tokens=[*BYTES, b"abc", b"ab"], merges=None)
     assert Tokenizer(backwards).encode("abcabc") == [256, 256]
     assert backwards.merges_by_rank() == [(A, B)]
-    assert larger_first(backwards) == [256]
-    assert unreachable(backwards) == []
-    (remark,) = remarks(backwards)
-    assert remark.startswith("1 token merged via larger ids: 256 b'abc'; libraries that use a list of merges")
+    assert backwards.larger_first() == [256]
+    assert backwards.unmerged() == []
+    assert about_ranks(backwards).startswith("tokens merged via larger ids: 256 b'abc'; libraries that use a list of")
 
 
 def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_merges(
@@ -56,27 +47,6 @@ def test_such_a_rank_file_keeps_its_ids_here_and_is_refused_as_merges(
         backwards.save(tmp_path / "vocab.json")
 
 
-def test_unused_ids_and_duplicate_merges_are_reported() -> None:
-    tokens = [*BYTES, b"", b"ab", b"", b"", b"cd"]
-    odd = Vocabulary(tokens=tokens, merges=[(A, B), (C, D), (A, B)], special_tokens={"<x>": 258, "<y>": 265})
-    assert unused_ids(odd) == [256, 259, 261, 262, 263, 264]
-    assert remarks(odd) == [
-        "6 ids without a token: 256, 259, 261-264",
-        "merges that occur twice in the list, where the last position counts: 1",
-    ]
-
-
-def test_a_sound_vocabulary_has_no_remarks(trained: Tokenizer, small: Tokenizer) -> None:
-    assert trained.remarks == small.remarks == ()
-
-
-@pytest.mark.slow
-def test_cl100k_has_only_unused_ids(shared_data: Path) -> None:
-    """tiktoken_ext/openai_public.py: special tokens at 100257-100260 and 100276."""
-    tokenizer = Tokenizer.load(shared_data / "gpt2" / "cl100k_base.tiktoken")
-    assert tokenizer.remarks[0] == "16 ids without a token: 100256, 100261-100275"
-
-
 vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max_size=12).map(
     lambda tokens: Vocabulary(tokens=[*BYTES, *(token.encode() for token in tokens)], merges=None)
 )
@@ -84,29 +54,26 @@ vocabularies = st.lists(st.text("abc", min_size=2, max_size=5), unique=True, max
 
 @given(ranks=vocabularies, text=st.text("abc", max_size=30))
 def test_ranks_are_a_list_of_merges_unless_something_is_found(ranks: Vocabulary, text: str) -> None:
-    """The theorem in findings.py: if no token needs a larger one, both rules return the same ids for every text."""
+    """The theorem in `larger_first`: if no token needs a larger one, both rules return the same ids for every text."""
     listed = Vocabulary(tokens=ranks.tokens, merges=ranks.merges_by_rank())
     same = reference.encode(listed, text) == reference.encode(ranks, text)
-    assert same or larger_first(ranks)
+    assert same or ranks.larger_first()
 
 
 @given(
     ranks=vocabularies,
     pairs=st.lists(st.tuples(st.integers(0, 14), st.integers(0, 14)), max_size=12),
     text=st.text("abc", max_size=30),
-    whole=st.booleans(),
 )
-def test_no_text_produces_an_unreachable_token(
-    ranks: Vocabulary, pairs: list[tuple[int, int]], text: str, whole: bool
-) -> None:
+def test_no_text_produces_what_merging_misses(ranks: Vocabulary, pairs: list[tuple[int, int]], text: str) -> None:
     """For lists of merges in any order, and by rank."""
     short = [A, B, C, *range(256, len(ranks.tokens))]
     merges = [(short[left % len(short)], short[right % len(short)]) for left, right in pairs]
     known = set(ranks.tokens)
     merges = [pair for pair in merges if ranks.tokens[pair[0]] + ranks.tokens[pair[1]] in known]
     for rules in (merges, None):
-        vocabulary = Vocabulary(tokens=ranks.tokens, merges=rules, whole_pieces=whole)
-        assert not set(Tokenizer(vocabulary).encode(text)) & set(unreachable(vocabulary))
+        vocabulary = Vocabulary(tokens=ranks.tokens, merges=rules)
+        assert not set(Tokenizer(vocabulary).encode(text)) & set(vocabulary.unmerged())
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Measures that compare tokenizers, and their table."""

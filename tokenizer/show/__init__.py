@@ -1,1 +1,0 @@
-"""Tokens and tokenizers for human eyes: terminal, notebook, HTML page."""
