@@ -82,8 +82,7 @@ def build(config: BuildConfig, run: Run) -> Layout:
     cleaned = clean_pages(pages, layout.root, clean, run, links)
     check_kept(cleaned.documents, cleaned.corpus)
     run.console.say("4/6 tokenizer: learn the merges")
-    keeps = not config["build"].retrain_tokenizer
-    train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=keeps)
+    train_tokenizer([layout.corpus], layout.tokenizer, config["tokenizer"], run, keeps=True)
     run.console.say("5/6 tokens: pack the shards")
     pack_shards(layout.corpus, layout.tokenizer, layout.tokens, config["shards"], run)
     return layout

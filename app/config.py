@@ -20,9 +20,6 @@ class BuildSettings:
     )
     pages: tuple[str, ...] = setting((), "page sets or WARC files to start from instead of links")
     out: str = setting("build", "output folder of the build", in_recipe=False)
-    retrain_tokenizer: bool = setting(
-        False, "retrain the tokenizer whenever the corpus changes; off: only when [tokenizer] changes"
-    )
     sample: str | None = setting(None, "share of the links to build, e.g. 0.1%")
 
     def __post_init__(self) -> None:

@@ -20,9 +20,8 @@ from webtext.app.chain import Layout
 from webtext.app.inspect.lookup import find_rows, open_if_there
 from webtext.app.inspect.trace import Tracer
 from webtext.app.inspect.trace_text import trace_text
-from webtext.app.reports.histograms import histograms
-from webtext.app.reports.moved_rules import moved_rules, thresholds_of
 from webtext.app.reports.report_charts import CURVES
+from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
 from webtext.base.charts import thinned
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from webtext import __version__
 from webtext.app.reports import report_charts
-from webtext.app.reports.moved_rules import FACTORS
+from webtext.app.reports.signals import FACTORS
 from webtext.base.html import render as rendered
 from webtext.base.html import short
 from webtext.base.visible import visible

@@ -13,6 +13,7 @@ from functools import cached_property
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -120,7 +121,7 @@ class Viewer(ThreadingHTTPServer):
             title="search",
             query=query,
             reasons=self.search.reasons(),
-            rows=[] if first is None else _chained(first, rows),
+            rows=[] if first is None else chain([first], rows),
             page_rows=PAGE_ROWS,
             number=query.first_row // PAGE_ROWS + 1,
         )
@@ -231,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
             status = HTTPStatus.BAD_REQUEST if isinstance(error, ConfigError) else HTTPStatus.NOT_FOUND
             self._send(status, [_message("this can't be shown", error.lines)])
         else:
-            self._send(HTTPStatus.OK, _chained(first, pieces), kind, reload=path == "/training/curves")
+            self._send(HTTPStatus.OK, chain([first], pieces), kind, reload=path == "/training/curves")
 
     def _send(self, status: HTTPStatus, pieces: Iterable[str], kind: str = HTML, *, reload: bool = False) -> None:
         """Send the pieces as they come, in chunks. A browser that leaves ends the search behind them."""
@@ -268,11 +269,6 @@ def _page(template: str, title: str, **values: Any) -> str:
 
 def _message(title: str, lines: Sequence[str], text: str = "", *, frame: bool = False) -> str:
     return _page("message", title, lines=lines, text=text, frame=frame)
-
-
-def _chained(first: Any, rest: Iterable[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
 
 
 def _same(one: str | None, other: str) -> bool:

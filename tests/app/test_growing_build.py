@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -50,34 +51,30 @@ def test_after_a_removal_build_packs_the_tokens_again(tmp_path: Path) -> None:
 def test_a_corpus_that_grows_keeps_its_tokenizer_and_the_tokens_of_its_old_parts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A second generation of pages, with words that the first has not; then the setting that trains again."""
+    """A second generation of pages, with words that the first has not; then a tokenizer that was removed is trained again."""
     first = [{"url": f"http://{i}.example/", "body": page(article(i, 40))} for i in (1, 2)]
     words = " ".join(f"quagga{i % 9} okapi{i % 7} and the others were there." for i in range(60))
     second = [{"url": "http://new.example/", "body": page(words)}]
     config, build = tmp_path / "build.toml", tmp_path / "build"
 
-    def built(parts: list[list[dict[str, object]]], *options: str) -> tuple[dict[str, bytes], str]:
+    def built(parts: list[list[dict[str, object]]]) -> tuple[dict[str, bytes], str]:
         pages = write_pages(tmp_path / "pages", parts).folder.url if parts else str(tmp_path / "pages")
         config.write_text(CONFIG.format(pages=pages, out=build, remove=""))
-        assert run(["build", str(config), "--workers", "1", *options]) == 0
-        found = {
-            name: (build / name).read_bytes()
-            for name in ("tokenizer/tokenizer.json", "tokenizer/tokenizer.manifest.json")
-        }
-        return found | {
-            path.name: path.read_bytes() for path in (build / "tokens").glob("*.tok")
-        }, capsys.readouterr().err
+        assert run(["build", str(config), "--workers", "1"]) == 0
+        files = [*(build / "tokenizer").glob("*.json"), *(build / "tokens").glob("*.tok")]
+        return {file.name: file.read_bytes() for file in files}, capsys.readouterr().err
 
     before, _ = built([first])
     after, said = built([first, second])
     assert len(after) > len(before)
     assert {name: after[name] for name in before} == before
-    trained_on = json.loads(before["tokenizer/tokenizer.manifest.json"])["parents"][0]["hash"][:12]
+    trained_on = json.loads(before["tokenizer.manifest.json"])["parents"][0]["hash"][:12]
     now = PartSet.open(str(build / "corpus")).hash[:12]
     assert f"is kept: trained on corpus {trained_on}, now there is corpus {now}\n" in said
     again, said = built([])
     assert (again, "is kept: trained on corpus" in said) == (after, True)
-    retrained, _ = built([], "--set", "build.retrain_tokenizer=true")
-    assert retrained["tokenizer/tokenizer.json"] != before["tokenizer/tokenizer.json"]
-    same, said = built([])  # the setting is off again, and there is nothing to keep back
+    shutil.rmtree(build / "tokenizer")
+    retrained, _ = built([])
+    assert retrained["tokenizer.json"] != before["tokenizer.json"]
+    same, said = built([])
     assert (same, "tokenizer.json' is done" in said) == (retrained, True)

@@ -17,11 +17,10 @@ from axe_playwright_python.sync_playwright import Axe
 from jsonschema import Draft202012Validator
 
 from webtext.app.main import run
-from webtext.app.reports.histograms import bounds_of
-from webtext.app.reports.moved_rules import FACTORS
 from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
 from webtext.app.reports.report_charts import histogram, karma_by_year, loss_curves, sankey
 from webtext.app.reports.report_html import marked, render
+from webtext.app.reports.signals import FACTORS, bounds_of
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
 

@@ -1,4 +1,4 @@
-"""Histograms of the signals, of kept and dropped documents, from one pass over the signals."""
+"""What the signals say, each from one pass over them: histograms of kept and dropped documents, and moved rules."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from webtext.base.config import from_table
+from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
-from webtext.clean.rules.thresholds import RULES
+from webtext.clean.rules.thresholds import RULES, RuleSettings
 
 FIRST_BOUND, BOUND_RATIO, BINS = 8, 1.5, 28
 BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)], np.float64)
@@ -18,6 +21,61 @@ BOUNDS = np.array([round(FIRST_BOUND * BOUND_RATIO**i) for i in range(BINS)], np
 COUNT_BOUNDS = np.concatenate([np.arange(10), np.unique(np.round(np.geomspace(10, 10_000, 20)))])
 RATIO_BOUNDS = np.round(np.linspace(0, 1, 41), 3)
 LENGTH_BOUNDS = np.linspace(0, 20, 41)
+
+FACTORS = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 2.0)
+"""Of the present threshold."""
+
+
+def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
+    """Return the thresholds that a corpus was made with, by rule; empty for unknown rules of another version."""
+    recorded = corpus.recipe["settings"].get("rules") if corpus is not None else None
+    try:
+        return from_table(RuleSettings, recorded, "clean.rules").thresholds() if isinstance(recorded, dict) else {}
+    except ConfigError:
+        return {}
+
+
+def moved_rules(signals: PartSet | None, corpus: PartSet | None) -> list[dict[str, Any]]:
+    """Return for each rule of the corpus what it drops at other thresholds; empty without signals.
+
+    `drops` counts the documents on the rule's wrong side, also those that another rule names as the reason. `alone` are
+    those that no other rule drops. `moved` has [threshold, documents dropped] for each of FACTORS.
+    """
+    thresholds = thresholds_of(corpus)
+    if signals is None or not thresholds:
+        return []
+    columns = list(dict.fromkeys(RULES[name].column for name in thresholds))
+    alone = dict.fromkeys(thresholds, 0)
+    moved = {name: np.zeros(len(FACTORS), np.int64) for name in thresholds}
+    for part in signals.parts:
+        for batch in signals.batches(part, columns):
+            values = {name: batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64) for name in columns}
+            dropped = {}
+            for name, threshold in thresholds.items():
+                of_rule = values[RULES[name].column]
+                dropped[name] = _drops(name, of_rule, threshold)
+                moved[name] += [int(_drops(name, of_rule, factor * threshold).sum()) for factor in FACTORS]
+            n_rules = np.sum(list(dropped.values()), axis=0)
+            for name, mask in dropped.items():
+                alone[name] += int((mask & (n_rules == 1)).sum())
+    return [
+        {
+            "rule": name,
+            "column": RULES[name].column,
+            "bound": RULES[name].bound,
+            "threshold": threshold,
+            "drops": int(moved[name][FACTORS.index(1.0)]),
+            "alone": alone[name],
+            "moved": [[factor * threshold, int(n)] for factor, n in zip(FACTORS, moved[name], strict=True)],
+        }
+        for name, threshold in thresholds.items()
+    ]
+
+
+def _drops(name: str, values: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.bool_]:
+    """Return which values the rule drops; an unknown one (NaN) isn't."""
+    dropped: npt.NDArray[np.bool_] = values < threshold if RULES[name].bound == "min" else values > threshold
+    return dropped
 
 
 def bounds_of(column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
