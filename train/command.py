@@ -362,7 +362,7 @@ def sample(
     tok = measured.text_tokenizer()
     begins = [prompt for prompt in prompts for _ in range(settings.samples)]
     too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", settings.samples, "--samples")
-    with join_world(settings.device) as world, too_many:
+    with join_world("auto") as world, too_many:
         network = measured.model.to(world.device)
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))

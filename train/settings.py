@@ -276,18 +276,11 @@ class EvalSettings:
         None, "tokens scored per window; with fewer each sees more context  [default: context]"
     )
     windows: int | None = setting(None, "windows or examples to score, spread evenly  [default: all]")
-    untrained: bool = setting(True, "also measure the model as it was before training")
     baselines: bool = setting(True, "also measure unigram and bigram tables of the training tokens")
     batch_size: int = setting(8, "windows at once", in_recipe=False)
-    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
 
     def __post_init__(self) -> None:
-        for name in ("stride", "windows", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} is {value}", "it must be at least 1")
-        if self.device not in DEVICES:
-            raise ConfigError(f"device is '{self.device}'", f"known: {', '.join(DEVICES)}")
+        _at_least_1(self, "stride", "windows", "batch_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,21 +295,11 @@ class SampleSettings:
     )
     samples: int = setting(1, "texts per prompt")
     seed: int = setting(0, "seed for the draws; each further text adds one")
-    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
 
     def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise ConfigError(f"max_tokens is {self.max_tokens}", "it must be at least 1")
-        if self.samples < 1:
-            raise ConfigError(f"samples is {self.samples}", "it must be at least 1")
-        if not self.temperature >= 0:
-            raise ConfigError(f"temperature is {self.temperature}", "it must be 0 or more")
-        if self.top_k is not None and self.top_k < 1:
-            raise ConfigError(f"top_k is {self.top_k}", "it must be at least 1, or none")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p is {self.top_p}", "it must be above 0 and at most 1, or none")
-        if self.device not in DEVICES:
-            raise ConfigError(f"device is '{self.device}'", f"known: {', '.join(DEVICES)}")
+        _at_least_1(self, "max_tokens", "samples", "top_k")
+        require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or none")
 
 
 def difference(recorded: dict[str, object], wanted: dict[str, object], where: str = "in the checkpoint") -> str:

@@ -243,7 +243,7 @@ def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) ->
     answer = evaluate_model(
         load_measured(str(tmp_path / "model")),
         tokens,
-        EvalSettings(baselines=False, untrained=False),
+        EvalSettings(baselines=False),
         Run.quiet(),
     )
     assert answer["document_masks"] is True

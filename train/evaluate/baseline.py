@@ -10,9 +10,7 @@ memory is bounded by the vocabulary and the scored tokens, whatever the size of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,26 +23,8 @@ TOKENS_AT_ONCE = 2**22
 _Counts = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Mean loss of each table over the scored tokens, in nats per token."""
-
-    unigram_loss: float
-    bigram_loss: float
-
-    @property
-    def unigram_perplexity(self) -> float:
-        """Perplexity of the unigram table."""
-        return math.exp(self.unigram_loss)
-
-    @property
-    def bigram_perplexity(self) -> float:
-        """Perplexity of the bigram table."""
-        return math.exp(self.bigram_loss)
-
-
-def count_baselines(streams: Sequence[Tokens], windows: Windows, vocab_size: int) -> Baselines:
-    """Count `streams` (the training shards) and score the tokens that `windows` scores."""
+def count_baselines(streams: Sequence[Tokens], windows: Windows, vocab_size: int) -> tuple[float, float]:
+    """Count `streams` (the training shards); return the unigram's and the bigram's mean loss in nats per scored token."""
     before, after = (np.concatenate(arrays) for arrays in zip(*windows.pairs(), strict=True))
     pairs, inverse = np.unique(_keys(before, after, vocab_size), return_inverse=True)
     unigrams = np.zeros(vocab_size, np.int64)
@@ -59,7 +39,7 @@ def count_baselines(streams: Sequence[Tokens], windows: Windows, vocab_size: int
     p_unigram = (unigrams[after] + 1) / (unigrams.sum() + vocab_size)
     p_bigram = bigrams[inverse] / np.maximum(histories[before], 1)
     p_mixed = _interpolated(p_bigram, p_unigram, histories[before])
-    return Baselines(float(-np.log(p_unigram).mean()), float(-np.log(p_mixed).mean()))
+    return float(-np.log(p_unigram).mean()), float(-np.log(p_mixed).mean())
 
 
 def _keys(before: npt.NDArray[Any], after: npt.NDArray[Any], vocab_size: int) -> npt.NDArray[np.uint64]:

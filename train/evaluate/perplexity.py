@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,28 +28,19 @@ from webtext.train.settings import EvalSettings, SampleSettings
 CODE_VERSION = 3
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """Tokens to measure a model on: streams that begin with an end-of-text; and the text bytes of each id, if known."""
-
-    streams: Sequence[Tokens]
-    vocab_size: int
-    eot_id: int
-    tokenizer_hash: str
-    token_bytes: Tokens | None  # id -> bytes of text; 0 for special tokens
-
-
-def evaluate_model(
-    measured: Measured, data: str, settings: EvalSettings, run: Run, split: str = "validation"
-) -> dict[str, Any]:
-    """Measure a model on a split of a token set; per byte too if its tokenizer is known.
+def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
+    """Measure a model on a token set's validation split; per byte too if its tokenizer is known.
 
     Everything is computed in float32. Keys of a perplexity per token end in `perplexity` or `perplexity_before`.
     InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
     model, facts = measured.model, measured.facts
-    held_out = _token_set(data, measured, split)
-    windows = Windows(held_out.streams, context=model.context, stride=settings.stride, limit=settings.windows)
+    held_out, tokenizer = TokenShards(data, split="validation"), measured.tokenizer
+    measured.check_fits(held_out.vocab_size, held_out.tokenizer_hash, data)
+    if tokenizer is not None:
+        held_out.check_tokenizer(tokenizer)
+    bytes_of_ids = None if tokenizer is None else _bytes_of_ids(tokenizer)
+    windows = Windows(held_out.streams(), context=model.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {
@@ -63,10 +52,10 @@ def evaluate_model(
     }
     if facts.get("document_masks"):
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
-    with join_world(settings.device) as world:
+    with join_world("auto") as world:
         measured.check_same_checkpoint(world)
         judged = {"": model}
-        if settings.untrained and "seed" in facts:
+        if "seed" in facts:
             judged["_before"] = GPT2(model.config, facts["seed"]).eval()
         for suffix, one in judged.items():
             judge: Judged = one.to(world.device)
@@ -75,11 +64,11 @@ def evaluate_model(
             with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
                 loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress)
             answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
-            answer |= _per_byte(loss, suffix, windows, held_out.token_bytes)
+            answer |= _per_byte(loss, suffix, windows, bytes_of_ids)
     if settings.baselines:
         train = TokenShards(data, split="train")
-        tables = count_baselines(train.streams(), windows, held_out.vocab_size)
-        answer |= {"unigram_perplexity": tables.unigram_perplexity, "bigram_perplexity": tables.bigram_perplexity}
+        losses = count_baselines(train.streams(), windows, held_out.vocab_size)
+        answer |= dict(zip(("unigram_perplexity", "bigram_perplexity"), map(math.exp, losses), strict=True))
     return answer
 
 
@@ -141,24 +130,15 @@ def _kept_evaluation(folder: Folder, key: str) -> dict[str, Any] | None:
     return None
 
 
-def _token_set(data: str, measured: Measured, split: str) -> HeldOut:
-    shards, tokenizer = TokenShards(data, split=split), measured.tokenizer
-    measured.check_fits(shards.vocab_size, shards.tokenizer_hash, data)
-    if tokenizer is not None:
-        shards.check_tokenizer(tokenizer)
-    of_ids = token_bytes(tokenizer) if tokenizer is not None else None
-    return HeldOut(shards.streams(), shards.vocab_size, shards.eot_id, shards.tokenizer_hash, of_ids)
-
-
-def token_bytes(tokenizer: Any) -> Tokens:
+def _bytes_of_ids(tokenizer: Any) -> Tokens:
     """Return the bytes of text of each id, int64 [vocab_size]; 0 for special tokens."""
     special = set(tokenizer.special_tokens.values())
     sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
     return np.array(sizes, np.int64)
 
 
-def _per_byte(loss: float, suffix: str, windows: Windows, token_bytes: Tokens | None) -> dict[str, Any]:
-    if token_bytes is None:
+def _per_byte(loss: float, suffix: str, windows: Windows, bytes_of_ids: Tokens | None) -> dict[str, Any]:
+    if bytes_of_ids is None:
         return {}
-    n_bytes = sum(int(token_bytes[after].sum()) for _, after in windows.pairs())
+    n_bytes = sum(int(bytes_of_ids[after].sum()) for _, after in windows.pairs())
     return {"bytes": n_bytes, f"bits_per_byte{suffix}": loss / math.log(2) / n_bytes} if n_bytes else {}

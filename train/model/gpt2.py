@@ -149,11 +149,6 @@ class GPT2(nn.Module):
         return self.config.vocab_size
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """Its number of parameters, of layers, and the width of its residual stream."""
-        return self.config.n_parameters, self.config.n_layer, self.config.n_embd
-
-    @property
     def device(self) -> torch.device:
         """The device of its parameters, on which it expects tokens."""
         return self.final_norm.weight.device
