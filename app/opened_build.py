@@ -41,7 +41,7 @@ class Build:
         if not opened.folder.is_local:
             return dataset([opened.table(part) for part in opened.parts] or SCHEMAS[name].empty_table())
         for part in opened.parts:
-            opened.columns(part)  # compares the file with the manifest; WARC files beside it aren't read
+            opened.table(part, [])  # compares the file with the manifest; WARC files beside it aren't read
         files = [str(opened.folder.local_path(part.name)) for part in opened.parts]
         return dataset(files, schema=SCHEMAS[name])
 

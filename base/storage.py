@@ -28,15 +28,11 @@ MAX_WHOLE_BYTES = 256 << 20  # of a local file that is read at once; a manifest 
 
 
 class Folder:
-    """One folder, given by a local path or a URL; nothing is created until something is written.
+    """One folder, given by a local path or a URL; nothing is created until something is written."""
 
-    What is published in one that isn't `synced`, a power cut may tear or lose; a store has synced what it has taken.
-    """
-
-    def __init__(self, url: str | os.PathLike[str], synced: bool = True) -> None:
+    def __init__(self, url: str | os.PathLike[str]) -> None:
         self.url = os.fspath(url).rstrip("/") or "/"
         self.is_local = "://" not in self.url or self.url.startswith("file://")
-        self.synced = synced or not self.is_local
         if self.is_local:
             self.url = self.url.removeprefix("file://")
             self._path = Path(self.url)
@@ -45,8 +41,8 @@ class Folder:
             self._path = Path()
             self._remote = ObjectStore(self.url)
 
-    def __reduce__(self) -> tuple[type[Folder], tuple[str, bool]]:
-        return type(self), (self.url, self.synced)
+    def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
+        return type(self), (self.url,)
 
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
@@ -58,7 +54,7 @@ class Folder:
         return cls(parent or slash or "."), name
 
     def child(self, name: str) -> Folder:
-        return Folder(self.location(name), self.synced)
+        return Folder(self.location(name))
 
     def location(self, name: str = "") -> str:
         return f"{self.url}/{name}" if name else self.url
@@ -80,38 +76,39 @@ class Folder:
 
     def size(self, name: str) -> int:
         """Return the size of file `name`; raises InputError for a device or a pipe, which may never end."""
+        return self.status(name)[0]
+
+    def version(self, name: str) -> str:
+        """Return a string that changes with file `name`: its modification time on disk, its entity tag in a store."""
+        return self.status(name)[1]
+
+    def status(self, name: str) -> tuple[int, str]:
+        """Return `size` and `version` of file `name`."""
         if self.is_local:
             status = (self._path / name).stat()
             if not stat.S_ISREG(status.st_mode):
                 raise InputError(f"'{self.location(name)}' is not a regular file", "put a file in its place")
-            return status.st_size
-        return int(self._remote.size(self.location(name)))
-
-    def version(self, name: str) -> str:
-        """Return a string that changes with file `name`: its modification time on disk, its entity tag in a store."""
-        if self.is_local:
-            return str((self._path / name).stat().st_mtime_ns)
-        return entity_tag(self._remote.info(self.location(name)))
+            return status.st_size, str(status.st_mtime_ns)
+        about = self._remote.info(self.location(name))
+        return int(about["size"]), entity_tag(about)
 
     def names(self, suffix: str = "") -> list[str]:
         """Return the sorted names of this folder's files that end in `suffix`; empty if the folder doesn't exist."""
         return sorted(name for name in self.files() if name.endswith(suffix))
 
-    def files(self) -> dict[str, tuple[int, str]]:
-        """Return name -> (size, version) of this folder's finished files, from one listing; empty if there is none."""
-        found: dict[str, tuple[int, str]] = {}
+    def files(self) -> dict[str, int]:
+        """Return name -> size of this folder's finished files, from one listing; empty if there is no such folder."""
+        found: dict[str, int] = {}
         if self.is_local:
             for entry in os.scandir(self._path) if self._path.is_dir() else ():
                 with contextlib.suppress(FileNotFoundError):  # just renamed or removed
                     if entry.is_file():
-                        status = entry.stat()
-                        found[entry.name] = status.st_size, str(status.st_mtime_ns)
+                        found[entry.name] = entry.stat().st_size
         else:
             with contextlib.suppress(FileNotFoundError):
-                for row in self._remote.ls(self.url, detail=True):
-                    if row["type"] == "file":
-                        found[row["name"].rpartition("/")[2]] = row["size"], entity_tag(row)
-        return {name: about for name, about in found.items() if not name.endswith(TEMPORARY_SUFFIX)}
+                rows = self._remote.ls(self.url, detail=True)
+                found = {row["name"].rpartition("/")[2]: row["size"] for row in rows if row["type"] == "file"}
+        return {name: size for name, size in found.items() if not name.endswith(TEMPORARY_SUFFIX)}
 
     def names_within(self) -> list[str]:
         """Return the sorted paths of this remote folder's files, also in folders inside it."""
@@ -206,14 +203,14 @@ class Folder:
             if not self.is_local:
                 return Path(temporary_folder()) / f"webtext-{os.urandom(16).hex()}{TEMPORARY_SUFFIX}"
             target = self._path / name
-            make_folder(target.parent, self.synced)
+            make_folder(target.parent)
             return target.with_name(f".{target.name}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}")
 
     def publish(self, path: Path, name: str) -> None:
-        """Move the finished local file `path` to `name`; it appears complete, and synced if the folder is."""
+        """Move the finished local file `path` to `name`; it appears complete, and synced."""
         with no_space_is_an_error(self.location(name)):
             if self.is_local:
-                (_publish_local if self.synced else os.replace)(path, self._path / name)
+                _publish_local(path, self._path / name)
             else:
                 self._remote.put_file(str(path), self.location(name))
                 path.unlink()
@@ -230,13 +227,16 @@ class Folder:
         except UnicodeEncodeError:
             raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
-            make_folder(self._path, self.synced)
+            make_folder(self._path)
         return lock(self._path, shared)
 
     def remove(self, name: str) -> None:
+        """Remove a file, if it is there, so that a power cut doesn't bring it back."""
         if self.is_local:
-            if self.exists(name):  # on a read-only file system, removing a missing file is an error, too
-                (self._path / name).unlink(missing_ok=True)
+            path = self._path / name
+            if path.exists():  # on a read-only file system, removing a missing file is an error, too
+                path.unlink(missing_ok=True)
+                sync_folder(path.parent)
         else:
             self._remote.delete(self.location(name))
 
@@ -265,13 +265,12 @@ def pretty_json(value: Any) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
-def make_folder(path: Path, synced: bool = True) -> None:
+def make_folder(path: Path) -> None:
     """Create a folder and its parents where missing, so that a power cut doesn't lose them with all that they contain."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(exist_ok=True)
-        if synced:
-            sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

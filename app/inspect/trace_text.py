@@ -91,7 +91,7 @@ def _page(page: Mapping[str, Any]) -> Iterator[str]:
     yield _line("page", f"{status}{_day(page['captured'])}, {place}")
     if page["final_url"] and page["final_url"] != page["url"]:
         yield _line("", f"redirected to {page['final_url']}")
-    for each in page.get("opt_out_evidence") or ():  # earlier versions recorded none
+    for each in page["opt_out_evidence"]:
         yield _line("opt-out", f"{each['rule']}: {each['source']}, {_day(each['noticed'])}")
 
 

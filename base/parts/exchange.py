@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import Attachment, Part, PartSet
+from webtext.base.parts.partset import REMAKE, Attachment, Part, PartSet
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.storage import no_space_is_an_error
 
@@ -117,7 +117,7 @@ def read_range(opened: PartSet, number: int, schema: pa.Schema) -> Iterator[pa.R
                 raise InputError(
                     f"'{opened.folder.location(found.name)}' was altered: range {number} has other bytes than were "
                     "written",
-                    "rerun the same command: it makes the file again",
+                    REMAKE,
                 )
             if data:
                 yield pa.ipc.read_record_batch(pa.py_buffer(data), schema)

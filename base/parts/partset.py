@@ -4,7 +4,7 @@
     DIR/part-00000.failures.jsonl   also an attachment: the records that failed, if there are any (`Failure`)
     DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
     DIR/manifest.json               collects the entries and seals the set; replaced atomically
-    DIR/run.json                    times, hosts, workers, versions of verified files: not covered by any hash
+    DIR/run.json                    times, hosts, workers: not covered by any hash
 
 Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
 `base/parts/partwriter.py` writes part sets.
@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import without_check
@@ -40,9 +39,7 @@ RUN = "run.json"
 ENTRIES = "_parts"
 FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
-TASK_BYTES = 64 << 20  # what a worker verifies in one task, at least; a part counts as 1 MiB more than it has
-SHOWN = 5  # altered files in an error
-VERSIONS = "versions"  # key of run.json: name of a file -> its version when its bytes were known to be as stated
+PARTS_A_TASK = 16  # that a worker verifies: workers are replaced after 64 tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +93,6 @@ class Part:
     sources: tuple[Source, ...] = ()
     counts: Counts = field(default_factory=Counts)
     attachments: tuple[Attachment, ...] = ()
-    failures: tuple[Failure, ...] = ()  # in sets of earlier versions; now they are in an attachment
 
     @property
     def index(self) -> int:
@@ -112,8 +108,7 @@ class Part:
         entry["sources"] = [asdict(source) for source in self.sources]
         entry["counts"] = self.counts.to_json()
         entry["attachments"] = [attachment.to_json() for attachment in self.attachments]
-        entry["failures"] = [asdict(failure) for failure in self.failures]
-        return {name: value for name, value in entry.items() if name != "failures" or value}
+        return entry
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> Part:
@@ -121,7 +116,6 @@ class Part:
         values = dict(entry)
         values["sources"] = tuple(Source(**source) for source in entry["sources"])
         values["attachments"] = tuple(Attachment(**attachment) for attachment in entry["attachments"])
-        values["failures"] = tuple(Failure(**failure) for failure in entry.get("failures", ()))
         values["counts"] = Counts(**entry["counts"])
         part = cls(**values)
         if any("/" in name or name.startswith(".") for name, _, _ in part.files) or part.name != part_name(part.index):
@@ -165,44 +159,12 @@ def entry_name(index: int) -> str:
     return f"{ENTRIES}/{index:05d}.json"
 
 
-def find_altered(folder: Folder, parts: Sequence[Part], run: Run) -> dict[str, list[str]]:
-    """Return what `altered_files` does, in the parts' order; the engine's workers read the parts in parallel."""
-    sizes = itertools.accumulate(TASK_BYTES // 64 + sum(n_bytes for _, n_bytes, _ in part.files) for part in parts)
-    grouped = itertools.groupby(zip(parts, sizes, strict=True), key=lambda each: each[1] // TASK_BYTES)
-    tasks = [(folder, [part for part, _ in group]) for _, group in grouped]
-    found = run.map(altered_files, tasks, f"verifying '{folder.url}'", unit="task") if tasks else []
-    return {name: files for each in found for name, files in each.items()}
-
-
-def altered_files(journal: Journal, task: tuple[Folder, Sequence[Part]]) -> dict[str, list[str]]:
-    """Return part name -> its files that are missing, unreadable or altered, if it has some; every byte is read."""
-    folder, parts = task
-    altered: dict[str, list[str]] = {}
-    for part in parts:
-        journal.idle()
-        for name, n_bytes, sha256 in part.files:
-            try:
-                with folder.open(name) as file:
-                    same = folder.size(name) == n_bytes and file_sha256(file) == sha256
-            except (InputError, OSError):  # what its disk can't read back is lost, and is made again
-                same = False
-            if not same:
-                altered.setdefault(part.name, []).append(name)
-    return altered
-
-
-def doubtful(parts: Iterable[Part], there: Mapping[str, tuple[int, str]], run: Mapping[str, Any]) -> list[Part]:
-    """Return the parts with a file whose version in the listing `there` isn't the one that `run.json` states."""
-    return [part for part in parts if any(run[VERSIONS].get(n) != there.get(n, (0, ""))[1] for n, *_ in part.files)]
-
-
 def read_run(folder: Folder) -> dict[str, Any]:
-    """Return what `run.json` says, at least VERSIONS; nothing if it is damaged, because it can't change a record."""
+    """Return what `run.json` says; nothing if it is damaged, because it can't change a record."""
     try:
-        about = folder.read_object(RUN)
+        return folder.read_object(RUN)
     except (InputError, NotADirectoryError):
-        about = {}
-    return about | {VERSIONS: versions if isinstance(versions := about.get(VERSIONS), dict) else {}}
+        return {}
 
 
 class PartSet:
@@ -295,15 +257,9 @@ class PartSet:
                 return attachment.name
         raise KeyError(f"{part.name} of '{self.folder.url}' has no attachment '*{suffix}'")
 
-    def columns(self, part: Part | int) -> list[str]:
-        """Return the names of the part's columns; a part of an earlier version has the columns of `OLDER`."""
-        with self._parquet(self.part(part)) as file:
-            return list(file.schema_arrow.names)
-
     def failures(self, *parts: Part | int) -> Iterator[Failure]:
         """Yield the records that failed in these parts, or in all parts; streamed from verified files."""
         for part in map(self.part, parts or self.parts):
-            yield from part.failures
             if any(each.name.endswith(FAILURES) for each in part.attachments):
                 with self.folder.open(self.attachment(part, FAILURES)) as lines:
                     yield from (Failure(**json.loads(line)) for line in lines)
@@ -315,34 +271,30 @@ class PartSet:
             if name not in there:
                 raise InputError(f"'{self.folder.location(name)}' is missing", _MEND)
 
-    def verify(self) -> None:
-        """Read every byte of every file of the set; raises InputError that names the first file that differs."""
+    def verify(self, run: Run | None = None) -> None:
+        """Read every byte of every file of the set, in the workers of `run`; InputError names a file that differs."""
+        if run is not None:
+            tasks = [(SetName.of(self), i) for i in range(0, len(self.parts), PARTS_A_TASK)]
+            run.map(_verify_parts, tasks, f"verifying '{self.folder.url}'", unit="task")
+            return
         for part in self.parts:
-            for name, n_bytes, sha256 in part.files:
-                self._verify_file(name, n_bytes, sha256)
+            self._verify_part(part)
 
-    def check(self, parts: Sequence[Part], run: Run, *, every_byte: bool = False) -> None:
-        """Let workers read the files of `parts` that were touched since the set was sealed, or every byte of them all.
-
-        Raises InputError that names the first files that differ.
-        """
-        parts = parts if every_byte else doubtful(parts, self.folder.files(), read_run(self.folder))
-        names = [name for files in find_altered(self.folder, parts, run).values() for name in files]
-        if names:
-            shown = ", ".join(f"'{name}'" for name in names[:SHOWN]) + (" ..." if names[SHOWN:] else "")
-            raise InputError(f"{counted(len(names), 'file')} of '{self.folder.url}' altered: {shown}", _MEND)
+    def _verify_part(self, part: Part) -> None:
+        for name, n_bytes, sha256 in part.files:
+            self._verify_file(name, n_bytes, sha256)
 
     @contextlib.contextmanager
     def _parquet(self, part: Part) -> Iterator[pq.ParquetFile]:
         import pyarrow.parquet as pq
 
-        from webtext.base.parts.schemas import OLDER, SCHEMAS, WIDER
+        from webtext.base.parts.schemas import SCHEMAS, WIDER
         from webtext.base.parts.untrusted_parquet import BUFFER_BYTES
 
         self._verify_file(part.name, part.bytes, part.sha256)
         with self.folder.open(part.name) as opened:
             file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
-            known = [each[self.kind] for each in (SCHEMAS, WIDER) if self.kind in each] + [*OLDER.get(self.kind, ())]
+            known = [each[self.kind] for each in (SCHEMAS, WIDER) if self.kind in each]
             if known and not any(file.schema_arrow.equals(each) for each in known):
                 raise InputError(
                     f"'{self.folder.location(part.name)}' does not have the columns of {self.kind}",
@@ -354,12 +306,13 @@ class PartSet:
         there = self.folder.files()
         for part in self.parts:
             for name, n_bytes, _ in part.files:
-                if name not in there or there[name][0] != n_bytes:
+                if there.get(name) != n_bytes:
                     self._check_size(name, n_bytes)
 
-    def _check_size(self, name: str, n_bytes: int) -> None:
+    def _check_size(self, name: str, n_bytes: int) -> str:
+        """Return the version of a file; InputError if it is missing or has another size."""
         try:
-            found = self.folder.size(name)
+            found, version = self.folder.status(name)
         except FileNotFoundError:
             raise InputError(f"'{self.folder.location(name)}' is missing", _MEND) from None
         if found != n_bytes:
@@ -367,10 +320,10 @@ class PartSet:
                 f"'{self.folder.location(name)}' was altered: {found:,} bytes, the manifest says {n_bytes:,}",
                 _MEND,
             )
+        return version
 
     def _verify_file(self, name: str, n_bytes: int, sha256: str) -> None:
-        self._check_size(name, n_bytes)
-        proof = (self.folder.location(name), self.folder.version(name), sha256)
+        proof = (self.folder.location(name), self._check_size(name, n_bytes), sha256)
         if proof in PartSet._verified:
             return
         with self.folder.open(name) as file:
@@ -378,7 +331,7 @@ class PartSet:
         if found != sha256:
             raise InputError(
                 f"'{self.folder.location(name)}' was altered: SHA-256 {found[:12]}…, the manifest says {sha256[:12]}…",
-                _MEND,
+                REMAKE,
             )
         PartSet._verified.add(proof)
 
@@ -400,6 +353,13 @@ class SetName:
         return _open(self)
 
 
+def _verify_parts(journal: Journal, task: tuple[SetName, int]) -> None:
+    opened = task[0].open()
+    for part in opened.parts[task[1] : task[1] + PARTS_A_TASK]:
+        journal.idle()
+        opened._verify_part(part)
+
+
 @functools.lru_cache(maxsize=8)
 def _open(name: SetName) -> PartSet:
     opened = PartSet.open(name.url, name.kind, checks_sizes=False)
@@ -408,7 +368,8 @@ def _open(name: SetName) -> PartSet:
     return opened
 
 
-_MEND = "rerun the command that made the set: it redoes what is missing or altered"
+_MEND = "rerun the command that made the set: it makes again what is missing or has another size"
+REMAKE = "remove that file, then rerun the command that made the set"
 
 
 def _no_set(folder: Folder) -> InputError:

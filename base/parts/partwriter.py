@@ -1,8 +1,7 @@
 """Writer for part sets: each part appears complete, then its entry, and the manifest last.
 
-Files are published in the order attachments, Parquet, entry. Files without an entry don't count. An entry counts only
-while the files that it names have the bytes that it states. Those whose version is still the one in `run.json` have;
-`partset.doubtful` names the parts with others, and the run verifies them before it counts on them.
+Files are published in the order attachments, Parquet, entry. Files without an entry don't count. An entry counts while
+the files that it names have the sizes that it states; readers compare their bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from webtext.base.parts.partset import (
     FORMAT_VERSION,
     MANIFEST,
     RUN,
-    VERSIONS,
     Attachment,
     Failure,
     Part,
@@ -35,7 +33,6 @@ from webtext.base.parts.partset import (
     Source,
     entry_name,
     part_name,
-    read_run,
 )
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.parts.schemas import SCHEMAS, WIDER
@@ -76,7 +73,6 @@ class PartWriter:
         self._pending: list[pa.Table] = []
         self._n_pending = 0  # number of rows in _rows and _pending
         self._pending_bytes = 0
-        self.versions: dict[str, str] = {}  # of the published files, as they were hashed; none in a store
         self._attached: dict[str, Path] = {}
         self._about: dict[str, Mapping[str, Any]] = {}
         self._path = folder.scratch_path(part_name(index))
@@ -171,8 +167,6 @@ class PartWriter:
             counts=self.counts if self.counts.records_in else Counts(self.records, self.records),
             attachments=tuple(sorted(attachments, key=lambda attachment: attachment.name)),
         )
-        if self.folder.is_local:  # renaming keeps the version
-            self.versions = {name: _version(path) for name, path in [*self._attached.items(), (part.name, self._path)]}
         self.folder.remove(entry_name(self.index))  # an older entry must not vouch for the new files
         if self._failures is None:
             self.folder.remove(self._failures_name)
@@ -229,24 +223,20 @@ class PartWriter:
 class SetWriter:
     """Writer for a part set: finds the parts that are done, and seals them under one manifest."""
 
-    def __init__(
-        self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = (), synced: bool = True
-    ) -> None:
-        self.folder = Folder(url, synced)
+    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = ()) -> None:
+        self.folder = Folder(url)
         self.kind = kind
         self.recipe = recipe
         self.parents = tuple(parents)
         self._manifest = b""
         self._about: dict[str, Any] = {}  # the manifest's contents, if it isn't damaged
         self.sealed: dict[int, Part] = {}
-        self.there: dict[str, tuple[int, str]] = {}
-        self.run: dict[str, Any] = {VERSIONS: {}}
+        self.there: dict[str, int] = {}  # name -> size
 
     def look(self) -> None:
-        """Read listing (`there`), manifest (`sealed`: its parts by index) and `run.json` (`run`) as they are now."""
+        """Read listing (`there`) and manifest (`sealed`: its parts by index) as they are now."""
         self.there = self.folder.files()
         self._manifest = self.folder.read_bytes(MANIFEST) if MANIFEST in self.there else b""
-        self.run = read_run(self.folder) if RUN in self.there else {VERSIONS: {}}
         self._about, self.sealed = {}, {}
         with contextlib.suppress(*_DAMAGED):  # a damaged set is rewritten
             self._about = without_check(json.loads(self._manifest or "{}"))
@@ -283,38 +273,19 @@ class SetWriter:
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
-    def done(self, *, looks: bool = True) -> dict[int, Part]:
+    def done(self) -> dict[int, Part]:
         """Return index -> part for every valid entry whose files exist in the stated sizes; no byte of them is read.
 
-        With `looks=False` as of the last `look`. Unchanged entries of a sealed set are taken from its manifest.
+        The entries of a sealed set in a store are taken from its manifest.
         """
-        if looks:
-            self.look()
-        known = {entry_name(index): part for index, part in self.sealed.items()}
-        listed = sorted(name for name in self.there if name.startswith(ENTRIES))
-        versions = self.run[VERSIONS]
-        same = {name for name in known if not listed or versions.get(name) == self.there.get(name, (0, None))[1]}
-        names = listed or known
-        parts = filter(None, (known[name] if name in same else _read_entry(self.folder, name) for name in names))
+        self.look()
+        names = sorted(name for name in self.there if name.startswith(ENTRIES))
+        parts = filter(None, (_read_entry(self.folder, name) for name in names)) if names else self.sealed.values()
         return {
             part.index: part
             for part in parts
-            if all(self.there.get(name, (-1,))[0] == n_bytes for name, n_bytes, _ in part.files)
+            if all(self.there.get(name) == n_bytes for name, n_bytes, _ in part.files)
         }
-
-    def record(self, parts: Iterable[Part], known: Mapping[str, str] | None = None) -> None:
-        """Write to `run.json` that the files of these parts had the stated bytes in the versions `known`.
-
-        Without a known version it is the one of the last `look`. Nothing is written if the folder isn't synced: after a
-        power cut, files may have other bytes in these versions.
-        """
-        names = {name for part in parts for name in (entry_name(part.index), *(name for name, *_ in part.files))}
-        versions = {name: version for name, (_, version) in self.there.items() if name in names and version}
-        versions |= {name: version for name, version in (known or {}).items() if name in versions}
-        if self.folder.synced and not versions.items() <= self.run[VERSIONS].items():
-            self.run[VERSIONS] |= versions
-            now = read_run(self.folder)  # other shares have added theirs
-            self.folder.write_object(RUN, now | {VERSIONS: now[VERSIONS] | versions})
 
     def remove(self, part: Part) -> None:
         """Remove a part, starting with its entry."""
@@ -350,9 +321,8 @@ class SetWriter:
             return PartSet(self.folder, data)
         self.folder.write_bytes(MANIFEST, data)
         self._manifest = data
-        if run is not None and self.folder.synced:
-            versions = {name: version for name, version in self.run[VERSIONS].items() if name in self.there}
-            self.folder.write_object(RUN, {**run, VERSIONS: versions})
+        if run is not None:
+            self.folder.write_object(RUN, run)
         return PartSet.open(self.folder.url, self.kind)
 
     def sealed_set(self, parts: Iterable[Part], *, reproducible: bool) -> PartSet | None:
@@ -375,8 +345,7 @@ class SetWriter:
             "counts": sum((part.counts for part in parts), Counts()).to_json(),
             "parts": [part.to_json() for part in parts],
         }
-        data = pretty_json(manifest)  # of an earlier version, whose set remains as it is
-        return data if data == self._manifest else pretty_json(with_check(manifest))
+        return pretty_json(with_check(manifest))
 
 
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
@@ -393,10 +362,6 @@ def _same_place(one: Folder, other: Folder) -> bool:
 def _size_and_sha256(path: Path) -> tuple[int, str]:
     with open(path, "rb") as file:
         return os.fstat(file.fileno()).st_size, file_sha256(file)
-
-
-def _version(path: Path) -> str:
-    return str(path.stat().st_mtime_ns)
 
 
 def _read_entry(folder: Folder, name: str) -> Part | None:

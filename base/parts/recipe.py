@@ -59,9 +59,9 @@ def with_check(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def without_check(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Invert `with_check`; ValueError if the digest is another. An object of an earlier version has none."""
+    """Invert `with_check`; ValueError if the digest is missing or another."""
     rest = dict(value)
     check = rest.pop("check", None)
-    if check is not None and check != sha256_json(rest):
+    if check != sha256_json(rest):
         raise ValueError("changed since it was written")
     return rest

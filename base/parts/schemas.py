@@ -140,14 +140,6 @@ RELEASE = _without(DOCUMENT, "text", "title", "author")
 It keeps `posts`: ids, communities, scores and times of votes are facts about the page, also in `release/links`.
 """
 
-
-OLDER = {
-    "pages": (_without(PAGE, "posts", "opt_out_evidence"), _without(PAGE, "opt_out_evidence")),
-    "corpus": (_without(DOCUMENT, "page_kind"),),
-    "release": (_without(RELEASE, "page_kind"),),
-}
-"""Record kind -> schemas of parts by earlier versions, oldest first, which can still be read; they lack columns."""
-
 DECISION = pa.schema(
     [
         _column("id", pa.string(), "the document that was dropped"),

@@ -4,8 +4,7 @@
 and seals the sets. A part is done when all its outputs have matching entries. Its key is a hash of what it was made
 from, so a changed recipe or source redoes that part and nothing else.
 
-Bytes are hashed once, by the worker that writes them. A later run compares names, sizes and versions from one listing;
-parts that changed since they were recorded, or that a run left that didn't end cleanly, are verified by workers.
+Bytes are hashed by the worker that writes them, and by readers. A later run compares names and sizes from one listing.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from webtext.base.console import counted
-from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
+from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.base.parts.lineage import PARENTS, places_of
-from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source, doubtful, find_altered
+from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.run import Run
@@ -144,27 +143,23 @@ def run_parts(
     parents: Sequence[Parent],
     run: Run,
     label: str = "",
-    scratch: bool = False,
 ) -> dict[str, PartSet]:
     """Make the parts of `tasks` in each set of `outputs` (name -> (url, kind); the first is the main one), and seal it.
 
     `function` must be a module-level function. Finished parts aren't redone; parts without a task are removed.
     Raises RunFailed if parts failed as a whole (the finished ones are kept), and the errors of a broken input.
     With `run.dry_run` nothing is written, and DryRun is raised if there is work to do. With `run.parts` only these are
-    made and nothing is sealed: RunFailed names the command that does it. Sets that are `scratch`, which the caller
-    removes, aren't synced: a run that finds some verifies them.
+    made and nothing is sealed: RunFailed names the command that does it.
     """
-    synced = not scratch or run.parts is not None
-    writers = {name: SetWriter(url, kind, recipe, parents, synced) for name, (url, kind) in outputs.items()}
+    writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place()
     stage = _Stage(function, tasks, writers, run, label or recipe.stage)
-    stage.find(looks=False)
+    stage.find()
     if sets := stage.sealed():
         return sets
     mine = [task for task in tasks if run.parts is None or task.index in run.parts]
     if run.dry_run:
-        stage.find(mine)
         n_missing = len(stage.missing(mine))
         done = f"{len(mine) - n_missing:,} done, {n_missing:,} to do"
         run.console.say(f"{stage.label}: {counted(len(mine), 'part')}, {done}")
@@ -177,7 +172,7 @@ def run_parts(
 def all_done(tasks: Sequence[PartTask], writer: SetWriter, run: Run) -> bool:
     """Whether `run_parts` would find all these parts done, so that what only making them needs can be left out."""
     stage = _Stage(_make_part, tasks, {"": writer}, run, "")
-    stage.find(tasks)
+    stage.find()
     return not stage.missing(tasks)
 
 
@@ -210,16 +205,12 @@ class _Stage:
     def missing(self, tasks: Sequence[PartTask]) -> list[PartTask]:
         return [task for task in tasks if any(task.index not in parts for parts in self.done.values())]
 
-    def find(self, verified: Sequence[PartTask] = (), *, looks: bool = True) -> None:
-        """Find the parts that are done; workers verify those of the tasks `verified` that may have changed."""
-        indices = {task.index for task in verified}
+    def find(self) -> None:
+        """Find the parts that are done."""
         for name, writer in self.writers.items():
-            parts = writer.done(looks=looks)
+            parts = writer.done()
             self.others[name] = [part for index, part in parts.items() if index not in self.keys]
-            parts = {index: part for index, part in parts.items() if self.keys.get(index) == part.key}
-            suspects = doubtful((parts[index] for index in parts.keys() & indices), writer.there, writer.run)
-            altered = find_altered(writer.folder, suspects, self.run)
-            self.done[name] = {index: part for index, part in parts.items() if part.name not in altered}
+            self.done[name] = {index: part for index, part in parts.items() if self.keys.get(index) == part.key}
 
     def sealed(self) -> dict[str, PartSet] | None:
         """Return the sets if all parts are done, sealed and unchanged since; no byte of them is read."""
@@ -227,7 +218,7 @@ class _Stage:
         for name, writer in self.writers.items():
             parts = self.done[name].values()
             sealed = writer.sealed_set(parts, reproducible=self._reproducible(name))
-            if sealed is None or len(parts) < len(self.tasks) or doubtful(parts, writer.there, writer.run):
+            if sealed is None or len(parts) < len(self.tasks):
                 return None
             sets[name] = sealed
         return sets
@@ -237,11 +228,7 @@ class _Stage:
 
     def begin(self, tasks: Sequence[PartTask]) -> list[PartTask]:
         """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do."""
-        self.find(tasks)
-        mine = {task.index for task in tasks}
-        for name in self.writers:
-            with contextlib.suppress(MachineError):  # a finished set on a read-only disk is verified each time
-                self.record(name, [part for index, part in self.done[name].items() if index in mine])
+        self.find()
         if not self.sealed():
             for name, writer in self.writers.items():
                 writer.unseal()  # first, so that no reader sees old and new parts together
@@ -251,12 +238,8 @@ class _Stage:
                     writer.remove_leftovers()
         return self.missing(tasks)
 
-    def record(self, name: str, parts: Sequence[Part], known: Mapping[str, str] | None = None) -> None:
-        if self.run.parts is None:  # the run that seals verifies the parts of the others
-            self.writers[name].record(parts, known)
-
     def make(self, tasks: Sequence[PartTask], missing: Sequence[PartTask]) -> None:
-        """Make those of `tasks` that are missing, and record the versions of their files."""
+        """Make those of `tasks` that are missing."""
         if not missing:
             return
         n_done = len(tasks) - len(missing)
@@ -265,19 +248,15 @@ class _Stage:
         outputs = tuple((name, writer.folder, writer.kind) for name, writer in self.writers.items())
         jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
         quarantine = _Quarantine(self.main.folder)
-        made: dict[str, list[Part]] = {name: [] for name in self.writers}
-        versions: dict[str, dict[str, str]] = {name: {} for name in self.writers}
         outcomes = dict.fromkeys(("kept", "dropped", "failed"), 0)
         with self.run.console.progress(len(jobs), self.label, "parts") as progress:
 
             def note(_: int, done: _Done) -> None:
                 self.cpu_seconds += done.cpu_seconds
                 self.peak_bytes = max(self.peak_bytes, done.peak_bytes)
-                for name, (part, of_files) in done.published.items():
-                    made[name].append(part)
-                    versions[name] |= of_files
+                for name, part in done.published.items():
                     self.done[name][part.index] = part
-                counts = made[outputs[0][0]][-1].counts
+                counts = done.published[outputs[0][0]].counts
                 outcomes["kept"] += counts.kept
                 outcomes["dropped"] += sum(counts.dropped.values())
                 outcomes["failed"] += sum(counts.failed.values())
@@ -293,9 +272,6 @@ class _Stage:
                 on_records=progress.at,
                 writes=[writer.folder for writer in self.writers.values()],
             )
-        for name, writer in self.writers.items():
-            writer.look()
-            self.record(name, made[name], versions[name])
         if failures:
             first = failures[0]
             raise RunFailed(
@@ -331,9 +307,9 @@ class _Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The published parts by output, with the versions of their files, and what the worker used for them."""
+    """The published parts by output, and what the worker used for them."""
 
-    published: Mapping[str, tuple[Part, Mapping[str, str]]]
+    published: Mapping[str, Part]
     cpu_seconds: float
     peak_bytes: int
 
@@ -351,7 +327,7 @@ def _make_part(journal: Journal, job: _Job[Any]) -> _Done:
             return _Done({}, 0.0, 0)
         generation = max((source.generation for source in job.task.sources), default=1)
         # The main part comes last: if a kill comes in between, it is missing and is made again.
-        published = {name: (writers[name].publish(generation), writers[name].versions) for name in reversed(writers)}
+        published = {name: writers[name].publish(generation) for name in reversed(writers)}
         return _Done(published, time.process_time() - started, peak_bytes())
     except OSError as error:
         raise disk_error(error, next(iter(writers.values())).folder.url) or error from None
@@ -364,7 +340,7 @@ class _Quarantine:
     """Records that kill workers, by part key; stored beside the set, so that they don't kill a resumed run again."""
 
     def __init__(self, folder: Folder) -> None:
-        self._folder = Folder(folder.url)  # synced always: a torn one would end the run
+        self._folder = folder
         self._records = self._read()
 
     def of(self, key: str) -> Mapping[int, str]:
@@ -378,8 +354,10 @@ class _Quarantine:
 
     def _read(self) -> dict[str, dict[int, str]]:
         try:
-            stored = json.loads(self._folder.read_bytes(QUARANTINE)) if self._folder.exists(QUARANTINE) else {}
-            return {key: {int(p): str(c) for p, c in each.items()} for key, each in without_check(stored).items()}
+            if not self._folder.exists(QUARANTINE):
+                return {}
+            stored = without_check(json.loads(self._folder.read_bytes(QUARANTINE)))
+            return {key: {int(p): str(c) for p, c in each.items()} for key, each in stored.items()}
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise InputError(
                 f"'{self._folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then retried"

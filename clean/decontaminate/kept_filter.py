@@ -122,9 +122,7 @@ def write_filter(documents: PartSet, words: int, path: str | os.PathLike[str], r
     ]
     settings, outputs = {"words": words, "pieces": len(pieces)}, {"pieces": (folder.location(f"_{name}"), "exchange")}
     recipe = Recipe(stage="clean.filter-pieces", code_version=2, settings=settings)
-    (made,) = run_parts(
-        _fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run, scratch=True
-    ).values()
+    (made,) = run_parts(_fill_piece, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run).values()
     task = SetName.of(made), tuple(piece.first for piece in pieces), header, location
     (header,) = run.map(_join_pieces, [task], "clean.decontaminate: join", unit="filter")
     if run.parts is None:  # other runs may be reading them

@@ -100,7 +100,6 @@ class Work:
             parents=parents,
             run=self.run,
             label=f"clean.dedup: {name}",
-            scratch=kind == "exchange",
         )[name]
 
 

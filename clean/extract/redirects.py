@@ -43,8 +43,8 @@ class Vote:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Vote:
-        """Return the vote of a pages row; without posts if an earlier version wrote the row."""
-        return cls(row["link_id"], row["karma"], row["split"], json.dumps(row.get(POSTS, [])))
+        """Return the vote of a pages row."""
+        return cls(row["link_id"], row["karma"], row["split"], json.dumps(row[POSTS]))
 
 
 def find_redirects(sets: Sequence[PartSet], out: str, run: Run) -> SetName | None:
@@ -61,11 +61,6 @@ def find_redirects(sets: Sequence[PartSet], out: str, run: Run) -> SetName | Non
     tasks = [PartTask(index=i, sources=sources, payload=payload) for i, (sources, payload) in enumerate(payloads)]
     redirects = stage(_select, tasks, "redirects", {})
     found = abouts(redirects)
-    for old in dict.fromkeys(pages.folder.url for (pages, _), about in zip(parts, found, strict=True) if about["old"]):
-        run.console.warn(
-            f"'{old}' has pages fetched by an earlier version: their documents have karma but no posts\n"
-            "  of [clean.votes], only min_karma applies to them"
-        )
     n_ranges = -(-sum(about["records"] for about in found) // VOTES_PER_RANGE)
     task = PartTask(index=0, sources=(), payload=(SetName.of(redirects), n_ranges), depends=redirects.hash)
     return SetName.of(stage(_resolve, [task], "votes", {"ranges": n_ranges})) if n_ranges else None
@@ -98,7 +93,6 @@ def _select(context: PartContext, task: PartTask) -> None:
     opened = pages.open()
     columns = ["link_id", "url", "final_url", "outcome", "karma", "split", POSTS]
     with RangeWriter(context.main, _REDIRECT, 1) as ranges:
-        ranges.about["old"] = POSTS not in opened.columns(part)
         for batch in opened.batches(part, columns):
             linked = batch.filter(pc.and_(pc.equal(batch["outcome"], "linked"), pc.is_valid(batch["final_url"])))
             rows = [

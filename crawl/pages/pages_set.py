@@ -22,12 +22,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, altered_files, doubtful, entry_name
+from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, entry_name
 from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import PAGE
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.base.workers.journal import Journal
 from webtext.crawl.pages.link_table import Keys, LinkTable, link_keys
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
 from webtext.crawl.reasons import FETCHED, outcome_of
@@ -67,9 +66,6 @@ class PagesSet:
         check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()
         self._parts = self._writer.done()
-        suspects = doubtful(self._parts.values(), self._writer.there, self._writer.run)
-        altered = altered_files(Journal(), (self._writer.folder, suspects))
-        self._parts = {index: part for index, part in self._parts.items() if part.name not in altered}
         self._generation = max((part.generation for part in self._writer.sealed.values()), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)
         self.held = LinkTable()
@@ -87,7 +83,6 @@ class PagesSet:
         with self._writer.folder.held():
             self._check_unchanged()
             self._writer.remove_leftovers()
-            self._writer.record(self._parts.values())
             remove_open(self._writer.folder, but=self._recovered.index if self._recovered is not None else None)
             if self._recovered is not None:
                 self._open = OpenPart(self._writer.folder, self._recovered.index, self._about, self._recovered)
@@ -120,8 +115,6 @@ class PagesSet:
             self._open = None
             self._parts[part.index] = part
             self._generation += 1
-            self._writer.look()
-            self._writer.record([part])
             self._writer.seal(list(self._parts.values()), complete=False, reproducible=False)
 
     @property

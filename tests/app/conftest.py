@@ -15,7 +15,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id, text_digest
 from webtext.base.parts.partset import Failure, PartSet
 from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.shards.shardfile import ShardWriter
 
@@ -209,8 +209,8 @@ def write_tokens(build: Path) -> None:
     manifest = build / "tokens" / "manifest.json"
     value = json.loads(manifest.read_text())
     value["parents"] = [{"kind": "corpus", "hash": "0" * 64}]
-    del value["check"]  # as an earlier version writes it
-    manifest.write_text(json.dumps(value))
+    del value["check"]
+    manifest.write_text(json.dumps(with_check(value)))
 
 
 def write_model(model: Path) -> None:

@@ -1,15 +1,14 @@
-"""Bytes are hashed by the worker that writes them: the driver reads none, and reruns verify only what was touched."""
+"""Bytes are hashed by the worker that writes them and by readers: the driver and reruns read none."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,11 @@ sys.path.insert(0, str(HERE))
 from test_stage import SCRIPT, double, files, tasks  # noqa: E402
 
 from webtext.base.console import Console  # noqa: E402
-from webtext.base.errors import InputError, RunFailed  # noqa: E402
+from webtext.base.errors import InputError  # noqa: E402
 from webtext.base.parts import partset, partwriter  # noqa: E402
 from webtext.base.parts.partset import PartSet  # noqa: E402
-from webtext.base.parts.stage import PartTask  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.base.workers.engine import LocalEngine, TaskFailure  # noqa: E402
-from webtext.base.workers.journal import Journal  # noqa: E402
 
 NUMBERS = [[1, 2], [3, 4], [5, 6]]
 
@@ -42,17 +39,6 @@ class CountingEngine(LocalEngine):
     def map(self, function: Callable[..., Any], tasks: Sequence[Any], **options: Any) -> list[TaskFailure]:
         self.maps.append((function.__name__, len(tasks)))
         return super().map(function, tasks, **options)
-
-
-class InProcess:
-    """An engine without workers."""
-
-    workers = 1
-
-    def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[Any]:
-        for number, task in enumerate(tasks):
-            on_done(number, function(Journal(), task))
-        return []
 
 
 @pytest.fixture
@@ -95,84 +81,22 @@ def test_the_driver_hashes_nothing_and_a_rerun_reads_nothing(engine: CountingEng
 
 
 @pytest.mark.usefixtures("driver_hashes_nothing")
-def test_a_touched_part_alone_is_verified_and_an_altered_one_alone_is_made_again(
+def test_a_rerun_trusts_files_that_have_their_sizes_whatever_their_times(
     engine: CountingEngine, run: Run, tmp_path: Path
 ) -> None:
     double(tmp_path, tasks(NUMBERS), run)
     before = files(tmp_path)
-    os.utime(tmp_path / "kept/part-00000.parquet")
-    alter(tmp_path / "dropped/part-00002.parquet", keeps_time=False)
-    engine.maps.clear()
-    double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("altered_files", 1), ("altered_files", 1), ("_make_part", 1)]
-    assert files(tmp_path) == before
-    engine.maps.clear()
-    double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == []
-
-
-def test_a_touched_set_is_verified_once_and_stays_sealed(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
-    double(tmp_path, tasks(NUMBERS), run)
     for path in tmp_path.rglob("part-*"):
         os.utime(path)
-    times = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json") if path.name != "run.json"}
+    (tmp_path / "dropped/part-00002.parquet").write_bytes(b"cut short")
     engine.maps.clear()
     for _ in range(2):
         double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("altered_files", 1), ("altered_files", 1)]
-    assert {path: path.stat().st_mtime_ns for path in times} == times
+    assert engine.maps == [("_make_part", 1)]
+    assert files(tmp_path) == before
 
 
-def test_scratch_is_never_synced_and_its_bytes_are_verified_whatever_their_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A power cut may leave zeros in a file with its size and time, in any file of the set."""
-    here: Any = InProcess()
-    run, synced = Run(here, Console("quiet")), list[int]()
-    monkeypatch.setattr(os, "fsync", synced.append)
-    double(tmp_path, tasks(NUMBERS), run, scratch=True)
-    before = files(tmp_path)
-    assert synced == []
-    for name in sorted(before):
-        path = tmp_path / name
-        time_ns = path.stat().st_mtime_ns
-        path.write_bytes(bytes(path.stat().st_size))
-        os.utime(path, ns=(time_ns, time_ns))
-        double(tmp_path, tasks(NUMBERS), run, scratch=True)
-        assert files(tmp_path) == before, name
-    assert synced == []
-
-
-def test_parts_are_verified_in_groups_of_a_bounded_size(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
-    opened = double(tmp_path, tasks([[i] for i in range(130)]), run)["dropped"]
-    engine.maps.clear()
-    assert partset.find_altered(opened.folder, opened.parts, run) == {}
-    large = [dataclasses.replace(part, bytes=part.bytes + partset.TASK_BYTES) for part in opened.parts[:3]]
-    assert list(partset.find_altered(opened.folder, large, run)) == [part.name for part in large]
-    assert engine.maps == [("altered_files", 3), ("altered_files", 3)]
-
-
-def test_a_set_of_an_earlier_version_is_verified_once(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
-    double(tmp_path, tasks(NUMBERS), run)
-    for path in tmp_path.glob("*/run.json"):
-        facts = json.loads(path.read_text())
-        del facts["versions"]
-        path.write_text(json.dumps(facts))
-    engine.maps.clear()
-    for _ in range(2):
-        double(tmp_path, tasks(NUMBERS), run)
-    assert engine.maps == [("altered_files", 1), ("altered_files", 1)]
-    facts = json.loads((tmp_path / "kept/run.json").read_text())
-    assert facts["workers"] == 2
-    assert set(facts["versions"]) == {f"part-{i:05d}.parquet" for i in range(3)} | {
-        f"_parts/{i:05d}.json" for i in range(3)
-    }
-
-
-@pytest.mark.usefixtures("driver_hashes_nothing")
-def test_what_a_killed_run_left_is_verified_even_if_its_time_is_unchanged(
-    engine: CountingEngine, run: Run, tmp_path: Path
-) -> None:
+def test_what_a_killed_run_left_is_not_made_again(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
     script = SCRIPT.format(here=str(HERE), folder=str(tmp_path / "killed"), endless=[3, 4, 5, 6, 7])
     process = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     entries = tmp_path / "killed" / "kept" / "_parts"
@@ -180,31 +104,42 @@ def test_what_a_killed_run_left_is_verified_even_if_its_time_is_unchanged(
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    alter(tmp_path / "killed/kept/part-00001.parquet", keeps_time=True)
     numbers = [range(i, i + 10) for i in range(0, 80, 10)]
     double(tmp_path / "killed", tasks(numbers), run)
-    assert engine.maps == [("altered_files", 1), ("altered_files", 1), ("_make_part", 6)]
+    assert engine.maps == [("_make_part", 5)]
     double(tmp_path / "whole", tasks(numbers), run)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
-def test_parts_of_a_run_that_failed_are_not_verified_again(engine: CountingEngine, run: Run, tmp_path: Path) -> None:
-    broken = [*tasks([[2, 4]]), PartTask(index=1, sources=(), payload={"numbers": [6], "breaks": True})]
-    for _ in range(2):
-        with pytest.raises(RunFailed):
-            double(tmp_path, broken, run)
-    assert engine.maps == [("_make_part", 2), ("_make_part", 1)]
-
-
-def test_bytes_that_changed_without_a_new_time_are_found_by_readers_and_by_a_check_of_every_byte(
-    run: Run, tmp_path: Path
+def test_an_altered_part_is_rejected_by_readers_and_by_verify_until_it_is_removed_and_made_again(
+    engine: CountingEngine, run: Run, tmp_path: Path
 ) -> None:
     opened = double(tmp_path, tasks(NUMBERS), run)["kept"]
-    opened.check(opened.parts, run, every_byte=True)
-    for name in ("part-00000.parquet", "part-00002.parquet"):
-        alter(tmp_path / "kept" / name, keeps_time=True)
-    opened.check(opened.parts, run)
-    with pytest.raises(InputError, match=r"2 files of '.*kept' altered: 'part-00000.parquet', 'part-00002.parquet'"):
-        opened.check(opened.parts, run, every_byte=True)
-    with pytest.raises(InputError, match=r"part-00002.parquet' was altered"):
-        PartSet.open(str(tmp_path / "kept")).table(2)
+    before = files(tmp_path)
+    alter(tmp_path / "kept/part-00002.parquet", keeps_time=True)
+    double(tmp_path, tasks(NUMBERS), run)
+    altered = r"part-00002.parquet' was altered: SHA-256 .*\nremove that file, then rerun the command that made the set"
+    for reads in (lambda: PartSet.open(str(tmp_path / "kept")).table(2), opened.verify, partial(opened.verify, run)):
+        with pytest.raises(InputError, match=altered):
+            reads()
+    (tmp_path / "kept/part-00002.parquet").unlink()
+    double(tmp_path, tasks(NUMBERS), run)["kept"].verify(run)
+    assert files(tmp_path) == before
+
+
+def test_a_process_hashes_a_file_once_while_its_place_size_and_time_stay(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double(tmp_path, tasks(NUMBERS), run)
+    place, hashed = tmp_path / "kept", list[str]()
+    whole = partset.file_sha256
+    monkeypatch.setattr(partset, "file_sha256", lambda file: (hashed.append(file.name), whole(file))[1])
+    for _ in range(2):
+        opened = PartSet.open(str(place))
+        opened.table(0)
+        list(opened.batches(0))
+        opened.verify()
+    assert [Path(name).name for name in hashed] == [f"part-{i:05d}.parquet" for i in range(3)]
+    os.utime(place / "part-00001.parquet", ns=(1, 1))
+    PartSet.open(str(place)).verify()
+    assert [Path(name).name for name in hashed[3:]] == ["part-00001.parquet"]

@@ -44,9 +44,7 @@ def tasks(numbers: Sequence[Sequence[int]], **payload: Any) -> list[PartTask]:
     ]
 
 
-def double(
-    folder: Path, made: Sequence[PartTask], run: Run, version: int = 1, *, scratch: bool = False
-) -> dict[str, PartSet]:
+def double(folder: Path, made: Sequence[PartTask], run: Run, version: int = 1) -> dict[str, PartSet]:
     return run_parts(
         stage_functions.double,
         made,
@@ -54,7 +52,6 @@ def double(
         outputs={"kept": (str(folder / "kept"), "dropped"), "dropped": (str(folder / "dropped"), "dropped")},
         parents=[],
         run=run,
-        scratch=scratch,
     )
 
 

@@ -76,14 +76,16 @@ def test_what_is_written_is_read_back_and_listed(folder: Folder) -> None:
         folder.read_bytes("missing")
 
 
-def test_one_listing_has_the_sizes_and_versions_of_all_files(folder: Folder) -> None:
+def test_one_listing_has_the_sizes_of_all_files_and_a_version_changes_with_its_file(folder: Folder) -> None:
     assert folder.files() == {}
     folder.write_bytes("a.json", b"first")
     folder.write_bytes("b.json", b"second")
     folder.child("inner").write_bytes("c.json", b"third")
-    assert folder.files() == {"a.json": (5, folder.version("a.json")), "b.json": (6, folder.version("b.json"))}
+    assert folder.files() == {"a.json": 5, "b.json": 6}
+    before = folder.version("a.json")
     folder.write_bytes("a.json", b"other")
-    assert folder.files()["a.json"] == (5, folder.version("a.json"))
+    assert folder.status("a.json") == (5, folder.version("a.json"))
+    assert folder.version("a.json") != before
 
 
 def test_a_folder_on_disk_has_one_writer_or_several_that_share_it(tmp_path: Path) -> None:

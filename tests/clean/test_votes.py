@@ -15,14 +15,9 @@ from dedup_sets import document, write_set
 from set_contents import contents, rows
 from warc_files import article, site, write_pages
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.schemas import OLDER
 from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
 from webtext.clean.inputs.importing import find_documents, import_documents
@@ -74,35 +69,6 @@ def test_a_document_has_the_posts_of_all_its_links_each_once_in_order(tmp_path: 
     of = {row["url"]: row["posts"] for row in rows(documents)}
     assert of["http://3.example/"] == [post("p3", 3)]
     assert of["http://two.example/"] == [post("a", 1), post("b", 2), post("z", 2)]
-
-
-def test_pages_that_an_earlier_version_fetched_are_read_without_posts_and_a_warning_says_so(
-    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A crawl begun by an earlier version and finished by this one: the first part has no column `posts`."""
-    new = three_pages(tmp_path / "pages")
-    old = SetWriter(str(tmp_path / "old"), "pages", Recipe(stage="test", code_version=1, settings={}))
-    parts = []
-    for index, part in enumerate(new.parts):
-        name = part.attachments[0].name
-        with pytest.MonkeyPatch.context() as patch, old.part(index, key="") as writer:
-            writer.attach(name).write_bytes(Folder(new.folder.url).read_bytes(name))
-            if index == 0:
-                patch.setattr(writer, "_schema", OLDER["pages"][0])
-                writer._file.close()
-                writer._file = pq.ParquetWriter(writer._path, OLDER["pages"][0])
-            writer.write_table(new.table(part).drop_columns(["posts", "opt_out_evidence"] * (index == 0)))
-            parts.append(writer.publish())
-    old.seal(parts)
-    talkative = Run(run.engine, Console("human"))
-    documents = extract_documents([str(tmp_path / "old")], str(tmp_path / "out"), ExtractSettings(), talkative)
-    assert [(row["karma"], len(row["posts"])) for row in rows(documents)] == [(3, 0), (4, 0), (5, 0), (2, 3)]
-    assert "fetched by an earlier version: their documents have karma but no posts" in capsys.readouterr().err
-    corpus = filter_documents(
-        [documents.folder.url], str(tmp_path / "four"), NO_RULES.rules, NO_RULES.language, run,
-        votes=VoteSettings(min_karma=4, before="1970-01-01", communities=("-books",)),
-    ).corpus  # fmt: skip
-    assert domains(corpus) == {"4", "5"}
 
 
 def test_other_votes_decide_again_and_leave_documents_and_signals_alone(tmp_path: Path, run: Run) -> None:

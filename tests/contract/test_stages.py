@@ -167,7 +167,7 @@ def test_killed_with_9_it_resumes_to_the_same_bytes_with_two_workers(
 
 
 @each(PURE, (*LONG, "dedup", "decontaminate"))
-def test_an_altered_part_of_the_output_is_refused_and_made_again(
+def test_an_altered_part_of_the_output_is_refused_and_made_again_once_removed(
     stage: Stage, build: Path, tmp_path: Path, undisturbed: dict[str, tuple[Path, float]]
 ) -> None:
     whole, _ = undisturbed[stage.name]
@@ -178,7 +178,8 @@ def test_an_altered_part_of_the_output_is_refused_and_made_again(
         data = bytearray(part.read_bytes())
         data[len(data) // 2] ^= 255
         part.write_bytes(data)
-        assert part.name in "".join(refused(["inspect", "set", str(out / output)]))
+        assert part.name in "".join(refused(["inspect", "set", str(out / output), "--verify"]))
+        part.unlink()
     run(stage.arguments(build, out, "--quiet"))
     assert files(out) == files(whole)
 

@@ -29,7 +29,7 @@ from webtext.base.archives.reader import read_responses
 from webtext.base.errors import WebtextError
 from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Attachment, Failure, Part, PartSet, Source
+from webtext.base.parts.partset import Attachment, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import NOTICE, POST, RELEASE, SCHEMAS, SCORED_SIGNALS, SIGNALS
 from webtext.base.progress import Progress
@@ -229,10 +229,10 @@ def test_manifests_entries_and_runs_have_the_keys_of_the_page(folder: str, build
 def test_an_entry_has_the_keys_that_the_reader_accepts() -> None:
     types = keys_of("Entry of a part")
     assert list(types) == [*(["name", "generation", "records", "bytes", "sha256", "record_digest", "key", "sources"]),
-                           *["counts", "attachments", "failures", "check"]]  # fmt: skip
+                           *["counts", "attachments", "check"]]  # fmt: skip
     assert set(types) == {field.name for field in fields(Part)} | {"check"}
     text = section("Entry of a part")
-    for row, cls in (("sources", Source), ("attachments", Attachment), ("counts", Counts), ("failures", Failure)):
+    for row, cls in (("sources", Source), ("attachments", Attachment), ("counts", Counts)):
         meaning = next(line for line in text.splitlines() if line.startswith(f"| `{row}`"))
         assert all(f"`{field.name}`" in meaning for field in fields(cls)), row
 

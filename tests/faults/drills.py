@@ -25,12 +25,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from disk import FIXED, Kind, Policy, Tree, everything, files_of, only_synced, read_tree, sampled, write_tree  # noqa: E402
-from promises import broken_promises, is_scratch  # noqa: E402
+from promises import broken_promises  # noqa: E402
 from stage import Fault, Stage, copied  # noqa: E402
 from stories import STORIES, Story, contents  # noqa: E402
 
 from webtext.base.errors import InputError  # noqa: E402
-from webtext.base.parts.partset import QUARANTINE  # noqa: E402
+from webtext.base.parts.partset import QUARANTINE, PartSet  # noqa: E402
 from webtext.base.parts.stage import _Quarantine as Quarantine  # noqa: E402
 from webtext.base.storage import Folder  # noqa: E402
 from webtext.train.checkpoint.checkpoint import open_checkpoint  # noqa: E402
@@ -136,8 +136,7 @@ class Drills:
     def promises(self, moments: Iterable[int], policies: dict[str, Policy]) -> None:
         """Check every state for files that vouch for others (`promises.py`); no command runs, so all can be checked."""
         for path in self.disk.early_renames:
-            if not is_scratch(path):
-                self._wrong(f"'{path}' got its name before its bytes were synced")
+            self._wrong(f"'{path}' got its name before its bytes were synced")
         for moment in moments:
             for name, policy in policies.items():
                 self.summary.faults += 1
@@ -253,6 +252,8 @@ def _is_refused(path: Path) -> bool:
             open_checkpoint(path.parent)
         elif path.name == QUARANTINE:
             Quarantine(Folder(path.parent))
+        elif path.name.startswith("part-"):
+            PartSet.open(str(path.parent)).verify()
     except InputError:
         return True
     return False
