@@ -149,7 +149,6 @@ NB_MODULE(_trainer, m) {
   m.doc() = "The C++ core of webtext.tokenizer's training.";
 
   nb::register_exception_translator(translate);
-  nb::exception<CountFileError>(m, "CountFileError", PyExc_ValueError);
 
   nb::class_<LockedCounts>(m, "PieceCounts", "Counts of distinct pieces: all that training needs of a corpus.")
       .def(nb::init<std::string, std::string, std::size_t, std::string>(), "pattern"_a = "gpt2",
@@ -179,26 +178,6 @@ NB_MODULE(_trainer, m) {
       .def("add_pieces", &add_pieces, "pieces"_a, "counts"_a,
            nb::sig("def add_pieces(self, pieces: Sequence[str | bytes], counts: Sequence[int]) -> None"),
            "Add the counts of pieces that are already cut.")
-      .def(
-          "add_file",
-          [](LockedCounts& counts, const std::string& path, std::int64_t weight) {
-            const auto [pattern, version] = counts.with([&](PieceCounts& all) {
-              const auto file = OpenFile::reading(path);
-              const CountReader reader(file);
-              all.add_file(file, weight);
-              return std::make_pair(reader.pattern(), reader.unicode_version());
-            });
-            return nb::make_tuple(to_bytes(pattern), to_bytes(version));
-          },
-          "path"_a, "weight"_a = 1, nb::sig("def add_file(self, path: str, weight: int = 1) -> tuple[bytes, bytes]"),
-          "Add a file of counts, `weight` times; return its pattern and Unicode version. The file is read when the\n"
-          "counts are next used, which raises CountFileError if it is damaged.")
-      .def(
-          "save",
-          [](LockedCounts& counts, const std::string& path) {
-            counts.with([&](PieceCounts& all) { return all.save(OpenFile::writing(path)); });
-          },
-          "path"_a, "Write a file of counts.")
       .def("items", &items, nb::sig("def items(self) -> list[tuple[bytes, int]]"), "Return all pieces and counts.");
 
   m.def(

@@ -89,11 +89,6 @@ std::size_t PieceCounts::add_start_of(std::string_view text, std::int64_t weight
   return n_bytes;
 }
 
-void PieceCounts::add_file(std::shared_ptr<OpenFile> file, std::int64_t weight) {
-  runs_.push_back({std::move(file), weight});
-  if (runs_.size() > kMostRuns) merge_runs();
-}
-
 void PieceCounts::settle() {
   if (runs_.empty() && (tables_.size() == 1 || memory() <= max_memory_ / 2)) {
     for (std::size_t index = 1; index < tables_.size(); ++index) {
@@ -108,7 +103,7 @@ void PieceCounts::settle() {
     table.release();
   }
   tables_.resize(1);
-  if (runs_.size() > 1 || runs_[0].weight != 1) merge_runs();
+  if (runs_.size() > 1) merge_runs();
 }
 
 std::size_t PieceCounts::memory() const {
@@ -121,11 +116,6 @@ std::size_t PieceCounts::size() const {
   std::size_t n_pieces = 0;
   each([&](std::string_view, std::int64_t) { ++n_pieces; });
   return n_pieces;
-}
-
-void PieceCounts::save(const std::shared_ptr<OpenFile>& file) {
-  for (PieceTable& table : tables_) spill(table);
-  merge_into(file);
 }
 
 void PieceCounts::shrink(std::size_t n_bytes) {
@@ -142,24 +132,20 @@ void PieceCounts::count_bytes(std::uint64_t n_bytes, std::int64_t weight) {
 void PieceCounts::spill(PieceTable& table) {
   if (table.size() == 0) return;
   const auto file = OpenFile::temporary(folder_);
-  CountWriter writer(file, pattern_, unicode_version_);
+  CountWriter writer(file);
   table.drain_sorted([&](std::string_view piece, std::int64_t count) { writer.add(piece, count); });
   writer.finish();
   const std::lock_guard lock(*runs_mutex_);
-  runs_.push_back({file, 1});
+  runs_.push_back(file);
   if (runs_.size() > kMostRuns) merge_runs();
 }
 
 void PieceCounts::merge_runs() {
   const auto file = OpenFile::temporary(folder_);
-  merge_into(file);
-  runs_ = {{file, 1}};
-}
-
-void PieceCounts::merge_into(const std::shared_ptr<OpenFile>& file) const {
-  CountWriter writer(file, pattern_, unicode_version_);
+  CountWriter writer(file);
   merge_counts(runs_, [&](std::string_view piece, std::int64_t count) { writer.add(piece, count); });
   writer.finish();
+  runs_ = {file};
 }
 
 }  // namespace webtext

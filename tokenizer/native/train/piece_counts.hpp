@@ -44,10 +44,7 @@ class PieceCounts {
   std::size_t add_start_of(std::string_view text, std::int64_t weight, std::size_t n_threads,
                            const std::function<void()>& check);
 
-  // Adds a file of counts, multiplied by `weight`. Only its header is read before the counts are used.
-  void add_file(std::shared_ptr<OpenFile> file, std::int64_t weight);
-
-  // Merges the counts into one table, or into one file if any were spilled or added as files. Throws CountFileError.
+  // Merges the counts into one table, or into one file if any were spilled.
   void settle();
 
   // The number of distinct pieces. It and `each` need settled counts.
@@ -57,14 +54,11 @@ class PieceCounts {
   template <class Use>
   void each(const Use& use) const {
     for (const PieceTable& table : tables_) table.each(use);
-    for (const WeightedCounts& run : runs_) {
-      CountReader reader(run.file);
+    for (const std::shared_ptr<OpenFile>& run : runs_) {
+      CountReader reader(run);
       while (reader.next()) use(reader.piece(), reader.count());
     }
   }
-
-  // Writes the counts to a file (see count_file.hpp).
-  void save(const std::shared_ptr<OpenFile>& file);
 
   // Settles the counts. If the tables take more than `n_bytes`, spills them to a file and frees their memory.
   void shrink(std::size_t n_bytes);
@@ -77,14 +71,13 @@ class PieceCounts {
   void spill(PieceTable& table);
   void merge_runs();
   std::size_t memory() const;
-  void merge_into(const std::shared_ptr<OpenFile>& file) const;
 
   std::string pattern_, unicode_version_;
   std::size_t max_memory_;
   std::string folder_;
-  std::vector<PieceTable> tables_;  // one per thread
-  std::vector<WeightedCounts> runs_;
-  std::int64_t n_bytes_ = 0;  // of the texts, times their weights
+  std::vector<PieceTable> tables_;               // one per thread
+  std::vector<std::shared_ptr<OpenFile>> runs_;  // spilled
+  std::int64_t n_bytes_ = 0;                     // of the texts, times their weights
   std::unique_ptr<std::mutex> runs_mutex_ = std::make_unique<std::mutex>();
 };
 
