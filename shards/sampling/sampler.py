@@ -1,6 +1,6 @@
 """The order in which a model sees tokens: endless, shuffled, and a function of (seed, epoch, k) only.
 
-The mixture assigns sample g of a run to a source (`mixture.py`). There it is window k of an epoch, in an order that is
+`Mixture` assigns sample g of a run to a source. There it is window k of an epoch, in an order that is
 computed place by place (`order.py`). So a restart at any g costs nothing, and the number of processes changes which
 process reads a window, but not which windows a step has.
 
@@ -9,6 +9,7 @@ A window has context + 1 tokens: all but the last are inputs, all but the first 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,13 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.shards.format import Tokens
 from webtext.shards.reader import TokenShards
-from webtext.shards.sampling.mixture import Mixture
+from webtext.shards.sampling.order import Indices
 from webtext.shards.sampling.stream import ORDER_VERSION, WindowSettings, WindowStream
 
 BLOCK_BYTES = 64 << 20
 GROUP_BLOCKS = 64
+PARTS = 1 << 20
+"""Weights are rounded to multiples of 1/PARTS of their sum: exact in 64 bits for more than 10^12 samples."""
 
 Batch = npt.NDArray[np.int64]
 """Token ids, int64 [batch_size, context + 1]."""
@@ -162,6 +165,32 @@ class Sampler:
             "block_bytes": self.settings.block_bytes,
             "group_blocks": self.settings.group_blocks,
         }
+
+
+class Mixture:
+    """Interleaves sources by weights, which may have any positive sum: which source sample g comes from, and which it is.
+
+    Of the first g samples, ⌊(g·w + T/2) / T⌋ come from the source with the largest weight w, where T is the sum of the
+    weights. The other sources divide the rest in the same way. So after any number of samples, each of K sources is
+    within (2 + ln K) / 2 samples of its share, and no table is stored.
+
+    >>> Mixture([3, 1]).counts(np.arange(9)).tolist()
+    [[0, 1, 2, 2, 3, 4, 5, 5, 6], [0, 0, 0, 1, 1, 1, 1, 2, 2]]
+    """
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        if not weights or not all(math.isfinite(weight) and weight > 0 for weight in weights):
+            raise ConfigError(f"weights {list(weights)}: expected one number above 0 for each source")
+        self.parts = [max(1, round(weight / math.fsum(weights) * PARTS)) for weight in weights]
+
+    def counts(self, samples: Indices) -> Indices:
+        """Return how many of the first `samples[i]` samples come from each source: int64 [source, i]."""
+        counts = np.empty((len(self.parts), len(samples)), np.int64)
+        rest, total = samples.astype(np.int64), sum(self.parts)
+        for i in sorted(range(len(self.parts)), key=lambda i: -self.parts[i]):
+            counts[i] = (rest * self.parts[i] + total // 2) // total
+            rest, total = rest - counts[i], total - self.parts[i]
+        return counts
 
 
 def _check_sources(sources: Sequence[TokenShards], weights: Sequence[float] | None) -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
-from webtext.shards.sampling.mixture import Mixture
+from webtext.shards.sampling.sampler import Mixture
 
 WEIGHTS = st.lists(st.floats(0.01, 100), min_size=1, max_size=8)
 

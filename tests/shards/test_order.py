@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.shards.sampling.order import EpochOrder
-from webtext.shards.sampling.permutation import Permutation
+from webtext.shards.sampling.order import EpochOrder, Permutation
 
 
 def whole(order: EpochOrder) -> list[int]:

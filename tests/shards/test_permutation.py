@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.shards.sampling.permutation import Permutation
+from webtext.shards.sampling.order import Permutation
 
 
 def test_every_place_gets_another_element() -> None:
