@@ -93,12 +93,6 @@ class BuildConfig:
         self._settings: dict[str, Any] = {
             name: from_table(cls, section_of(table, name, cls), name) for name, cls in classes.items()
         }
-        share = self["crawl.fetch"].share
-        if self["build"].sample is not None and share != "1/1":
-            raise ConfigError(
-                f"[crawl.fetch] share = {share!r} with a sample: samples are drawn from all links",
-                "remove one of the two",
-            )
 
     @classmethod
     def read(cls, path: str, overrides: Iterable[str] = ()) -> BuildConfig:

@@ -34,7 +34,7 @@ if typing.TYPE_CHECKING:
     from webtext.base.run import Engine
 
 
-class _Parts(click.ParamType[Any]):
+class KOfN(click.ParamType[Any]):
     """K/N: the K-th of every N parts, for several runs of one command that divide its parts."""
 
     name = "K/N"
@@ -70,7 +70,7 @@ WORKER_OPTIONS = [
         show_default=True,
         help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
     ),
-    click.option("--parts", "of_parts", type=_Parts(), help="Make the K-th of every N parts; a run without it seals."),
+    click.option("--parts", "of_parts", type=KOfN(), help="Make the K-th of every N parts; a run without it seals."),
 ]
 OUTPUT_OPTIONS = [
     click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from webtext.base.command import need_out, verb
+from webtext.base.command import KOfN, need_out, verb
 from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.visits.settings import FetchSettings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from webtext.base.parts.partset import PartSet
-    from webtext.base.run import Run
+    from webtext.base.run import Parts, Run
     from webtext.base.sample import Sample
 
 
@@ -46,12 +46,13 @@ def crawl(
     run: Run,
     sample: Sample | None = None,
     smaller: PartSet | None = None,
+    parts: Parts | None = None,
 ) -> PartSet | None:
     """Fetch pages from the web and from archives: `fetch_pages`, with all sources."""
     from webtext.crawl.archives.sources import open_archives
     from webtext.crawl.fetch.run import fetch_pages
 
-    return fetch_pages(links, out, settings, run, sample, smaller, open_archives)
+    return fetch_pages(links, out, settings, run, sample, smaller, open_archives, parts)
 
 
 @click.group(name="crawl")
@@ -118,12 +119,13 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 @verb(group, "fetch", settings=FetchSettings, section=FETCH, epilog=FETCH_EXAMPLES)
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-def fetch(run: Run, settings: FetchSettings, links: str, out: str | None) -> None:
+@click.option("--parts", type=KOfN(), help="Fetch the hosts of the K-th of N parts, each into a folder of its own.")
+def fetch(run: Run, settings: FetchSettings, links: str, out: str | None, parts: Parts | None) -> None:
     """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
 
-    pages = crawl(links, need_out(out), settings, run)
+    pages = crawl(links, need_out(out), settings, run, parts=parts)
     if pages is None:  # a dry run
         return
     counts = pages.counts.to_json()

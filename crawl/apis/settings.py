@@ -31,7 +31,7 @@ class ApiSettings:
         in_recipe=False,
     )
     requests_per_minute: float = setting(
-        100.0, "maximum requests per minute to Reddit; its own limits are obeyed, too", in_recipe=False
+        100.0, "maximum requests per minute to Reddit; its own limits are obeyed, too", in_recipe=False, flag=False
     )
 
     def __post_init__(self) -> None:

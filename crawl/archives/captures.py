@@ -123,7 +123,7 @@ class Judge:
         self.check(visit, capture.url)
         visit.final_url, visit.status = capture.url, capture.status
         if is_redirect(capture.status):
-            target = next_hop(visit, capture.url, capture.headers, self._settings.max_redirects)
+            target = next_hop(visit, capture.url, capture.headers)
             self.check(visit, target)
             return target
         self._accept(visit, capture)

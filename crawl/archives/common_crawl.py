@@ -28,6 +28,7 @@ from webtext.crawl.visits.settings import COMMON_CRAWL, FetchSettings
 from webtext.crawl.visits.visit import Visit
 
 MAX_RANGE_BYTES = 4 << 20  # one request for several records
+MAX_GAP = 128 << 10  # bytes between two of them: at 10 MB per second they take as long as a request of its own
 GROUPS_AT_A_TIME = 16  # groups of neighbouring records whose sites' opt-outs are checked at the same time
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(?:\d+|\*)")
 _FILE_NAME = re.compile(r"(?!/)(?!.*(?:^|/)\.\.?(?:/|$))[\w./=+-]+")
@@ -77,7 +78,7 @@ class CommonCrawl:
         room = asyncio.Semaphore(GROUPS_AT_A_TIME)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for group in neighbours(join.placed(), self._settings.cc_max_gap):
+                for group in neighbours(join.placed(), MAX_GAP):
                     await room.acquire()
                     task = tasks.create_task(self._take(group, later, answer))
                     task.add_done_callback(lambda _: room.release())
@@ -95,7 +96,7 @@ class CommonCrawl:
                 later.add(Lookup(lookup.link, lookup.visit, lookup.revisit, place))
             else:
                 wanted.append((lookup, place))
-        for members in neighbours(wanted, self._settings.cc_max_gap):
+        for members in neighbours(wanted, MAX_GAP):
             await self._take_records(members, later, answer)
 
     async def _take_records(self, members: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:

@@ -11,13 +11,15 @@ from webtext.crawl.archives.server import BUSY_STATUSES, MAX_RETRY_SECONDS, Arch
 from webtext.crawl.archives.wayback import Wayback
 from webtext.crawl.exchange.addresses import AddressRule
 from webtext.crawl.exchange.client import Client
-from webtext.crawl.exchange.hosts import Hosts, Pace
+from webtext.crawl.exchange.hosts import MAX_DELAY, Hosts, Pace
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import PageSource
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.user_agent import user_agent
 from webtext.crawl.visits.settings import COMMON_CRAWL, WARC, WAYBACK, FetchSettings
 from webtext.crawl.visits.visit import Known, limits_of
+
+CONNECTIONS = 4  # to Common Crawl's file server, each with its pause; it answers 403 or 503 to more
 
 
 async def open_archives(
@@ -39,7 +41,7 @@ async def open_archives(
         server = None
         if settings.cc_data.startswith(("http://", "https://")):
             busy = BUSY_STATUSES | {403}  # Common Crawl's file server uses 403 for "slow down"
-            clients = [_client(settings, rule, busy) for _ in range(settings.cc_connections)]
+            clients = [_client(settings, rule, busy) for _ in range(CONNECTIONS)]
             server = ArchiveServer(settings.cc_data, clients, limits, hosts, busy=busy)
             await stack.enter_async_context(server)
         found[COMMON_CRAWL] = CommonCrawl(server, judge, settings, preference)
@@ -60,7 +62,7 @@ def _client(settings: FetchSettings, rule: AddressRule, busy: Collection[int] = 
     pace = Pace(
         delay=settings.archive_delay,
         concurrency=1,
-        max_delay=settings.max_delay,
+        max_delay=MAX_DELAY,
         max_pause=MAX_RETRY_SECONDS,
         max_host_failures=sys.maxsize,
     )

@@ -20,6 +20,8 @@ from webtext.crawl.exchange.failures import Refused
 from webtext.crawl.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 
 MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey; like Nutch, skip pages of sites that ask for more
+MAX_DELAY = 60.0  # the longest delay, in seconds, for a host that is slow, busy or does not answer
+MAX_HOST_FAILURES = 10  # in a row, after which a host is given up
 FIRST_BACKOFF = 1.0  # the shortest delay, in seconds, after a host's first failure
 SHORT_WAIT = 0.5  # seconds: shorter waits are over before a new process has started, and are not recorded
 CLOCKS_KEPT = 100_000  # 500 bytes each; more only while their hosts must be left alone
@@ -27,18 +29,13 @@ CLOCKS_KEPT = 100_000  # 500 bytes each; more only while their hosts must be lef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast hosts are asked and when they are given up. The fields are named like the settings."""
+    """How fast hosts are asked and when they are given up."""
 
     delay: float
     concurrency: int = 64
-    max_delay: float = 60.0
+    max_delay: float = MAX_DELAY
     max_pause: float = 600.0
-    max_host_failures: int = 10
-    shares: int = 1  # of the crawl, each on a machine of its own; together they ask an address at its pace
-
-    def of(self, name: str) -> float:
-        """Return the usual seconds between two requests to a host, or to an address, whose name starts with '@'."""
-        return self.delay * (self.shares if name.startswith("@") else 1)
+    max_host_failures: int = MAX_HOST_FAILURES
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +135,7 @@ class Hosts:
     def _clock(self, name: str) -> _Clock:
         clock = self._clocks.get(name)
         if clock is None:
-            clock = self._clocks[name] = _Clock(self.pace.of(name), self.pace.of(name))
+            clock = self._clocks[name] = _Clock(self.pace.delay, self.pace.delay)
         return clock
 
     def _restart(self, *names: str) -> None:
@@ -165,7 +162,7 @@ class Hosts:
     def _notes(self) -> Iterator[NotedClock]:
         now = time.monotonic()
         for name, clock in self._clocks.items():
-            if clock.free_at > now or clock.delay > self.pace.of(name):
+            if clock.free_at > now or clock.delay > self.pace.delay:
                 yield NotedClock(name, clock.free_at - now, clock.delay)
 
     def _recall(self, notes: list[NotedClock]) -> None:
@@ -175,7 +172,7 @@ class Hosts:
                 continue
             clock = self._clock(noted.name)
             clock.free_at = now + noted.wait
-            if not noted.name.startswith("@"):  # an address's pace is the same in a run, and depends on its shares
+            if not noted.name.startswith("@"):  # an address's pace doesn't change in a run
                 clock.delay = max(clock.delay, min(noted.pace, max(self.pace.max_delay, MAX_CRAWL_DELAY)))
             if noted.wait > self.pace.max_pause:
                 clock.gave_up = HOST_ASKED_TO_WAIT
@@ -187,13 +184,13 @@ class Hosts:
         # have links in work. The next sweep comes at twice the size, so sweeps stay rare.
         now = time.monotonic()
         kept = {name: clock for name, clock in self._clocks.items() if clock.users or clock.free_at > now}
-        odd = [each for each in self._clocks.items() if each[0] not in kept and not self._is_plain(*each)]
+        odd = [each for each in self._clocks.items() if each[0] not in kept and not self._is_plain(each[1])]
         kept.update(heapq.nlargest(CLOCKS_KEPT // 2, odd, key=lambda each: each[1].free_at))
         self._clocks = kept
         self._n_kept = max(CLOCKS_KEPT, 2 * len(self._clocks))
 
-    def _is_plain(self, name: str, clock: _Clock) -> bool:
-        return clock.delay <= self.pace.of(name) and clock.gave_up is None and not clock.failures
+    def _is_plain(self, clock: _Clock) -> bool:
+        return clock.delay <= self.pace.delay and clock.gave_up is None and not clock.failures
 
 
 class Turn:

@@ -25,7 +25,7 @@ from webtext.base.errors import WebtextError
 from webtext.crawl.exchange.failures import Failure
 from webtext.crawl.fetch.page_source import Answer, Queue
 from webtext.crawl.pages.pages_set import Link
-from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, FetchSettings
+from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, RETRY_SECONDS, FetchSettings
 from webtext.crawl.visits.visit import Visit
 
 HOSTS_AT_ONCE = 10_000  # begun and not finished; 20 KiB each, with connection and clocks
@@ -70,7 +70,6 @@ class HostQueues:
         self._visit = visit
         self._pause = pause
         self._retries = settings.retries
-        self._retry_seconds = settings.retry_seconds
         self._max_pause = settings.max_pause
 
     async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
@@ -168,5 +167,5 @@ class HostQueues:
     def _wait(self, visit: Visit) -> float:
         if 0.0 < visit.retry_after <= self._max_pause:
             return visit.retry_after  # the site knows best
-        seconds: float = self._retry_seconds * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
+        seconds: float = RETRY_SECONDS * 2.0 ** (visit.n_tries - 1) * random.uniform(MIN_JITTER, MAX_JITTER)
         return seconds

@@ -15,7 +15,7 @@ import math
 import platform
 import resource
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +30,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Progress
-from webtext.base.run import Run
+from webtext.base.run import Parts, Run
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
 from webtext.base.web.urls import is_fetchable
@@ -39,31 +39,29 @@ from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.exchange.client import Client, host_and_port
 from webtext.crawl.exchange.clock_journal import ClockJournal
-from webtext.crawl.exchange.hosts import Hosts, Pace
+from webtext.crawl.exchange.hosts import MAX_DELAY, MAX_HOST_FAILURES, Hosts, Pace
 from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
 from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
+from webtext.crawl.opt_outs.silent_sites import GONE_DAYS, GONE_RUNS, SilentSites
 from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
-from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.pages.link_table import (
-    Keys,
     LinkTable,
     are_fetchable,
     batches,
-    domains_of_share,
-    is_in,
+    hosts_of,
     link_keys,
     only,
     over_host_cap,
-    string_keys,
+    part_of,
 )
 from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
 from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.user_agent import user_agent
-from webtext.crawl.visits.settings import WEB, WHOLE, FetchSettings, open_files
+from webtext.crawl.visits.settings import WEB, FetchSettings, open_files
 from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
@@ -83,12 +81,14 @@ def fetch_pages(
     sample: Sample | None = None,
     smaller: PartSet | None = None,
     open_archives: OpenArchives | None = None,
+    parts: Parts | None = None,
 ) -> PartSet | None:
     """Fetch every link of the set `links` that has no row yet in the pages set `out`, and seal it.
 
     With a `sample`, only the sampled links get rows. They are the rows that a crawl of all links would write: a
     redirect to any link of the set is `redirects_to_link`. So if `out` is empty, the pages of a `smaller` sample are
-    taken over. `open_archives` is needed if the settings name a source other than the web.
+    taken over. `open_archives` is needed if the settings name a source other than the web. With `parts`, only the links
+    of every `of`-th host get rows, by a hash of its name, and the others are counted.
 
     Rows of links that have left the set are kept; their number is printed and written to `run.json`.
 
@@ -112,27 +112,21 @@ def fetch_pages(
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
-    share = settings.share_of()
-    mine = None if share == WHOLE else domains_of_share(parent, share, settings.max_pages_per_host)
-    elsewhere = [PartSet.open(url, "pages") for url in settings.fetched_in]
-    done = [
-        pages.done,
-        LinkTable(link_keys(rows["link_id"]) for each in elsewhere for rows in batches(each, ["link_id"])),
-    ]
-    n_links = len(table)
-    if mine is not None or sample is not None:
-        n_links = sum(batch.num_rows for batch in _links(parent, mine, sample))
+    n_links = len(table) if sample is None else sum(batch.num_rows for batch in _links(parent, None, sample))
     _check_sample(parent, sample, n_links)
-    n_missing = n_links - (len(pages.done) - n_gone)
-    if mine is not None or elsewhere:
-        n_missing = sum(batch.num_rows for batch in _links(parent, mine, sample, done))
+    n_missing, n_elsewhere = n_links - (len(pages.done) - n_gone), 0
+    if parts is not None:
+        n_mine = sum(batch.num_rows for batch in _links(parent, parts, sample))
+        n_links, n_elsewhere = n_mine, n_links - n_mine
+        n_missing = sum(batch.num_rows for batch in _links(parent, parts, sample, pages.done))
+        run.console.say(f"crawl.fetch: {counted(n_elsewhere, 'link')} on hosts of the other parts")
     run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_links - n_missing:,} done, {n_missing:,} to fetch")
     if run.dry_run:
         return None
     n_waiting = 0
     if n_missing or pages.has_open_part:
         exclusions = _exclusions(parent, domains, run)
-        missing = _links(parent, mine, sample, done)
+        missing = _links(parent, parts, sample, pages.done)
         n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
     about = {
         "started": started,
@@ -142,11 +136,11 @@ def fetch_pages(
         "host": platform.node(),
         "workers": 1,
     }
-    about |= {"links_gone": n_gone, PARENTS: places_of([parent], Folder(out))}
+    about |= {"links_gone": n_gone, "links_elsewhere": n_elsewhere, PARENTS: places_of([parent], Folder(out))}
     if n_waiting:
         run.console.warn(
             f"{n_waiting:,} links have no row yet: archives are asked once their sites have not answered in "
-            f"{settings.gone_runs} runs over {settings.gone_days:g} days; rerun the same command on later days"
+            f"{GONE_RUNS} runs over {GONE_DAYS:g} days; rerun the same command on later days"
         )
     return pages.seal(about, complete=not n_waiting)
 
@@ -160,6 +154,7 @@ def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None)
 
 def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample | None) -> Recipe:
     in_recipe = recipe_settings(settings) | {"domain_blocklists": domains.about()}
+    in_recipe |= {"gone_runs": GONE_RUNS, "gone_days": GONE_DAYS} if settings.take_gone_sites else {}
     in_recipe |= {"sample": str(sample)} if sample is not None else {}
     return Recipe(stage="crawl.fetch", code_version=CODE_VERSION, settings=in_recipe)
 
@@ -240,9 +235,13 @@ class _Crawl:
     async def run(self, links: Iterator[pa.RecordBatch]) -> None:
         """Give every link a row. Only an error in writing ends the run, nothing on the web does."""
         settings = self.settings
-        others = {"concurrency": settings.requests_at_once, "shares": settings.share_of()[1]}
-        names = {each.name for each in dataclasses.fields(Pace)} - others.keys()
-        pace = Pace(**{name: getattr(settings, name) for name in names}, **others)
+        pace = Pace(
+            delay=settings.delay,
+            concurrency=settings.requests_at_once,
+            max_delay=MAX_DELAY,
+            max_pause=settings.max_pause,
+            max_host_failures=MAX_HOST_FAILURES,
+        )
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, open_files()) if soft >= 0 else soft, hard))
         folder = self.pages.local_folder
@@ -279,7 +278,7 @@ class _Crawl:
         """Return the sites that have not answered so far, from the set's folder. In a remote folder nothing is kept."""
         folder, settings = self.pages.local_folder, self.settings
         path = folder / SILENT_SITES if folder and settings.take_gone_sites else None
-        return SilentSites(path, settings.gone_runs, settings.gone_days)
+        return SilentSites(path, GONE_RUNS, GONE_DAYS)
 
     def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
         """Write the link's row, or leave the link to the next source or to a later run."""
@@ -322,19 +321,19 @@ def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
 
 
 def _links(
-    links: PartSet, domains: Keys | None, sample: Sample | None, done: Sequence[LinkTable] = ()
+    links: PartSet, parts: Parts | None, sample: Sample | None, done: LinkTable | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the links of these domains, or of all, and in the sample, that are not done, with the fields of `Link`."""
+    """Yield the links on hosts of these parts, or of all, and in the sample, that are not done, with `Link`'s fields."""
     names = ["link_id", "url", "karma", "split", "posts", "first_created"]
-    for batch in batches(links, [*names, *(["domain"] if domains is not None else [])]):
+    for batch in batches(links, names):
         is_mine = np.ones(batch.num_rows, np.bool_)
-        for table in done:
-            is_mine &= ~table.has(batch["link_id"])
-        if domains is not None:
-            is_mine &= is_in(string_keys(batch["domain"]), domains)
+        if done is not None:
+            is_mine &= ~done.has(batch["link_id"])
+        if parts is not None:
+            is_mine &= part_of(hosts_of(batch["url"]), parts.of) == parts.number - 1
         if sample is not None:
             is_mine &= [sample.holds(link_id) for link_id in batch["link_id"].to_pylist()]
-        yield only(batch.select(names).rename_columns([*names[:-1], "voted"]), is_mine)
+        yield only(batch.rename_columns([*names[:-1], "voted"]), is_mine)
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:

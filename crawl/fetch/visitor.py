@@ -34,7 +34,7 @@ class Visitor:
         self._client = client
         self._opt_outs = opt_outs
         self._settings = settings
-        self._limits = limits_of(settings, min_rate=settings.min_rate)
+        self._limits = limits_of(settings, of_page=True)
         self._known = known
 
     async def visit(self, visit: Visit) -> Visit:
@@ -56,7 +56,7 @@ class Visitor:
             visit.retry_after = retry_after(reply.header("retry-after"), reply.header("date"))
             if not is_redirect(reply.status):
                 break
-            visit.at = next_hop(visit, reply.url, reply.headers, self._settings.max_redirects)
+            visit.at = next_hop(visit, reply.url, reply.headers)
             self._known.check(visit, visit.at)
         visit.note_headers(reply)
         reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None

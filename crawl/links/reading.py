@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -27,7 +27,7 @@ from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
 from webtext.crawl.streams.decoders import decompressed_ahead
-from webtext.crawl.streams.lines import Share, batches_of, read_batches
+from webtext.crawl.streams.lines import read_batches
 
 if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
@@ -80,14 +80,13 @@ class Spill(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillJob:
-    """One dump, or share of one, to read. `key` names the spill; it covers all inputs but the dump's bytes."""
+    """One dump to read. `key` names the spill; it covers all inputs but the dump's bytes."""
 
     dump: Dump
     work: Folder
     key: str
     settings: LinkSettings
     rule: Mapping[str, Any]
-    share: Share = Share()
     ahead: bool = False  # whether another process decompresses it
 
     @classmethod
@@ -95,12 +94,6 @@ class SpillJob:
         """Return the job. A file under two names makes two spills, since their failures contain the name."""
         key = sha256_json([recipe.hash, dump.folder, dump.name, dump.source])[:32]
         return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
-
-    def shares(self, of: int) -> list[SpillJob]:
-        """Return `of` jobs that read the dump together."""
-        if of == 1:
-            return [self]
-        return [replace(self, key=f"{self.key}-{index}-of-{of}", share=Share(index, of)) for index in range(of)]
 
     @property
     def local_path(self) -> Path:
@@ -201,8 +194,7 @@ def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: Spill
         assert not job.ahead, "only lines are decompressed by another process"
         return votes_in(source.records(cast(BinaryIO, opened)), source, journal, judge, funnel)
     chunks = opened if job.ahead else decompress(cast(BinaryIO, opened))
-    batches = read_batches(cast(Iterator[memoryview], chunks))
-    return votes_in_batches(batches_of(job.share, batches), source, journal, judge, funnel)
+    return votes_in_batches(read_batches(cast(Iterator[memoryview], chunks)), source, journal, judge, funnel)
 
 
 def source_of(job: SpillJob) -> LinkSource[Any]:

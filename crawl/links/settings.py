@@ -85,16 +85,22 @@ class LinkSettings:
     profile: str = setting("webtext", f"table of defaults: {', '.join(PROFILES)}", in_recipe=False, group="Karma rule")
     min_karma: int | None | Profile = setting("profile", "keep posts with at least this score", in_recipe=False)
     sum_karma: bool | Profile = setting(
-        "profile", "compare --min-karma with the sum over a link's posts, not with each post", in_recipe=False
+        "profile", "compare min_karma with the sum over a link's posts, not with each post", in_recipe=False, flag=False
     )
     before: str | None | Profile = setting(
         "profile", "keep posts created before this time; none for no limit", in_recipe=False
     )
-    keep_over_18: bool | Profile = setting("profile", "keep posts marked over 18", in_recipe=False)
-    keep_self_posts: bool | Profile = setting("profile", "keep self posts: texts without a link", in_recipe=False)
-    keep_links_back: bool | Profile = setting("profile", "keep links to Reddit itself", in_recipe=False)
-    keep_wikipedia: bool | Profile = setting("profile", "keep links to Wikipedia and its mirrors", in_recipe=False)
-    keep_media: bool | Profile = setting("profile", "keep links to image, audio and video files", in_recipe=False)
+    keep_over_18: bool | Profile = setting("profile", "keep posts marked over 18", in_recipe=False, flag=False)
+    keep_self_posts: bool | Profile = setting(
+        "profile", "keep self posts: texts without a link", in_recipe=False, flag=False
+    )
+    keep_links_back: bool | Profile = setting("profile", "keep links to Reddit itself", in_recipe=False, flag=False)
+    keep_wikipedia: bool | Profile = setting(
+        "profile", "keep links to Wikipedia and its mirrors", in_recipe=False, flag=False
+    )
+    keep_media: bool | Profile = setting(
+        "profile", "keep links to image, audio and video files", in_recipe=False, flag=False
+    )
     min_score_age: int | None = setting(
         None, "keep posts whose score was read at least this many seconds after posting, or at an unknown time"
     )

@@ -1,4 +1,4 @@
-"""Spills: scratch files between reading and merging, one per dump or share of one, with the votes in blocks by bucket.
+"""Spills: scratch files between reading and merging, one per dump, with the votes in blocks by bucket.
 
 A bucket is one of N_BUCKETS equal ranges of link_id, and a part is a range of buckets. A dump's votes are buffered by
 bucket and written, bucket by bucket, whenever the buffers reach FLUSH_BYTES. Merging then reads the blocks of a few

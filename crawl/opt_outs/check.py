@@ -31,7 +31,7 @@ class OptOutCheck:
         # The pages of slower sites come from archives only, if any are asked.
         max_delay = MAX_CRAWL_DELAY if settings.sources == (WEB,) else math.inf
         max_tdm_delay = max_delay if settings.obey_tdm_reservation else None
-        self._robots = RobotsCache(client, limits_of(settings), silent, settings.retry_seconds, max_tdm_delay)
+        self._robots = RobotsCache(client, limits_of(settings), silent, max_tdm_delay)
         self._obeys_robots = settings.obey_robots or settings.obey_ai_robots or settings.obey_content_signal
 
     async def ask(self, visit: Visit, url: str) -> None:
@@ -50,7 +50,7 @@ class OptOutCheck:
         is fine, because the site's pages are not requested.
 
         With `take_gone_sites`, return False for a site that is gone: its host name does not exist, or it never answered
-        in `gone_runs` runs over `gone_days` days.
+        in GONE_RUNS runs over GONE_DAYS days.
         """
         try:
             await self._ask(visit, url, once=True)

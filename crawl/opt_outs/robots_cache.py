@@ -20,7 +20,7 @@ from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
 from webtext.crawl.opt_outs.silent_sites import SilentSites
 from webtext.crawl.opt_outs.tdm_file import PATH as TDM_PATH
 from webtext.crawl.opt_outs.tdm_file import TdmFile
-from webtext.crawl.visits.settings import MIN_JITTER
+from webtext.crawl.visits.settings import MIN_JITTER, RETRY_SECONDS
 
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0
@@ -32,13 +32,11 @@ HEADERS = {"Accept": "text/plain,*/*;q=0.1", "Accept-Encoding": "identity"}
 class RobotsCache:
     """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
-    def __init__(
-        self, client: Client, limits: Limits, silent: SilentSites, retry_seconds: float, max_tdm_delay: float | None
-    ) -> None:
+    def __init__(self, client: Client, limits: Limits, silent: SilentSites, max_tdm_delay: float | None) -> None:
         """Only sites with a Crawl-delay of up to `max_tdm_delay` are asked for their tdmrep.json; if None, no site."""
         self._client = client
         self._silent = silent
-        self._unreachable_seconds = retry_seconds * MIN_JITTER  # so that a link's next try asks again
+        self._unreachable_seconds = RETRY_SECONDS * MIN_JITTER  # so that a link's next try asks again
         self._limits = replace(limits, max_bytes=MAX_ROBOTS_BYTES, truncate=True)
         self._max_tdm_delay = max_tdm_delay
         self._known: OrderedDict[str, tuple[float, Robots | str]] = OrderedDict()

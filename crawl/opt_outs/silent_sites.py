@@ -15,6 +15,7 @@ from webtext.base.storage import Folder
 
 NAME = "silent.tsv"
 DAY = 86_400.0
+GONE_RUNS, GONE_DAYS = 3, 30.0  # RFC 9309's example; several runs, so that one outage of ours is not a site's end
 
 
 class SilentSites:

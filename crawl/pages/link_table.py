@@ -1,6 +1,6 @@
 """A set of links at 8 bytes per link, in a temporary file that is mapped into memory: 360 MB on disk for 45 M links.
 
-Also the number of links per host, the links over a cap on pages per host, and the domains in a share. All of it uses
+Also the number of links per host, and the links over a cap on pages per host. All of it uses
 Arrow and NumPy on batches of links. Counting takes memory for one row per host; a cap takes 36 bytes more for each link
 of a host that exceeds it.
 """
@@ -8,7 +8,6 @@ of a host that exceeds it.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import tempfile
 from collections.abc import Iterable, Iterator
 
@@ -98,7 +97,7 @@ def string_keys(strings: pa.Array) -> Keys:
     """Return a 64-bit key of each string, the same on every machine: its bytes times random numbers, modulo 2^64.
 
     Two of 10 million hosts have the same key with probability 4e-4 at most (multilinear hashing, Carter and Wegman
-    1979); a queue or a share then takes both.
+    1979); a queue then takes both.
     """
     if not len(strings):
         return np.empty(0, np.uint64)
@@ -133,6 +132,12 @@ def hosts_of(urls: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(authorities, ":[0-9]+$", "") if has_ports else authorities
 
 
+def part_of(hosts: pa.Array, n_parts: int) -> Keys:
+    """Return the part of each host, from 0, the same on every machine. The key's high bits depend on all bytes."""
+    found: Keys = (string_keys(hosts) >> np.uint64(32)) % np.uint64(n_parts)
+    return found
+
+
 def are_fetchable(urls: pa.Array) -> npt.NDArray[np.bool_]:
     """Return what `is_fetchable` says of each URL.
 
@@ -156,25 +161,6 @@ def count_hosts(links: PartSet) -> pa.Table:
         if sum(table.num_rows for table in partial) > _FOLD_AT:
             partial = [_added_up(partial)]
     return _added_up(partial).sort_by([("n", "descending"), ("host", "ascending")])
-
-
-def domains_of_share(links: PartSet, share: tuple[int, int], max_pages: int | None) -> Keys:
-    """Return the keys of the registrable domains in share (k, n), sorted; k is from 1 to n.
-
-    The domain with most links, up to `max_pages` from each host, goes to the share that has fewest so far, and so on.
-    A domain is not split, so only one machine asks its hosts.
-    """
-    part, n_parts = share
-    counts = count_hosts(links)
-    keys, place = np.unique(string_keys(counts["domain"].combine_chunks()), return_inverse=True)
-    sizes = np.bincount(place, np.minimum(counts["n"].to_numpy(), max_pages or np.inf), len(keys))
-    loads = [(0.0, number) for number in range(1, n_parts + 1)]  # a heap
-    is_mine = np.zeros(len(keys), np.bool_)
-    for domain in np.lexsort((keys, -sizes)):
-        load, number = loads[0]
-        heapq.heapreplace(loads, (load + sizes[domain], number))
-        is_mine[domain] = number == part
-    return keys[is_mine]
 
 
 def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:

@@ -39,6 +39,8 @@ RECIPE = "recipe.json"  # the settings that a crawl was started with, written be
 # A worker extracts one part at a time, and loses it when it is killed: about 20 seconds of work per 1,000 pages. So a
 # small crawl gets enough parts for all cores. A large one has parts of 10,000, since each part costs the driver memory.
 N_PARTS, LEAST_PART, LARGEST_PART = 64, 500, 10_000
+PART_BYTES = 256 << 20  # of its WARC file, after which a part is published whatever it has
+PART_SECONDS = 300.0  # so that readers of a slow crawl, and a set in a remote folder, are at most five minutes behind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +105,8 @@ class PagesSet:
             self.held.add_url(visit.exchange.url)
         if (
             self._open.n_rows >= self._part_pages
-            or self._open.n_bytes >= self._settings.part_bytes
-            or self._open.seconds >= self._settings.part_seconds
+            or self._open.n_bytes >= PART_BYTES
+            or self._open.seconds >= PART_SECONDS
         ):
             self.publish()
 

@@ -1,7 +1,4 @@
-"""Lines of a compressed file, split as bytes before decoding, so that a character across two chunks stays intact.
-
-Several workers can read a file in shares: each decompresses all of it, and takes the lines that begin in its stretches.
-"""
+"""Lines of a compressed file, split as bytes before decoding, so that a character across two chunks stays intact."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import BinaryIO
 from webtext.base.decompress import CHUNK_BYTES, StreamBroken, decompress
 
 MAX_LINE_BYTES = 16 << 20
-STRETCH_BYTES = 8 << 20
 LOOK_BYTES = 16 << 10  # copied at a time to find a newline
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -27,18 +23,6 @@ class Unreadable:
 
 Batch = tuple[int, bytes | memoryview | Unreadable]
 """The byte position of the first line in the decompressed file, and complete lines, without the last newline."""
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The part of a file that one worker reads: the stretches `index`, `index + of`, ..."""
-
-    index: int = 0
-    of: int = 1
-
-    def holds(self, position: int) -> bool:
-        """Whether a line that begins at this byte is in the share."""
-        return position // STRETCH_BYTES % self.of == self.index
 
 
 def read_lines(file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
@@ -122,31 +106,6 @@ def _unmarked(start: int, lines: bytes | memoryview) -> Batch:
     """Return the batch without the byte order mark that some editors write before the first line."""
     has_mark = start == 0 and lines[: len(BYTE_ORDER_MARK)] == BYTE_ORDER_MARK
     return (len(BYTE_ORDER_MARK), lines[len(BYTE_ORDER_MARK) :]) if has_mark else (start, lines)
-
-
-def batches_of(share: Share, batches: Iterable[Batch]) -> Iterator[Batch]:
-    """Yield the lines that begin in the share's stretches."""
-    if share.of == 1:
-        yield from batches
-        return
-    for start, lines in batches:
-        if isinstance(lines, Unreadable):
-            if share.holds(start):
-                yield start, lines
-            continue
-        at = 0
-        while at <= len(lines):
-            to = _first_line_from(lines, (start + at) // STRETCH_BYTES * STRETCH_BYTES + STRETCH_BYTES - start)
-            if share.holds(start + at):
-                yield start + at, lines[at : to - 1]
-            at = to
-
-
-def _first_line_from(lines: bytes | memoryview, at: int) -> int:
-    """Return the start of the first line that begins at `at` or later; beyond the end if there is none."""
-    before = max(0, at - 1)
-    newline = bytes(lines[before:]).find(b"\n") if at <= len(lines) else -1
-    return before + newline + 1 if newline >= 0 else len(lines) + 1
 
 
 class _Line:

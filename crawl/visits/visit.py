@@ -17,6 +17,9 @@ from webtext.crawl.visits.sniff import TEXT_TYPES, identified_type, media_type
 
 PAGE_STATUSES = frozenset({200, 203})
 MAX_CAUSE = 200  # characters
+CONNECT_SECONDS = 15.0  # the longest time to connect: four tries of TCP's first packet
+MIN_RATE = 500.0  # bytes per second on average, after ten seconds; slower bodies hold a host's turn for nothing
+MAX_REDIRECTS = 5  # as for robots.txt (RFC 9309); longer chains are nearly always loops through a log-in
 
 
 class Evidence(NamedTuple):
@@ -106,17 +109,17 @@ class Known:
             raise Failure(REDIRECTS_TO_LINK)
 
 
-def limits_of(settings: FetchSettings, *, min_rate: float = 0.0) -> Limits:
-    """Return the limits of one exchange in these settings."""
+def limits_of(settings: FetchSettings, *, of_page: bool = False) -> Limits:
+    """Return the limits of one exchange in these settings; only a page of the web must come at MIN_RATE."""
     return Limits(
         max_bytes=settings.max_bytes,
         total_seconds=settings.total_seconds,
-        connect_seconds=settings.connect_seconds,
-        min_rate=min_rate,
+        connect_seconds=CONNECT_SECONDS,
+        min_rate=MIN_RATE if of_page else 0.0,
     )
 
 
-def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> str:
+def next_hop(visit: Visit, url: str, headers: Headers) -> str:
     """Return the target of the redirect that `url` answered with. Raises Failure if it can't be followed."""
     visit.redirects.append(url)
     target = redirect_target(url, headers)
@@ -125,7 +128,7 @@ def next_hop(visit: Visit, url: str, headers: Headers, max_redirects: int) -> st
         raise Failure("bad_redirect", f"Location: {named[:MAX_CAUSE]!r}")
     if target in visit.redirects:
         raise Failure("redirect_loop", f"to {target}")
-    if len(visit.redirects) > max_redirects:
+    if len(visit.redirects) > MAX_REDIRECTS:
         raise Failure("too_many_redirects", f"the next would be {target}")
     return target
 

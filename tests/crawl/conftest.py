@@ -153,11 +153,24 @@ def _link(url: str, karma: int) -> dict[str, object]:
 
 
 Rows = dict[str, dict[str, Any]]
+CONSTANTS = {
+    "max_delay": ("fetch.run.MAX_DELAY", "archives.sources.MAX_DELAY"),
+    "max_host_failures": ("fetch.run.MAX_HOST_FAILURES",),
+    "retry_seconds": ("fetch.host_queues.RETRY_SECONDS", "opt_outs.robots_cache.RETRY_SECONDS"),
+    "connect_seconds": ("visits.visit.CONNECT_SECONDS",),
+    "min_rate": ("visits.visit.MIN_RATE",),
+    "gone_runs": ("fetch.run.GONE_RUNS",),
+    "gone_days": ("fetch.run.GONE_DAYS",),
+    "max_gap": ("archives.common_crawl.MAX_GAP",),
+}
+"""Constants by the names with which `settings_for` changes them for a test."""
 
 
 @pytest.fixture
-def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
+def settings_for(web: LocalWeb, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FetchSettings]:
     """Settings with small limits that open the local web and nothing else.
+
+    Values of CONSTANTS are changed until the test's end.
 
     Its time limits are long. A test of a time limit sets its own, and requests only what is to be late.
     """
@@ -165,7 +178,12 @@ def settings_for(web: LocalWeb) -> Callable[..., FetchSettings]:
     def make(**changes: Any) -> FetchSettings:
         limits = {"max_bytes": 100_000, "total_seconds": 60.0, "connect_seconds": 60.0}
         limits |= {"delay": 0.0, "max_delay": 0.0, "retries": 0, "max_host_failures": 1000}
-        return FetchSettings(**{**limits, "allow_address": (f"127.0.0.0/8:{web.port}",), **changes})
+        values = {**limits, "allow_address": (f"127.0.0.0/8:{web.port}",), **changes}
+        for name in CONSTANTS.keys() & values.keys():
+            value = values.pop(name)
+            for place in CONSTANTS[name]:
+                monkeypatch.setattr(f"webtext.crawl.{place}", value)
+        return FetchSettings(**values)
 
     return make
 

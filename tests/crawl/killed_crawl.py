@@ -124,7 +124,7 @@ def _run(folder: Path, port: int, chance: random.Random, *, mean_pages: int, n_a
 
 def _start(folder: Path, port: int) -> subprocess.Popen[bytes]:
     command = ["crawl", "fetch", str(folder / "links"), "--out", str(folder / "pages"), "--quiet", "--delay", "0"]
-    command += ["--allow-address", f"127.0.0.0/8:{port}", "--part-pages", str(PART_PAGES)]
+    command += ["--allow-address", f"127.0.0.0/8:{port}", "--set", f"crawl.fetch.part_pages={PART_PAGES}"]
     command += ["--concurrency", str(CONCURRENCY)]
     return subprocess.Popen([sys.executable, "-c", "from webtext.app.main import main; main()", *command])
 

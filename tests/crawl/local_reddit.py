@@ -57,7 +57,7 @@ class LocalReddit(InBackground):
     def start(self, *arguments: str, part_seconds: float = PART_SECONDS) -> subprocess.Popen[bytes]:
         """Start `webtext crawl links` in a process of its own, which asks this server."""
         child = [sys.executable, __file__, str(self.port), str(part_seconds)]
-        options = ["--reddit-user", "example_name", "--requests-per-minute", "60000"]
+        options = ["--reddit-user", "example_name", "--set", "crawl.api.requests_per_minute=60000"]
         command = [*child, "crawl", "links", *arguments, *options]
         return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from webtext.crawl.opt_outs.tdm_file import PATH as TDM_PATH
@@ -96,11 +98,14 @@ class LocalWeb(InBackground):
         asked = [request.path for request in self.requests if request.host == f"127.0.0.{host}"]
         return [path for path in asked if robots or path not in SITE_FILES]
 
-    def start_crawl(self, links: str, out: Path, *options: str) -> subprocess.Popen[bytes]:
-        """Start `webtext crawl fetch` of links to this web, in a process of its own."""
+    def start_crawl(
+        self, links: str, out: Path, *options: str, constants: Mapping[str, Any] = MappingProxyType({})
+    ) -> subprocess.Popen[bytes]:
+        """Start `webtext crawl fetch` of links to this web, in a process of its own with other values of constants."""
         command = ["crawl", "fetch", links, "--out", str(out), "--quiet", *options]
         command += ["--allow-address", f"127.0.0.0/8:{self.port}"]
-        return subprocess.Popen([sys.executable, "-m", "webtext.app.main", *command], stderr=subprocess.PIPE)
+        program = [sys.executable, str(Path(__file__).parent / "changed.py"), json.dumps(dict(constants))]
+        return subprocess.Popen([*program, *command], stderr=subprocess.PIPE)
 
     def wait_for_requests(self, n: int, child: subprocess.Popen[bytes]) -> None:
         while len(self.requests) < n and child.poll() is None:

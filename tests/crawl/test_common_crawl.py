@@ -63,7 +63,7 @@ def test_neighbouring_records_come_in_one_request(crawl_archive: LocalCommonCraw
             urls.append(crawl_archive.web.url(f"/{cluster}/{page}"))
             crawl_archive.page(urls[-1])
         crawl_archive.page(f"http://b.example/{cluster}", body=bytes([cluster]) * 20_000)
-    rows = crawl_archive.crawl(urls, cc_max_gap=10_000)
+    rows = crawl_archive.crawl(urls, max_gap=10_000)
     assert {row["outcome"] for row in rows.values()} == {"fetched"}
     assert len(crawl_archive.ranges) == 4
     assert len(urls) >= 5 * len(crawl_archive.ranges)
@@ -294,7 +294,7 @@ def test_a_busy_file_server_is_asked_less_and_a_failing_one_ends_the_run(
         return crawl_archive.answer(host, path)
 
     crawl_archive.web.answer = answer
-    settings = {"cc_max_gap": 100}
+    settings = {"max_gap": 100}
     rows = crawl_archive.crawl(urls, **settings)
     assert {row["outcome"] for row in rows.values()} == {"fetched"}
     assert sum(row["requests"] for row in rows.values()) == 8 + 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 import re
 import socket
 import threading
@@ -11,19 +12,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import click
 import hostile_answers as hostile
 import pytest
 from click.testing import CliRunner
 from hostile_answers import HEAD, NO_ROBOTS
 from local_web import SITE_FILES
 
+from webtext.app.main import run as webtext
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
+from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, CRAWLERS_AS_OF, OPT_OUTS
+from webtext.crawl import command
 from webtext.crawl.command import group
-from webtext.crawl.exchange.hosts import Hosts, Pace
 from webtext.crawl.reasons import REASONS
 from webtext.crawl.visits.settings import FetchSettings
 
@@ -208,52 +212,49 @@ def test_every_opt_out_and_every_training_crawler_is_documented_with_its_source(
     assert f"as of {CRAWLERS_AS_OF}" in section
 
 
-def test_machines_fetch_their_shares_of_the_links_and_together_all_of_them(
-    crawl: Any, web: Any, make_links: Any
+def test_machines_fetch_the_hosts_of_their_parts_and_together_all_links(
+    web: Any, make_links: Any, tmp_path: Path
 ) -> None:
-    urls = [web.page("/page", host=host) for host in range(1, 9)]
-    links = make_links(urls)
-    shares = [set(crawl(links, f"pages-{part}", share=f"{part}/3")) for part in (1, 2, 3)]
-    assert sorted(url for share in shares for url in share) == sorted(urls)
-    assert sum(bool(share) for share in shares) > 1
-
-
-def test_the_number_of_shares_may_change_and_each_link_is_fetched_once(
-    crawl: Any, web: Any, make_links: Any, tmp_path: Path
-) -> None:
-    """Three shares have made their first parts when the crawl continues with two."""
-    urls = [web.page(f"/page{n}", host=host) for host in range(1, 9) for n in range(3)]
-    first, links = make_links(urls[::2], "first"), make_links(urls)
-    folders = [str(tmp_path / f"pages-{part}") for part in (1, 2, 3)]
-    for part, folder in enumerate(folders, 1):
-        crawl(first, folder, share=f"{part}/3")
-    for part, folder in enumerate(folders[:2], 1):
-        crawl(links, folder, share=f"{part}/2", fetched_in=tuple(set(folders) - {folder}))
-    rows = [row["url"] for each in folders for row in PartSet.open(each, "pages").table(0).to_pylist()]
-    rows += [row["url"] for each in folders[:2] for row in PartSet.open(each, "pages").table(1).to_pylist()]
-    assert sorted(rows) == sorted(urls)
+    urls = [web.page(f"/page{n}", host=host) for host in range(1, 9) for n in range(2)]
+    options = [make_links(urls), "--allow-address", f"127.0.0.0/8:{web.port}", "--delay", "0", "--quiet"]
+    found = []
+    for number in (1, 2, 3):
+        out = tmp_path / f"pages-{number}"
+        for _ in range(2):  # the second run has nothing to do
+            assert webtext(["crawl", "fetch", *options, "--out", str(out), "--parts", f"{number}/3"]) == 0
+        pages = PartSet.open(str(out), "pages")
+        found.append([row["url"] for part in pages.parts for row in pages.table(part).to_pylist()])
+        assert json.loads((out / "run.json").read_text())["links_elsewhere"] == len(urls) - len(found[-1])
+    assert sorted(url for each in found for url in each) == sorted(urls)
+    hosts = [{url.split("/")[2] for url in each} for each in found]
+    assert sum(map(len, hosts)) == 8, "a host is in two parts"
+    assert max(map(len, hosts)) < 8
     assert sum(len(web.paths(host=host)) for host in range(1, 9)) == len(urls)
 
 
-def test_each_share_asks_an_address_less_often_and_a_host_as_usual() -> None:
-    async def free_at() -> tuple[float, float]:
-        hosts = Hosts(Pace(delay=10.0, shares=3))
-        async with hosts.turn("a.example", "192.0.2.1"):
-            pass
-        return hosts._clocks["a.example"].free_at, hosts._clocks["@192.0.2.1"].free_at
+def test_a_page_of_another_part_s_link_is_left_to_it(
+    web: Any, make_links: Any, settings_for: Any, tmp_path: Path
+) -> None:
+    """A redirect to a link on a host of the other part is `redirects_to_link`, and only the other part has its page."""
+    pages = {host: web.page("/page", host=host) for host in range(1, 9)}
+    redirects = [web.redirect("/moved", pages[host % 8 + 1], host=host) for host in pages]
+    links = make_links([*pages.values(), *redirects])
+    rows: dict[str, Any] = {}
+    for number in (1, 2):
+        found = command.crawl(links, str(tmp_path / f"{number}"), settings_for(), Run.quiet(), parts=Parts(number, 2))
+        rows |= {row["url"]: row for part in found.parts for row in found.table(part).to_pylist()}
+    assert {rows[url]["reason"] for url in redirects} == {"redirects_to_link"}
+    assert {rows[url]["reason"] for url in pages.values()} == {None}
 
-    own, shared = asyncio.run(free_at())
-    assert shared - own == pytest.approx(20.0)
 
-
-@pytest.mark.parametrize("share", ["", "0/2", "3/2", "1", "1/0", "a/b", "1/-2", "1 / 2"])
-def test_an_invalid_share_is_rejected(share: str) -> None:
-    with pytest.raises(ConfigError, match="expected K/N"):
-        FetchSettings(share=share)
+def test_the_verb_has_at_most_25_flags() -> None:
+    for verb in ("links", "fetch"):
+        flags = [each for each in group.commands[verb].params if isinstance(each, click.Option)]
+        assert len(flags) <= 25, f"{verb}: {len(flags)}"
 
 
 def test_the_options_are_listed_in_groups() -> None:
     titles = re.findall(
         r"^(\S.*) \[crawl.fetch\]:$", CliRunner().invoke(group, ["fetch", "--help"]).output, re.MULTILINE
     )
-    assert titles == ["Sources", "Politeness", "Limits", "Opt-outs", "Shares and parts"]
+    assert titles == ["Sources", "Politeness", "Limits"]

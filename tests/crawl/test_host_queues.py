@@ -66,9 +66,14 @@ class Recorder:
     def finish(self, link: Link, visit: Visit) -> None:
         self.done.append(link.url)
 
-    def run(self, sizes: list[int], retries: int = 2, retry_seconds: float = 0.01) -> None:
-        settings = FetchSettings(retries=retries, retry_seconds=retry_seconds)
+    def run(self, sizes: list[int], retries: int = 2) -> None:
+        settings = FetchSettings(retries=retries)
         asyncio.run(HostQueues("web", self.visit, settings).run(queues(sizes), self.finish))
+
+
+@pytest.fixture(autouse=True)
+def _retries_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_queues, "RETRY_SECONDS", 0.01)
 
 
 def test_every_link_is_done_once_and_a_host_is_asked_one_at_a_time() -> None:
@@ -117,7 +122,7 @@ def test_every_link_is_done_once_whatever_the_addresses_are(seed: int, monkeypat
     sizes = [chance.randint(1, 4) for _ in range(chance.randint(1, 80))]
     failing = {link(host, 0).url: chance.randint(0, 4) for host in range(len(sizes))}
     recorder = Recorder(failing, address_of=lambda _: chance.choice(["", "a", "a", "a", "b"]))
-    recorder.run(sizes, retry_seconds=0.0)
+    recorder.run(sizes)
     assert sorted(recorder.done) == sorted(link.url for queue in queues(sizes) for link in queue())
     assert max(recorder.most_of_one_host, 1) == 1
 

@@ -22,14 +22,22 @@ PATIENCE = 100 * DEADLINE  # allows for a busy machine; without deadlines it wou
 
 CHILD = """
 import json, resource, sys
+
+class NoPandas:  # where it is installed, pyarrow imports it, which takes 44 MiB
+    def find_spec(self, name, *_):
+        if name == "pandas":
+            raise ImportError(name)
+
+sys.meta_path.insert(0, NoPandas())
 from webtext.base.run import Run
-from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.fetch import run
 from webtext.crawl.visits.settings import FetchSettings
 links, out, port, seconds = sys.argv[1:]
 settings = FetchSettings(
-    delay=0.0, max_delay=0.0, retries=0, total_seconds=float(seconds), allow_address=(f"127.0.0.0/8:{port}",)
+    delay=0.0, retries=0, total_seconds=float(seconds), allow_address=(f"127.0.0.0/8:{port}",)
 )
-pages = fetch_pages(links, out, settings, Run.quiet())
+run.MAX_DELAY = 0.0
+pages = run.fetch_pages(links, out, settings, Run.quiet())
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(json.dumps({"peak": int(peak.split()[1]) * 1024, "counts": pages.counts.to_json()}))
 """

@@ -50,16 +50,18 @@ class Archived:
             else:
                 archive.redirect(link, page)
         if source == "wayback":
-            self.options = ["--from", "wayback", "--wayback-cdx", archive.settings["wayback_cdx"]]
-            self.options += ["--wayback-replay", archive.settings["wayback_replay"]]
+            names, self.options = ("wayback_cdx", "wayback_replay"), ["--from", "wayback"]
         else:
             archive.write_index()
+            names = ("cc_data",)
             self.options = ["--from", "common-crawl", "--cc-index", archive.settings["cc_index"][0]]
-            self.options += ["--cc-data", archive.settings["cc_data"], "--cc-max-gap", "0", "--cc-connections", "1"]
+        self.options += [word for name in names for word in ("--set", f"crawl.fetch.{name}={archive.settings[name]}")]
 
-    def start(self, links: str, out: Path, *options: str) -> subprocess.Popen[bytes]:
+    def start(self, links: str, out: Path, archive_delay: float = 0.0) -> subprocess.Popen[bytes]:
         child: subprocess.Popen[bytes] = self.web.start_crawl(
-            links, out, "--delay", "0", "--part-pages", "5", *self.options, *options
+            *(links, out, "--delay", "0", "--set", "crawl.fetch.part_pages=5", *self.options),
+            *("--set", f"crawl.fetch.archive_delay={archive_delay}"),
+            constants={"archives.common_crawl.MAX_GAP": 0, "archives.sources.CONNECTIONS": 1},
         )
         return child
 
@@ -80,7 +82,7 @@ def test_a_crawl_from_an_archive_is_complete_after_many_kills(
     chance = random.Random(N_PAGES)
     n_killed = 0
     for _ in range(N_KILLS):
-        child = archived.start(links, out, "--archive-delay", "0")
+        child = archived.start(links, out)
         until = len(archived.web.requests) + chance.randint(1, 20)
         archived.web.hold_after = until  # so that even a fast run is killed before its end
         archived.web.wait_for_requests(until, child)
@@ -88,7 +90,7 @@ def test_a_crawl_from_an_archive_is_complete_after_many_kills(
         child.kill()
         n_killed += child.wait() != 0
         archived.web.hold_after = None
-    assert archived.start(links, out, "--archive-delay", "0").wait(RUN_SECONDS) == 0
+    assert archived.start(links, out).wait(RUN_SECONDS) == 0
     assert n_killed >= 2, "the runs were over before they were killed"
     pages = PartSet.open(str(out), "pages")
     pages.verify()
@@ -119,7 +121,7 @@ def test_a_restarted_run_keeps_the_archive_s_pause(
     due = 0.0  # as first recorded
     for n_asked, answers in ((1, answer_busy), (2, answer)):
         archived.web.answer = answers
-        child = archived.start(links, out, "--archive-delay", "0" if is_busy else str(seconds))
+        child = archived.start(links, out, 0.0 if is_busy else seconds)
         while child.poll() is None and not (len(archived.asked()) >= n_asked and due):
             time.sleep(0.001)
             due = due or noted_pause(out / NAME, seconds)

@@ -16,14 +16,13 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable, registrable_domain
+from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
 from webtext.crawl.pages import link_table
 from webtext.crawl.pages.link_table import (
     are_fetchable,
     count_hosts,
-    domains_of_share,
-    is_in,
     over_host_cap,
+    part_of,
     string_keys,
 )
 from webtext.crawl.visits.settings import FetchSettings
@@ -129,7 +128,7 @@ BAD_URLS += [
 BAD_URLS += ["http://bad.example/x/../", "http://me@bad.example/", "http://bad.example/" + "a" * (MAX_URL_BYTES - 18)]
 
 
-@pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}, {"share": "1/1"}])
+@pytest.mark.parametrize("changes", [{}, {"max_pages_per_host": 2}])
 def test_a_link_with_a_bad_url_is_counted_and_the_others_are_fetched(
     changes: dict[str, Any], crawl: Any, web: Any, make_links: Any
 ) -> None:
@@ -154,34 +153,19 @@ def test_a_link_with_a_bad_url_takes_no_place_under_the_cap(make_links: Any) -> 
     assert kept(links, 2) == set(karma) - {"http://bad.example/1"}
 
 
-def test_plans_and_shares_count_links_whose_url_has_no_host() -> None:
+def test_plans_count_links_whose_url_has_no_host() -> None:
     counted = count_hosts(_InMemory([(url, 5) for url in BAD_URLS]))  # type: ignore[arg-type]
     assert sum(counted["n"].to_pylist()) == len(BAD_URLS)
 
 
-def shares_of(urls: list[str], n_parts: int, make_links: Any, cap: int | None = None) -> list[list[str]]:
-    links = PartSet.open(make_links(urls, f"links-{n_parts}-{cap}"), "links")
-    domains = string_keys(pa.array(map(registrable_domain, urls), pa.string()))
-    mine = [is_in(domains, domains_of_share(links, (part, n_parts), cap)) for part in range(1, n_parts + 1)]
-    return [[url for url, is_mine in zip(urls, each, strict=True) if is_mine] for each in mine]
-
-
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 7])
-def test_shares_split_links_by_domain_and_lose_none(n_parts: int, make_links: Any) -> None:
-    urls = [f"http://{host}/{i}" for i in range(3) for host in ("a.x.org", "b.x.org", "y.org", "127.0.0.1", "z.net")]
-    found = shares_of([*urls, *BAD_URLS], n_parts, make_links)
-    assert sorted(url for each in found for url in each) == sorted([*urls, *BAD_URLS])
-    assert sum(any(".x.org" in url for url in each) for each in found) == 1
-
-
-def test_shares_have_as_many_links_where_hosts_differ_a_lot(make_links: Any) -> None:
-    """The numbers of links fall like 1/rank. By a hash of the domain, the largest of four shares has 1.5 times the mean."""
-    urls = [f"http://host{rank}.example/{i}" for rank in range(1, 200) for i in range(200 // rank)]
-    sizes = [len(each) for each in shares_of([u.replace("host", "www.host") for u in urls], 4, make_links)]
-    assert max(sizes) - min(sizes) <= 1
-    capped = shares_of(urls, 2, make_links, cap=10)
-    pages = [sum(min(10, n) for n in Counter(url.split("/")[2] for url in each).values()) for each in capped]
-    assert abs(pages[0] - pages[1]) <= 1
+def test_parts_have_about_as_many_hosts_each(n_parts: int) -> None:
+    hosts = pa.array([f"host{i}.example" for i in range(1000)])
+    parts = part_of(hosts, n_parts)
+    assert part_of(hosts[500:], n_parts).tolist() == parts[500:].tolist()
+    sizes = Counter(parts.tolist())
+    assert sorted(sizes) == list(range(n_parts))
+    assert max(sizes.values()) < 1.3 * 1000 / n_parts
 
 
 def test_a_key_depends_on_all_bytes_of_a_string_and_on_nothing_else() -> None:

@@ -34,6 +34,7 @@ from webtext.crawl.command import group
 from webtext.crawl.links import merging, reading, votes
 from webtext.crawl.links.collect import broken_dumps, collect_links
 from webtext.crawl.links.inputs import find_files
+from webtext.crawl.links.judging import MAX_NAMED_FAILURES
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.spill import N_BUCKETS, VOTES_PER_BLOCK, Block, SpillWriter, Vote, read_blocks
 
@@ -221,37 +222,33 @@ def test_neither_workers_nor_order_nor_names_of_folders_change_a_byte(
 
 
 @pytest.mark.parametrize(
-    ("compress", "share_kept", "ways"),
+    ("compress", "share_kept", "is_ahead"),
     [
-        pytest.param(lzma.compress, 1.0, [(1, True)], id="xz", marks=pytest.mark.slow),
-        pytest.param(bz2.compress, 0.5, [(1, True)], id="bz2 cut short", marks=pytest.mark.slow),
-        pytest.param(zstandard.compress, 0.5, [(1, True)], id="zst cut short"),
-        pytest.param(bytes, 1.0, [(2, False), (2, False)], id="plain", marks=pytest.mark.slow),
+        pytest.param(lzma.compress, 1.0, True, id="xz", marks=pytest.mark.slow),
+        pytest.param(bz2.compress, 0.5, True, id="bz2 cut short", marks=pytest.mark.slow),
+        pytest.param(zstandard.compress, 0.5, True, id="zst cut short"),
+        pytest.param(bytes, 1.0, False, id="plain", marks=pytest.mark.slow),
     ],
 )
-def test_workers_that_read_one_file_together_change_no_byte(
+def test_a_process_that_decompresses_for_another_changes_no_byte(
     collect: Any,
     two_workers: Run,
     compress: Any,
     share_kept: float,
-    ways: list[tuple[int, bool]],
+    is_ahead: bool,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Twenty MB, but for Zstandard, so that both workers have stretches of their own; more failures than are listed.
+    """Twenty MB, but for Zstandard; more failures than are listed."""
+    monkeypatch.setattr(votes, "MIN_AHEAD_BYTES", 1)
+    given: list[bool] = []
+    real = Run.map
 
-    `ways` are the tasks of two workers: in how many shares, and whether another process decompresses.
-    """
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
-    given: list[tuple[int, bool]] = []
-    real = votes._tasks
+    def spied(run: Run, function: Any, tasks: Any, label: str, **options: Any) -> list[Any]:
+        given.extend(task.ahead for task in tasks if label == "reading dumps")
+        return real(run, function, tasks, label, **options)
 
-    def spied(job: votes.SpillJob, workers: int) -> list[votes.SpillJob]:
-        tasks = real(job, workers)
-        given.extend((task.share.of, task.ahead) for task in tasks)
-        return tasks
-
-    monkeypatch.setattr(votes, "_tasks", spied)
+    monkeypatch.setattr(Run, "map", spied)
     filler = "x" * (100 if compress is zstandard.compress else 2_000)
     lines = [
         json.dumps(post(f"{i:x}", f"http://s{i % 50}.com/{i % 4_000}", score=i % 7, selftext=filler)).encode()
@@ -263,10 +260,10 @@ def test_workers_that_read_one_file_together_change_no_byte(
     (tmp_path / "RS_x").write_bytes(data[: int(len(data) * share_kept)])
     one = collect(tmp_path / "RS_x", out="one")
     two = collect(tmp_path / "RS_x", out="two", by=two_workers)
-    assert given == [(1, False), *ways]
+    assert given == [False, is_ahead]
     assert one.hash == two.hash
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
-    assert counts_of(one)["failed"]["invalid_json"] > votes.MAX_NAMED_FAILURES
+    assert counts_of(one)["failed"]["invalid_json"] > MAX_NAMED_FAILURES
     assert len(broken_dumps(one)) == (share_kept < 1)
 
 
@@ -274,7 +271,7 @@ def test_dumps_read_on_another_machine_give_the_same_links(
     collect: Any, dumps: list[str], whole: PartSet, elsewhere: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One dump at a time, which a worker decompresses by a decoder; all dumps, with other limits."""
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    monkeypatch.setattr(votes, "MIN_AHEAD_BYTES", 1)
     for name in dumps:
         assert collect(name, out="there", by=elsewhere).hash == collect(name, out="here").hash
     assert collect(*dumps, out="all", parts=3, by=elsewhere).hash == whole.hash
@@ -432,41 +429,11 @@ def test_a_spill_of_other_bytes_is_not_used(collect: Any, read_only: Any, tmp_pa
     assert list(by_url(collect(path))) == ["http://b.com/"]
 
 
-def test_a_dump_that_changes_between_its_readers_ends_the_run(
-    collect: Any, two_workers: Run, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two tasks that read one file must have read the same bytes."""
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
-    path = dump(tmp_path / "RS_x", post("a"))
-    real = Run.map
-
-    def changed(run: Run, function: Any, tasks: Any, label: str, **options: Any) -> list[Any]:
-        done = real(run, function, tasks[:1], label, **options)
-        dump(tmp_path / "RS_x", post("b"))
-        return done + real(run, function, tasks[1:], label, **options)
-
-    monkeypatch.setattr(Run, "map", changed)
-    with pytest.raises(InputError, match="changed while it was read"):
-        collect(path, by=two_workers)
-
-
 def test_a_second_run_reads_no_dump_and_changes_nothing(
     collect: Any, dumps: list[str], whole: PartSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("webtext.crawl.links.collect.spill_dumps", lambda *_: pytest.fail("a dump is read again"))
     assert collect(*dumps, out=whole.folder.url, parts=3).hash == whole.hash
-
-
-def test_a_dump_read_in_shares_is_not_read_again_by_fewer_workers(
-    collect: Any, read_only: Any, two_workers: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two workers read it, the merge is stopped, and one worker resumes."""
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
-    path = dump(tmp_path / "RS_x", *(post(f"{i:x}", f"http://a.com/{i}") for i in range(200)), b"{")
-    read_only(path, by=two_workers)
-    assert len(list((tmp_path / "links" / "_work").glob("*-of-2.spill"))) == 2
-    monkeypatch.setattr(votes, "spill_dump", lambda *_: pytest.fail("it is read again"))
-    assert counts_of(collect(path)) == {"records_in": 201, "kept": 200, "dropped": {}, "failed": {"invalid_json": 1}}
 
 
 def test_another_setting_or_another_byte_of_input_redoes_it(collect: Any, tmp_path: Path) -> None:
@@ -553,7 +520,7 @@ def test_a_line_that_kills_its_worker_is_the_only_loss(
     monkeypatch.setattr(Run, "map", planted)
     path = dump(tmp_path / "RS_x", post("a"), post("b", title=title), post("c", "http://b.com/"))
     Path(path).write_bytes(compress(Path(path).read_bytes()))
-    monkeypatch.setattr(votes, "MIN_SHARED_BYTES", 1)
+    monkeypatch.setattr(votes, "MIN_AHEAD_BYTES", 1)
     quiet = Run.quiet(workers=2 if compress is lzma.compress else 1)
     links = collect(path, by=quiet)
     quiet.engine.close()  # type: ignore[attr-defined]
@@ -635,7 +602,7 @@ def test_bad_lines_are_all_counted_and_the_first_hundred_listed(collect: Any, tm
     path = dump(tmp_path / "RS_x", *([b"{"] * 250), post("a"))
     links = collect(path)
     assert counts_of(links)["failed"] == {"invalid_json": 250}
-    assert len(list(links.failures(0))) == votes.MAX_NAMED_FAILURES == 100
+    assert len(list(links.failures(0))) == MAX_NAMED_FAILURES == 100
 
 
 def test_a_dump_without_any_link_makes_an_empty_set(collect: Any, tmp_path: Path) -> None:
@@ -671,5 +638,5 @@ def test_limits_are_turned_off_by_none(links_verb: Any, tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option_of_the_verb() -> None:
     shown = click.testing.CliRunner().invoke(group, ["links", "--help"]).output
-    for option in ("--min-karma", "--before", "--profile", "--keep-wikipedia", "--parts", "--out"):
+    for option in ("--min-karma", "--before", "--profile", "--min-score-age", "--parts", "--out"):
         assert option in shown

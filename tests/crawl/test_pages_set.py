@@ -140,7 +140,7 @@ def test_a_full_disk_ends_the_run_with_a_short_error(
 
 
 PATIENCE = 300.0  # seconds: only a guard against hanging runs
-SLOWLY = ("--delay", "0.02", "--part-pages", "4")
+SLOWLY = ("--delay", "0.02", "--set", "crawl.fetch.part_pages=4")
 
 
 def test_an_archive_without_the_function_that_opens_it_is_rejected_before_anything_is_written(

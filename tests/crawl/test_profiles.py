@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -43,11 +45,16 @@ def test_the_links_of_june_2005_do_not_change(collect: Any, profile: str, shared
     ],
 )
 def test_the_links_of_3000_posts_of_2013_do_not_change(
-    collect: Any, profile: str, golden: str, n_links: int, dropped: dict[str, int], shared_data: Path
+    collect: Any, profile: str, golden: str, n_links: int, dropped: dict[str, int], shared_data: Path, tmp_path: Path
 ) -> None:
     """The self posts that `openwebtext` does not check all link back to Reddit."""
-    lists = [str(path) for path in (shared_data / "crawl/reddit").glob("top25_*.csv")]
-    links = collect(*lists, out=".", profile=profile)
+    with open(tmp_path / "RS_2013", "w") as file:
+        for path in (shared_data / "crawl/reddit").glob("top25_*.csv"):
+            for row in csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")):
+                post = {name: row[name] for name in ("id", "url", "created_utc")} | {"score": int(row["score"])}
+                post |= {name: row[name] == "True" for name in ("is_self", "over_18")}
+                file.write(json.dumps(post) + "\n")
+    links = collect(tmp_path / "RS_2013", out="links", profile=profile)
     urls = sorted(by_url(links))
     assert len(urls) == n_links
     assert hashlib.sha256("".join(f"{url}\n" for url in urls).encode()).hexdigest() == golden

@@ -24,7 +24,7 @@ from webtext.crawl.links.settings import LinkSettings, PostRule
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import SiftingSource
 from webtext.crawl.streams import lines as streams
-from webtext.crawl.streams.lines import Share, batches_of, lines_of, read_batches, read_lines
+from webtext.crawl.streams.lines import read_batches, read_lines
 
 JUDGE = Judge.of(LinkSettings(min_score_age=60))
 PLAIN = {
@@ -362,18 +362,3 @@ def test_batches_are_short_for_chunks_of_any_size() -> None:
     assert b"".join(bytes(lines) + b"\n" for _, lines in batches) == data
     assert all(data[start : start + len(lines)] == lines for start, lines in batches)
     assert all(len(lines) <= 2 * streams.CHUNK_BYTES or b"\n" not in bytes(lines) for _, lines in batches)
-
-
-@given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=30), st.integers(1, 4))
-def test_each_line_is_in_one_share_of_a_file(lines: list[bytes], of: int) -> None:
-    data = b"{" + b"\n".join(lines)
-    whole = list(read_lines(io.BytesIO(data)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streams, "STRETCH_BYTES", 16)
-        shares = [
-            [line for batch in batches_of(Share(index, of), read_batches([data])) for line in lines_of(batch)]
-            for index in range(of)
-        ]
-        for index, share in enumerate(shares):
-            assert all(position // 16 % of == index for position, _ in share)
-    assert sorted((line for share in shares for line in share), key=lambda line: line[0]) == whole
