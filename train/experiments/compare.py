@@ -2,13 +2,22 @@
 
 Every corpus gets the same model, schedule, seeds and number of tokens, and every model is measured in bits per byte on
 documents that none of them was trained on. So only the corpus differs; the seeds and the documents show how much chance
-alone does. The others are compared with the first corpus. With `karma`, the corpora are views of one build by vote
-threshold (`karma.py`). A token set that is named twice is trained with other seeds the second time: then only chance
-differs.
+alone does. A token set that is named twice is trained with other seeds the second time: then only chance differs.
+
+A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the
+same pages with different rules hold out the same ids, as far as their rules keep them. The validation set has the
+documents that all of them hold out, ordered by id, with the first corpus's texts, since rules may change texts.
+
+A loss is computed in float32, in windows of one context that don't overlap, over all documents one after the other, each
+after an end-of-text. The ends of all documents but the last are predicted too, and have no bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -21,25 +30,24 @@ import numpy as np
 from webtext.base.charts import Line, chart, dots
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
+from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.experiments.corpora import (
-    MEASURES,
-    VALIDATION,
-    described,
-    frozen_validation,
-    measure_trial,
-    open_corpora,
-    shared_settings,
-    validation_bytes,
-)
-from webtext.train.experiments.karma import karma_views
+from webtext.shards import TokenShards
+from webtext.shards.writing.pack import need_eot_id
+from webtext.tokenizer import Tokenizer
+from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
+from webtext.train.evaluate.texts import read_file
+from webtext.train.experiments.corpora import Corpus, karma_views, open_corpora, shared_settings
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import ALPHA, POWER, Difference, Floats, differences, holm
 from webtext.train.experiments.trials import Result, Trial, seeded, table
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
+VALIDATION, MEASURES = "validation.jsonl", "measures.json"
+MAX_BYTES = 10_000_000
+BATCH_SIZE, SEEDS = 8, 3
 BETTER, WORSE, NOISE, NONE = "better", "worse", "within noise", "no verdict"
 COLUMNS = "corpus", "documents", "passes", "mean", "spread", "difference", "margin", "smallest", "p", "verdict"
 NOTES = (
@@ -65,13 +73,13 @@ def compare_corpora(
 ) -> Result:
     """Train and measure all runs in `out`, and judge them; finished runs and measures are reused.
 
-    `arguments` are as in `corpora.open_corpora`, or with the thresholds `karma` as in `karma.karma_views`; `validation`
-    is the file of a frozen set. Whatever can be rejected is rejected before the first step. Writes runs/, views/, the
+    `arguments` are as in `open_corpora`, or with the thresholds `karma` as in `karma_views`; `validation` is the file of a
+    frozen set. Whatever can be rejected is rejected before the first step. Writes runs/, views/, the
     validation set, the result and its page into `out`.
     """
     views = None if karma is None else karma_views(arguments, karma, out, tokenizer, run)
     corpora = views or open_corpora(arguments, tokenizer)
-    shared = shared_settings(corpora, settings, compare.tokens)
+    shared, n_seeds = shared_settings(corpora, settings, compare.tokens), compare.seeds or SEEDS
     frozen = frozen_validation(corpora, validation)
     measure = partial(measure_trial, validation=Folder(out).location(VALIDATION), tokenizer=corpora[0].tokenizer)
     rows: list[dict[str, Any]] = []
@@ -79,11 +87,11 @@ def compare_corpora(
     for i, corpus in enumerate(corpora):
         name, train, passes = corpus.name, corpus.source.train, corpus.passes(shared)
         n_before = sum(each.source.train.hash == train.hash for each in corpora[:i])
-        seed, place = settings.seed + n_before * compare.n_seeds, Path(out) / "runs" / corpus.slug
+        seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / corpus.slug
         kept = changed(shared, keep_checkpoints=1, keep_best=False, seed=seed)
-        trials += seeded(name, [corpus.source.name], kept, compare.n_seeds, place, measure=measure)
+        trials += seeded(name, [corpus.source.name], kept, n_seeds, place, measure=measure)
         row = {"corpus": name, "karma": corpus.karma, "documents": train.n_documents, "passes": passes}
-        rows.append(row | {"seeds": list(range(seed, seed + compare.n_seeds))})
+        rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
         run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
         if passes > 1:
@@ -94,10 +102,113 @@ def compare_corpora(
         Folder(out).write_bytes(VALIDATION, validation_bytes(frozen))
         made.run(trials, "compare")
         measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trials]
-        bits = np.array(measures).reshape(len(corpora), compare.n_seeds, -1)
+        bits = np.array(measures).reshape(len(corpora), n_seeds, -1)
         n_bytes = np.array([len(text.encode()) for text in frozen.values()], np.float64)
         facts = {"tokens": total_tokens(shared), "settings": recipe_settings(shared), "validation": about}
         return made.publish(compared(rows, bits, n_bytes, facts))
+
+
+def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:
+    """Return the texts by id of the file `named`, or of the shared held-out documents, at most MAX_BYTES of them.
+
+    InputError if there are none, or if a corpus trains on one of the documents.
+    """
+    found = _shared(corpora) if named is None else read_validation(named)
+    for corpus in corpora:
+        if n := sum(identifier in found for identifier in _ids(corpus.source.train)):
+            raise InputError(
+                f"'{corpus.name}' trains on {n:,} of the {len(found):,} documents of the validation set",
+                "name a --validation set that no corpus has in its training part",
+            )
+    return found
+
+
+def validation_bytes(documents: Mapping[str, str]) -> bytes:
+    """Return the file's bytes: one line of JSON per document."""
+    lines = (json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in documents.items())
+    return "".join(lines).encode()
+
+
+def described(documents: Mapping[str, str]) -> str:
+    """Return the size and the digest of a validation set."""
+    n_bytes = sum(len(text.encode()) for text in documents.values())
+    digest = hashlib.sha256(validation_bytes(documents)).hexdigest()
+    return f"{len(documents):,} documents, {n_bytes:,} bytes, SHA-256 {digest[:12]}…"
+
+
+def read_validation(path: str) -> dict[str, str]:
+    """Read the texts by id, in the order of the ids. InputError names the first bad line."""
+    documents = []
+    for number, line in enumerate(read_file(path).splitlines(), 1):
+        try:
+            row = json.loads(line)
+            documents.append((str(row["id"]), str(row["text"])))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            remedy = 'expected {"id": "…", "text": "…"} in each line'
+            raise InputError(f"'{path}', line {number:,}: not a document", remedy) from None
+    if not any(text for _, text in documents):
+        raise InputError(f"'{path}' has no text", f"name the {VALIDATION} of an earlier comparison")
+    return dict(sorted(documents))
+
+
+def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
+    """Write the trial's loss in bits on each document into its measures.json, unless these are of its last checkpoint."""
+    files = find_checkpoint(Path(trial.folder)).state["files"]
+    with contextlib.suppress(InputError):  # a damaged one is made again
+        if Folder(trial.folder).read_object(MEASURES).get("files") == files:
+            return
+    import torch
+
+    from webtext.train.data.windows import Windows
+    from webtext.train.resilience.distributed import join_world
+
+    tok, texts = Tokenizer.load(tokenizer), list(read_validation(validation).values())
+    stream, documents = document_stream(texts, tok, need_eot_id(tok, tokenizer))
+    model = load_model(trial.folder)
+    nats: list[Any] = []
+    with join_world(trial.settings.device) as world:
+        model = model.to(world.device)
+        for tokens_bt, n_scored in Windows([stream], context=model.config.context, stride=None).batches(BATCH_SIZE):
+            tokens = torch.from_numpy(tokens_bt).to(world.device)
+            likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
+            nats += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
+    bits = np.bincount(documents, np.concatenate(nats) / math.log(2), len(texts)).tolist()
+    Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
+
+
+def document_stream(texts: Sequence[str], tokenizer: Any, eot_id: int) -> tuple[Any, Any]:
+    """Return the tokens of all texts, each after an end-of-text, and the text's number for each token but the first.
+
+    An end-of-text belongs to the document that it ends.
+    """
+    rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in texts]
+    return np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1]
+
+
+def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
+    held = [set(_ids(corpus.source.validation)) for corpus in corpora]
+    shared, tokenizer = set.intersection(*held), Tokenizer.load(corpora[0].tokenizer)
+    if not shared:
+        counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
+        raise InputError(
+            f"no document is held out by all corpora: {counts}",
+            f"build them from the same pages, or name documents that none of them has: --validation {VALIDATION}",
+        )
+    documents = corpora[0].source.validation.documents()
+    tokens = {document.id: document.tokens[1:] for document in documents if document.id in shared}
+    texts: dict[str, str] = {}
+    n_bytes = 0
+    for identifier in sorted(tokens):
+        text = tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
+        n_bytes += len(text.encode())
+        if texts and n_bytes > MAX_BYTES:
+            break
+        texts[identifier] = text
+    return texts
+
+
+def _ids(shards: TokenShards) -> list[str]:
+    return [each for i in range(len(shards)) for each in shards.document_ids(i).to_pylist()]
 
 
 def compared(corpora: Sequence[Mapping[str, Any]], bits: Floats, n_bytes: Floats, facts: Mapping[str, Any]) -> Result:

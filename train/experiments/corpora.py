@@ -1,23 +1,17 @@
-"""The corpora of a comparison, the budget that their runs share, and the frozen validation set that measures them.
+"""The corpora of a comparison: builds, token sets, or views of one build by vote threshold; and the runs' shared budget.
 
-A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the
-same pages with different rules hold out the same ids, as far as their rules keep them. The validation set has the
-documents that all of them hold out, ordered by id, with the first corpus's texts, since rules may change texts.
-
-A loss is computed in float32, in windows of one context that don't overlap, over all documents one after the other, each
-after an end-of-text. The ends of all documents but the last are predicted too, and have no bytes.
+A view is what a crawl that asks for more votes would give. It has the training documents whose karma (the highest score
+of a post) reaches its threshold, and the held-out documents that reach the lowest one, so all models are measured on the
+same ones. It is a token set, whose documents are copied in their order. Duplicates were removed from all documents
+together; as the one with most karma is kept, a view lacks nothing, unless near-duplicates formed other clusters.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
-import math
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,25 +19,28 @@ import numpy as np
 from webtext.base.config import options
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.lineage import parents_of
+from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
-from webtext.shards.writing.pack import need_eot_id
+from webtext.shards.format import shard_place
+from webtext.shards.writing.token_part import TokenPartWriter, Vocabulary
 from webtext.tokenizer import Tokenizer
-from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.data.sources import Source, open_sources, source_uses
-from webtext.train.evaluate.texts import read_file
-from webtext.train.experiments.trials import Trial, with_tokens
+from webtext.train.experiments.trials import with_tokens
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
-VALIDATION, MEASURES = "validation.jsonl", "measures.json"
-MAX_BYTES = 10_000_000
-BATCH_SIZE = 8
+CODE_VERSION = 1
+TOO_LITTLE_KARMA, UNKNOWN_KARMA = "too_little_karma", "unknown_karma"
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A build or a token set, under its name in messages and folders; `karma` is the threshold of a view (`karma.py`)."""
+    """A build or a token set, under its name in messages and folders; `karma` is the threshold of a view."""
 
     name: str
     source: Source
@@ -112,104 +109,88 @@ def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings, n_tokens
     return with_tokens(settings, n_tokens or min(asked, fits))
 
 
-def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:
-    """Return the texts by id of the file `named`, or of the shared held-out documents, at most MAX_BYTES of them.
+def karma_views(builds: Sequence[str], thresholds: str, out: str, tokenizer: str | None, run: Run) -> list[Corpus]:
+    """Return a corpus for each threshold (`1,3,10`), packed in out/views unless it is there already.
 
-    InputError if there are none, or if a corpus trains on one of the documents.
+    ConfigError for thresholds that don't rise from 1 or more, and for several builds. InputError for a build without
+    karma or whose crawl asked for more, and for a threshold that no document reaches or that changes nothing.
     """
-    found = _shared(corpora) if named is None else read_validation(named)
-    for corpus in corpora:
-        if n := sum(identifier in found for identifier in _ids(corpus.source.train)):
-            raise InputError(
-                f"'{corpus.name}' trains on {n:,} of the {len(found):,} documents of the validation set",
-                "name a --validation set that no corpus has in its training part",
-            )
-    return found
+    wanted = [int(each) if each.strip().isdecimal() else 0 for each in thresholds.split(",")]
+    if len(wanted) < 2 or wanted != sorted(set(wanted)) or wanted[0] < 1:
+        raise ConfigError(f"--karma {thresholds}", "give two or more numbers that rise from 1 or more, e.g. 1,3,10")
+    if len(builds) != 1:
+        raise ConfigError(f"--karma with {counted(len(builds), 'corpus', 'corpora')}", "name one build")
+    build = open_corpus(builds[0], tokenizer)
+    name, tokens = build.source.name, build.source.train.set
+    corpus = next((each for each in parents_of(tokens) if each.kind in ("corpus", "documents")), None)
+    if corpus is None:
+        raise InputError(f"'{name}' has no corpus that it was packed from, so karma is unknown", "name a build")
+    now = {(part.name, part.record_digest) for part in corpus.parts}
+    if any((part.sources[0].part, part.sources[0].record_digest) not in now for part in tokens.parts):
+        raise InputError(f"'{corpus.folder.url}' changed since '{name}' was packed from it", "pack it again")
+    _check_crawl(corpus, wanted[0])
+    views: list[Corpus] = []
+    for least in wanted:
+        reached, label = {"train": least, "validation": wanted[0]}, f"karma {least}"
+        settings = tokens.recipe["settings"] | {"min_karma": reached}
+        payload = SetName.of(tokens), SetName.of(corpus), reached
+        tasks = [
+            PartTask(index=each.index, sources=(tokens.source(each), *each.sources), payload=payload)
+            for each in tokens.parts
+        ]
+        place = Folder(out).location(f"views/karma-{least}")
+        recipe = Recipe(stage="train.compare", code_version=CODE_VERSION, settings=settings)
+        run_parts(
+            _copy_part, tasks, recipe=recipe, outputs={"tokens": (place, "tokens")}, parents=[tokens, corpus], run=run,
+            label=label,
+        )  # fmt: skip
+        views.append(Corpus(label, open_sources(place)[0], build.tokenizer, least))
+        n, *before = (view.source.train.n_documents for view in reversed(views))
+        if n in (0, *before):
+            found = f"{counted(n, 'training document')} of '{name}' reach karma {least:,}"
+            same = "leave it out: the threshold before it has the same ones"
+            raise InputError(found, same if n else "name a build of links with votes")
+    return views
 
 
-def validation_bytes(documents: Mapping[str, str]) -> bytes:
-    """Return the file's bytes: one line of JSON per document."""
-    lines = (json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in documents.items())
-    return "".join(lines).encode()
-
-
-def described(documents: Mapping[str, str]) -> str:
-    """Return the size and the digest of a validation set."""
-    n_bytes = sum(len(text.encode()) for text in documents.values())
-    digest = hashlib.sha256(validation_bytes(documents)).hexdigest()
-    return f"{len(documents):,} documents, {n_bytes:,} bytes, SHA-256 {digest[:12]}…"
-
-
-def read_validation(path: str) -> dict[str, str]:
-    """Read the texts by id, in the order of the ids. InputError names the first bad line."""
-    documents = []
-    for number, line in enumerate(read_file(path).splitlines(), 1):
-        try:
-            row = json.loads(line)
-            documents.append((str(row["id"]), str(row["text"])))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            remedy = 'expected {"id": "…", "text": "…"} in each line'
-            raise InputError(f"'{path}', line {number:,}: not a document", remedy) from None
-    if not any(text for _, text in documents):
-        raise InputError(f"'{path}' has no text", f"name the {VALIDATION} of an earlier comparison")
-    return dict(sorted(documents))
-
-
-def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
-    """Write the trial's loss in bits on each document into its measures.json, unless these are of its last checkpoint."""
-    files = find_checkpoint(Path(trial.folder)).state["files"]
-    with contextlib.suppress(InputError):  # a damaged one is made again
-        if Folder(trial.folder).read_object(MEASURES).get("files") == files:
-            return
-    import torch
-
-    from webtext.train.data.windows import Windows
-    from webtext.train.resilience.distributed import join_world
-
-    tok, texts = Tokenizer.load(tokenizer), list(read_validation(validation).values())
-    stream, documents = document_stream(texts, tok, need_eot_id(tok, tokenizer))
-    model = load_model(trial.folder)
-    nats: list[Any] = []
-    with join_world(trial.settings.device) as world:
-        model = model.to(world.device)
-        for tokens_bt, n_scored in Windows([stream], context=model.config.context, stride=None).batches(BATCH_SIZE):
-            tokens = torch.from_numpy(tokens_bt).to(world.device)
-            likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double().cpu().numpy()
-            nats += [-row_t[-n:] for row_t, n in zip(likelihood_bt, n_scored, strict=True)]
-    bits = np.bincount(documents, np.concatenate(nats) / math.log(2), len(texts)).tolist()
-    Folder(trial.folder).write_object(MEASURES, {"files": files, "bits": bits})
-
-
-def document_stream(texts: Sequence[str], tokenizer: Any, eot_id: int) -> tuple[Any, Any]:
-    """Return the tokens of all texts, each after an end-of-text, and the text's number for each token but the first.
-
-    An end-of-text belongs to the document that it ends.
-    """
-    rows = [np.insert(tokenizer.encode_numpy(text), 0, eot_id) for text in texts]
-    return np.concatenate(rows), np.repeat(np.arange(len(rows)), [len(row) for row in rows])[:-1]
-
-
-def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
-    held = [set(_ids(corpus.source.validation)) for corpus in corpora]
-    shared, tokenizer = set.intersection(*held), Tokenizer.load(corpora[0].tokenizer)
-    if not shared:
-        counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
+def _check_crawl(corpus: PartSet, lowest: int) -> None:
+    """Raise InputError if the crawl or [clean.votes] asked for more than `lowest`, or counted only some posts."""
+    made_by = [corpus]
+    for each in made_by:
+        made_by += parents_of(each)
+    rules: list[dict[str, Any]] = [each.recipe["settings"].get("votes", {}) for each in made_by]
+    if any(rule.get("before") or rule.get("communities") for rule in rules):
         raise InputError(
-            f"no document is held out by all corpora: {counts}",
-            f"build them from the same pages, or name documents that none of them has: --validation {VALIDATION}",
+            f"'{corpus.folder.url}' counts only some posts ([clean.votes] before, communities)",
+            "make a build for each threshold ([clean.votes] min_karma), and compare the builds",
         )
-    documents = corpora[0].source.validation.documents()
-    tokens = {document.id: document.tokens[1:] for document in documents if document.id in shared}
-    texts: dict[str, str] = {}
-    n_bytes = 0
-    for identifier in sorted(tokens):
-        text = tokenizer.decode_bytes(tokens[identifier]).decode(errors="replace")
-        n_bytes += len(text.encode())
-        if texts and n_bytes > MAX_BYTES:
-            break
-        texts[identifier] = text
-    return texts
+    rules += [each.recipe["settings"] for each in made_by if each.kind == "links"]
+    least = max(rule.get("min_karma") or 0 for rule in rules)
+    if lowest < least:
+        raise InputError(
+            f"'{corpus.folder.url}' was made with min_karma {least}: links below it were never crawled, or were dropped",
+            f"begin --karma with {least} or more, or make a build with a lower [crawl.links] min_karma",
+        )
 
 
-def _ids(shards: TokenShards) -> list[str]:
-    return [each for i in range(len(shards)) for each in shards.document_ids(i).to_pylist()]
+def _copy_part(context: PartContext, task: PartTask) -> None:
+    tokens_name, corpus_name, reached = task.payload  # karma that the documents of a split reach
+    tokens, corpus, writer = tokens_name.open(), corpus_name.open(), context.output("tokens")
+    packed_from = next(each for each in tokens.parts if each.index == task.index).sources[0].part
+    documents = next(each for each in corpus.parts if each.name == packed_from)
+    karma = np.asarray(corpus.table(documents, ["karma"])["karma"].to_numpy(), np.float64)  # NaN if unknown
+    facts: dict[str, Any] = tokens.recipe["settings"]
+    vocabulary = Vocabulary(facts["vocab_size"], facts["eot_id"], facts["tokenizer_hash"])
+    with TokenPartWriter(writer, vocabulary, facts.get("shard_tokens", sys.maxsize)) as packed:
+        for split, least in reached.items():
+            shards = TokenShards(tokens_name.url, split)
+            for i, name in enumerate(shards.names):
+                if (shard_place(name) or ())[:2] != (split, task.index):
+                    continue
+                for number in range(shards.headers[i].n_documents):
+                    found = shards.document_of(i, number)
+                    if not karma[found.row] >= least:
+                        writer.counts.drop(UNKNOWN_KARMA if np.isnan(karma[found.row]) else TOO_LITTLE_KARMA)
+                        continue
+                    packed.add(split, found.tokens[1:], id=found.id, source_part=found.source_part, row=found.row)
+                context.note_progress()

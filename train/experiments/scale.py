@@ -70,6 +70,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
     sizes, budgets = family(settings, scale, vocab_size), sorted(set(scale.tokens))
     if len(budgets) < FEWEST:
         raise ConfigError(f"{len(budgets)} budgets of tokens determine no law", "e.g. --tokens 1e6,2e6,4e6")
+    n_seeds = scale.seeds or 1
     rows: list[dict[str, Any]] = []
     trials: list[Trial] = []
     for size, n in itertools.product(sizes, budgets):
@@ -79,7 +80,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
         name, passes = f"{config.n_layer}x{config.n_embd}", source_uses(sources, ours, n_tokens)[0].passes
         rows.append({"size": name, "parameters": config.n_parameters, "tokens": n_tokens, "passes": passes})
         place = Path(out) / f"runs/{name}-tokens-{n_tokens}"
-        trials += seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, scale.n_seeds, place)
+        trials += seeded(f"{name}, {n_tokens:,} tokens", [tokens], ours, n_seeds, place)
         run.console.say(
             f"scale: {name}: {config.n_parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
             f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
@@ -87,7 +88,7 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
     with table("scale", out, trials, {"eval_windows": settings.monitor.eval_windows}, run, scale.side_by_side) as made:
         made.run(trials, "scale")
         losses = (trial.loss() for trial in trials)
-        return made.publish(scaled([row | {"losses": list(itertools.islice(losses, scale.n_seeds))} for row in rows]))
+        return made.publish(scaled([row | {"losses": list(itertools.islice(losses, n_seeds))} for row in rows]))
 
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError
@@ -13,19 +12,12 @@ from webtext.base.errors import ConfigError
 class ExperimentSettings:
     """Settings for the runs of any experiment; the model, its schedule and the first seed are in [train]."""
 
-    SEEDS: ClassVar[int] = 1
-
     seeds: int | None = setting(
         None, "runs of each corpus, candidate or size: --seed and the seeds after it  [default: 3 in compare, else 1]"
     )
     side_by_side: int | None = setting(
         None, "runs at a time  [default: one per GPU, or as many as cores allow]", in_recipe=False
     )
-
-    @property
-    def n_seeds(self) -> int:
-        """Runs of each, by the setting or the verb's default."""
-        return self.seeds or self.SEEDS
 
     def __post_init__(self) -> None:
         for name in ("tokens", "seeds", "side_by_side"):
@@ -37,8 +29,6 @@ class ExperimentSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSettings(ExperimentSettings):
     """Settings of `train compare`."""
-
-    SEEDS: ClassVar[int] = 3
 
     tokens: int | None = setting(
         None,

@@ -4,11 +4,6 @@ GPT-2's learning rates were tuned on held-out perplexity (Radford et al. 2019, s
 run with its own schedule. All run to a rung, and the better half continues from there (Jamieson & Talwalkar 2016). A
 candidate's loss is the mean over its seeds. If one of them has no loss, because its run failed, it has lost. With the
 schedule warm-up, stable, decay a rung judges no undecayed model, but a complete run of its steps.
-
-    out/plan.json                what is equal for all trials; another plan is rejected
-    out/trials/CANDIDATE/seed-N  model folders like any other; candidates of a larger grid are added later
-    out/trials/CANDIDATE/seed-N-steps-M    the complete runs of fewer steps
-    out/sweep.json, sweep.html   the result
 """
 
 from __future__ import annotations
@@ -73,8 +68,9 @@ def run_sweep(
             "'crosses_documents' is swept over several token sets, whose shares follow their windows",
             "the shares weight the held-out losses: set them with --weights",
         )
+    n_seeds = sweep.seeds or 1
     trials = {
-        name: seeded(name, tokens, each.settings, sweep.n_seeds, Path(out) / "trials" / name)
+        name: seeded(name, tokens, each.settings, n_seeds, Path(out) / "trials" / name)
         for name, each in candidates.items()
     }
     steps = sorted({math.ceil(share * settings.steps - 1e-9) for share in sweep.rungs})
@@ -84,7 +80,7 @@ def run_sweep(
     share = sum(count * n for count, n in zip(counts, made, strict=True)) / (len(candidates) * steps[-1])
     rungs = ", ".join(f"{count} to step {step:,}" for count, step in zip(counts, steps, strict=True))
     run.console.say(
-        f"sweep: {len(candidates)} candidates x {sweep.n_seeds} seeds: {rungs}; {share:.0%} of training all to the end"
+        f"sweep: {len(candidates)} candidates x {n_seeds} seeds: {rungs}; {share:.0%} of training all to the end"
     )
     plan = {"rungs": list(sweep.rungs), "eval_windows": settings.monitor.eval_windows}
     every = [trial for of in trials.values() for trial in of]
@@ -101,19 +97,28 @@ def run_sweep(
             raise RunFailed(
                 "no candidate has a held-out loss: all runs failed", f"their logs: {out}/trials/*/*/log.txt"
             )
-        rows = []
-        for name in sorted(
-            candidates, key=lambda name: (-len(losses[name]), mean_loss(list(losses[name].values())[-1]))
-        ):
-            means = {f"step {step:,}": mean_loss(of) for step, of in losses[name].items()}
-            shown = {step: mean if mean < math.inf else "failed" for step, mean in means.items()}
-            rows.append({"candidate": name, "values": candidates[name].values, "losses": losses[name], **shown})
-        loss = mean_loss(losses[best[0]][steps[-1]])
-        notes = [f"Best: {best[0]}, {loss:.4f}; its models: '{out}/trials/{best[0]}'."]
-        notes.append(order_note({name: losses[name][steps[-1]] for name in best[:2]}))
-        facts = {"seeds": sweep.n_seeds, "winner": {"values": candidates[best[0]].values, "loss": loss}}
-        title, columns = f"{LOSS}, mean of {sweep.n_seeds} seeds", ["candidate", *(f"step {step:,}" for step in steps)]
-        return runs.publish(Result(title=title, notes=notes, columns=columns, rows=rows, facts=facts))
+        return runs.publish(swept(candidates, losses, best, out))
+
+
+def swept(
+    candidates: Mapping[str, Candidate], losses: Mapping[str, Mapping[int, Losses]], best: Sequence[str], out: str
+) -> Result:
+    """Return the result of a sweep, given the losses by candidate and step, and the best after all steps."""
+    means = {name: {f"step {step:,}": mean_loss(of) for step, of in losses[name].items()} for name in candidates}
+    rows = []
+    for name in sorted(candidates, key=lambda name: (-len(means[name]), [*means[name].values()][-1])):
+        shown = {step: mean if mean < math.inf else "failed" for step, mean in means[name].items()}
+        rows.append({"candidate": name, "values": candidates[name].values, "losses": losses[name], **shown})
+    last = {name: [*losses[name].values()][-1] for name in best[:2]}
+    loss, n_seeds = mean_loss(last[best[0]]), len(last[best[0]])
+    notes = [f"Best: {best[0]}, {loss:.4f}; its models: '{out}/trials/{best[0]}'.", order_note(last)]
+    return Result(
+        title=f"{LOSS}, mean of {n_seeds} seeds",
+        notes=notes,
+        columns=["candidate", *means[best[0]]],
+        rows=rows,
+        facts={"seeds": n_seeds, "winner": {"values": candidates[best[0]].values, "loss": loss}},
+    )
 
 
 def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:

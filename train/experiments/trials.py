@@ -5,10 +5,9 @@ run`: a finished one is skipped, a killed one resumes from its last complete che
 is rejected before anything starts. With `stop_at_step`, which isn't part of the recipe, it makes a part of its schedule;
 run again with a later step, or none, it continues.
 
-Several run at a time, each in its process, with a share of the machine: a GPU, or some cores. A process reads its trial
-from standard input and answers with the WebtextError that it raised, if any, both pickled. It has its own session, so
-Ctrl-C reaches only the parent, which ends it by SIGTERM. If the parent dies, standard input is closed, and the process
-sends SIGTERM to itself: so a run saves and ends in any case.
+Several run at a time, each in a process and session of its own, with a share of the machine: a GPU, or some cores. Ctrl-C
+reaches only the parent, which ends them by SIGTERM. If the parent dies, their standard input is closed, and they send
+SIGTERM to themselves: so a run saves and ends in any case.
 """
 
 from __future__ import annotations
@@ -186,13 +185,9 @@ class Result:
 
     def sections(self) -> list[Section]:
         """Return the page's section. A value that a row lacks, or that is None, is left blank."""
-
-        def shown(value: Any) -> str:
-            return (
-                f"{value:.4f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value or ""
-            )
-
-        cells = [[shown(row.get(name)) for name in self.columns] for row in self.rows]
+        forms = {int: ",", float: ".4f", str: ""}
+        values = [[row.get(name) for name in self.columns] for row in self.rows]
+        cells = [["" if value is None else format(value, forms[type(value)]) for value in row] for row in values]
         return [Section(title=self.title, notes=self.notes, rows=[self.columns, *cells], chart=self.chart)]
 
 
@@ -293,7 +288,7 @@ class Child:
 
 
 def serve() -> None:
-    """Run the trial that comes through standard input, and answer with its error; whatever else is printed is logged."""
+    """Run the trial that comes pickled through standard input, and answer with its error; other output is logged."""
     trial: Trial = pickle.load(sys.stdin.buffer)
     answer = os.dup(1)
     os.dup2(2, 1)

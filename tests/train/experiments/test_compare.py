@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import shown
-from small_runs import SECONDS, flags, talking, texts_of
+from small_runs import talking, texts_of
 
-from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.html import as_page
 from webtext.base.run import Run
@@ -25,19 +21,22 @@ from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
-from webtext.train.experiments.compare import BETTER, NOISE, NONE, WORSE, compare_corpora, compared
-from webtext.train.experiments.corpora import document_stream, read_validation
+from webtext.train.experiments.compare import (
+    BETTER,
+    NOISE,
+    NONE,
+    WORSE,
+    compare_corpora,
+    compared,
+    document_stream,
+    read_validation,
+)
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.trials import Result
-from webtext.train.metrics import steps_made
 from webtext.train.settings import EvalSettings
 
 pytestmark = pytest.mark.usefixtures("made")
 COMPARE = CompareSettings(side_by_side=2)
-FLAGS = flags(
-    n_layer=2, n_head=2, n_embd=32, context=32, microbatch_size=4, warmup_steps=2, learning_rate=1e-2, dtype="float32",
-    device="cpu", eval_windows=4, checkpoint_interval=8,
-)  # fmt: skip
 
 
 def compare(
@@ -109,34 +108,6 @@ def test_without_tokens_no_run_repeats_the_smallest_corpus(
     found = compare([sentences, small], tmp_path / "out", changed(settings, steps=10_000), replace(COMPARE, seeds=1))
     trained, in_small = found.facts["tokens"], TokenShards(f"{small}/tokens", "train").n_tokens
     assert in_small - 4 * 32 < trained <= in_small
-
-
-@pytest.mark.slow
-def test_a_comparison_ended_at_any_point_resumes_to_the_same_answer(
-    sentences: str, letters: str, tmp_path: Path, experiment_that_waits: Callable[..., list[str]]
-) -> None:
-    """SIGTERM comes while the first run waits for it; the resumed comparison has the numbers of an undisturbed one."""
-
-    def command(out: Path) -> list[str]:
-        arguments = [sentences, letters, "--out", str(out), "--seeds", "2", "--tokens", "1400", "--side-by-side", "1"]
-        return ["train", "compare", *arguments, *FLAGS]
-
-    out = tmp_path / "ended"
-    process = subprocess.Popen(experiment_that_waits(5, command(out)), stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + SECONDS
-    while not any(steps_made(folder) >= 3 for folder in out.glob("runs/*/*")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=SECONDS)
-    assert process.returncode == 130, said
-    assert len(list(out.glob("runs/*/*"))) == 1
-    for folder in (out, tmp_path / "whole"):
-        assert run([*command(folder), "--quiet"]) == 0
-    ended, whole = (json.loads((folder / "compare.json").read_text()) for folder in (out, tmp_path / "whole"))
-    assert [len(row["bits_per_byte"]) for row in ended["rows"]] == [2, 2]
-    assert ended == whole
 
 
 def test_a_verdict_needs_a_difference_beyond_that_of_seeds_and_documents() -> None:

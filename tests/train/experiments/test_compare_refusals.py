@@ -16,8 +16,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
-from webtext.train.experiments.compare import compare_corpora
-from webtext.train.experiments.corpora import described, read_validation
+from webtext.train.experiments.compare import compare_corpora, described, read_validation
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.trials import seeded, table
 

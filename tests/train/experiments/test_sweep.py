@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import shown
-from small_runs import flags, talking, train
+from small_runs import talking, train
 
-from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.html import as_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
-from webtext.train.experiments import trials
 from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.sweep import make_grid, run_sweep
 from webtext.train.experiments.trials import Result, Trial
@@ -29,12 +26,7 @@ def settings(settings: TrainSettings) -> TrainSettings:
     return changed(settings, steps=4, warmup_steps=1, checkpoint_interval=None)
 
 
-FLAGS = flags(
-    n_layer=2, n_head=2, n_embd=32, context=32, microbatch_size=4, steps=4, warmup_steps=1, dtype="float32",
-    device="cpu", eval_windows=4,
-)  # fmt: skip
 RATES = "learning_rate=1e-4,1e-2,3e-2"
-CHILD = trials.Child
 pytestmark = pytest.mark.usefixtures("made")
 Made = list[tuple[Trial, int | None]]
 
@@ -175,16 +167,3 @@ def test_under_wsd_rungs_judge_complete_runs(
     assert made == []
     with pytest.raises(ConfigError, match="warmup_steps is 4"):
         sweep_of(tokens, tmp_path / "late", changed(wsd, warmup_steps=4), rungs=(0.5, 1.0))
-
-
-@pytest.mark.slow
-def test_the_verb_sweeps_in_processes_and_a_browser_shows_its_page(
-    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trials, "Child", CHILD)
-    out = tmp_path / "sweep"
-    command = ["train", "sweep", tokens, "--lr", "1e-3,1e-2", *FLAGS, "--rungs", "1", "--quiet"]
-    assert run([*command, "--out", str(out)]) == 0
-    assert run(command) == 2
-    with shown(out / "sweep.html") as browser:
-        assert len(browser.query_selector_all("tr")) == 3
