@@ -329,6 +329,7 @@ def _task_names(tasks: str | None) -> list[str]:
 @click.argument("model")
 @click.option("--tokenizer", metavar="FILE", help="The model's tokenizer.  [default: the one in its folder]")
 @click.option("--prompt", "prompts", multiple=True, default=("",), help="Beginning of the text; repeatable.")
+@click.option("--samples", type=click.IntRange(1), default=1, show_default=True, help="Texts per prompt.")
 @click.option("--stop", "stops", metavar="TEXT", multiple=True, help="Text before which to stop; repeatable.")
 def sample(
     run: Run,
@@ -336,6 +337,7 @@ def sample(
     model: str,
     tokenizer: str | None,
     prompts: tuple[str, ...],
+    samples: int,
     stops: tuple[str, ...],
 ) -> None:
     """Generate texts from MODEL, all at once; a single text is printed as it is generated.
@@ -360,9 +362,9 @@ def sample(
 
     measured = load_measured(model, tokenizer, run.console.warn)
     tok = measured.text_tokenizer()
-    begins = [prompt for prompt in prompts for _ in range(settings.samples)]
-    too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", settings.samples, "--samples")
-    with join_world("auto") as world, too_many:
+    begins = [prompt for prompt in prompts for _ in range(samples)]
+    too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", samples, "--samples")
+    with join_world() as world, too_many:
         network = measured.model.to(world.device)
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))

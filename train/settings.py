@@ -24,7 +24,6 @@ COMPILE = ("auto", "on", "off")
 ACTIVATION_CHECKPOINTING = ("none", "selective", "full")  # from the least recomputed to the least kept
 OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "wsd")
-ON_SPIKE = ("stop", "skip")
 HOST = "host"
 
 
@@ -48,12 +47,10 @@ class DataSettings:
     weights: tuple[float, ...] = setting(
         (), "weights of the token sets in a mixture, in their order  [default: by their sizes]"
     )
-    group_blocks: int | None = setting(64, "blocks of 64 MiB whose windows are shuffled together; 'none' for all")
     crosses_documents: bool = setting(True, "cut windows across documents; else each is inside one, padded")
     document_masks: bool = setting(False, "make tokens attend only to their own document in a window of several")
 
     def __post_init__(self) -> None:
-        _at_least_1(self, "group_blocks")
         require(all(weight > 0 for weight in self.weights), "weights", self.weights, "above 0, one for each token set")
         if self.document_masks and not self.crosses_documents:
             raise ConfigError(
@@ -70,29 +67,20 @@ class OptimizerSettings:
     muon_learning_rate: float | None = setting(
         None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]"
     )
-    muon_momentum: float = setting(0.95, "decay of Muon's mean gradient")
-    newton_schulz_steps: int = setting(5, "steps of Muon that each bring the update's singular values nearer to 1")
     weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices")
-    beta1: float = setting(0.9, "decay of AdamW's mean gradient")
-    beta2: float = setting(0.95, "decay of AdamW's mean squared gradient")
     max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped; 'none' for no clipping")
-    on_spike: str = setting(
-        "stop", "reaction to a spike, or to a loss or gradient that is not finite: stop, or skip the update"
-    )
     spike_sigmas: float | None = setting(
-        None, "standard deviations above the last 128 updates that make a spike; 'none' for no spikes"
+        None,
+        "skip updates with a loss or gradient that is not finite, or so many standard deviations above the last 128; "
+        "'none' stops the run at one that is not finite",
     )
 
     def __post_init__(self) -> None:
-        _at_least_1(self, "newton_schulz_steps")
         for name in ("max_grad_norm", "muon_learning_rate", "spike_sigmas"):
             value = getattr(self, name)
             require(value is None or value > 0, name, value, "above 0, or none")
-        for name in ("beta1", "beta2", "muon_momentum"):
-            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "in [0, 1)")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         _known("optimizer", self.optimizer, OPTIMIZERS)
-        _known("on_spike", self.on_spike, ON_SPIKE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,11 +119,6 @@ class MachineSettings:
         "keep all but a window of layers off the device: in 'host' memory, or in files in a folder (path with a slash)",
         in_recipe=False,
     )
-    device_memory_gib: float | None = setting(
-        None,
-        "memory of a GPU that an offloaded run uses, GiB  [default: all]",
-        in_recipe=False,
-    )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "compile blocks and loss by torch: on, off, or auto (on a GPU)", in_recipe=False)
     deterministic: bool = setting(
@@ -148,20 +131,18 @@ class MachineSettings:
         _known("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
         _known("pipeline_schedule", self.pipeline_schedule, PIPELINE_SCHEDULES)
         shape = None if self.mesh is None else MeshShape.parse(self.mesh)
-        gib = self.device_memory_gib
-        require(gib is None or gib > 0, "device_memory_gib", gib, "above 0")
         if self.offload is None:
-            require(gib is None, "device_memory_gib", gib, "left out if nothing is offloaded")
-        elif self.offload != HOST and "/" not in self.offload:
+            return
+        if self.offload != HOST and "/" not in self.offload:
             raise ConfigError(
                 f"offload is '{self.offload}'", "it must be 'host', or a folder's path with a slash: ./rows"
             )
-        elif self.compile == "on":
+        if self.compile == "on":
             raise ConfigError(
                 f"offload is '{self.offload}' and compile is 'on': an offloaded run can't be compiled",
                 "leave one of them out",
             )
-        elif shape is not None and shape.size > shape.dp:
+        if shape is not None and shape.size > shape.dp:
             raise ConfigError(
                 f"offload is '{self.offload}' and mesh '{self.mesh}': an offloaded run is one process or its replicas",
                 "choose mesh dp=N, or leave out offload",
@@ -193,8 +174,9 @@ class CheckpointSettings:
     """[train.checkpoint]: When a run saves, what it keeps, and where it ends."""
 
     checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False)
-    keep_checkpoints: int | None = setting(2, "newest checkpoints to keep; 'none' keeps all", in_recipe=False)
-    keep_best: bool = setting(True, "also keep the checkpoint of lowest held-out loss", in_recipe=False)
+    keep_checkpoints: int | None = setting(
+        2, "newest checkpoints to keep, beside the one of lowest held-out loss; 'none' keeps all", in_recipe=False
+    )
     stop_at_step: int | None = setting(
         None, "save and end after this step; the schedule is still that of all steps  [default: steps]", in_recipe=False
     )
@@ -293,11 +275,10 @@ class SampleSettings:
     top_p: float | None = setting(
         None, "draw from the fewest likeliest tokens that have this probability together; 'none' for all"
     )
-    samples: int = setting(1, "texts per prompt")
     seed: int = setting(0, "seed for the draws; each further text adds one")
 
     def __post_init__(self) -> None:
-        _at_least_1(self, "max_tokens", "samples", "top_k")
+        _at_least_1(self, "max_tokens", "top_k")
         require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
         require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or none")
 

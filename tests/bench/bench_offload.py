@@ -24,8 +24,7 @@ from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload.device_memory import fit
-from webtext.train.offload.engine import HostOptimizer
+from webtext.train.offload.engine import HostOptimizer, fit
 from webtext.train.offload.host import HostMemory
 from webtext.train.offload.offloaded import OffloadedModel
 from webtext.train.offload.rows import Link

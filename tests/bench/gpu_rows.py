@@ -47,7 +47,6 @@ from webtext.train.resilience.distributed import join_world
 from webtext.train.run.loop import make_recipe, train_model
 from webtext.train.run.memory import is_out_of_memory
 from webtext.train.run.meter import memory_bytes, peak_flops
-from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.run.trainer import Trainer
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.shape import GPT2Config
@@ -98,7 +97,7 @@ class Place:
         values |= {"dtype": "bfloat16", **more}
         if self.toy:
             values |= {"n_layer": values.get("n_layer", 2), "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 4}
-            values |= {"microbatch_size": 2, "device": "cpu", "dtype": "float32", "device_memory_gib": None}
+            values |= {"microbatch_size": 2, "device": "cpu", "dtype": "float32"}
         return TrainSettings.of(**values)
 
 
@@ -286,8 +285,11 @@ def nanogpt(place: Place) -> Row:
 
 def offloaded(place: Place, **more: Any) -> Row:
     """Steps of an offloaded run; for one of them, how long the device computes, the link copies, and both at once."""
-    size = {"microbatch_size": 8, "batch_size": 64, **more}
-    settings = place.settings("1558M", offload="host", device_memory_gib=DEVICE_GIB, **size)
+    settings = place.settings("1558M", **{"offload": "host", "microbatch_size": 8, "batch_size": 64, **more})
+    if not place.toy:
+        torch.cuda.set_per_process_memory_fraction(
+            DEVICE_GIB * 2**30 / torch.cuda.get_device_properties(0).total_memory
+        )
     with trainer_of(place, settings) as trainer:
         step = steps_of(trainer)
         row = speed(place, settings, step)
@@ -437,8 +439,7 @@ def sampling(place: Place) -> Row:
     """Texts drawn from a run's model, one and 64 at once."""
     rates = {}
     with trainer_of(place, place.settings("124M")) as trainer, as_it_stands():
-        assert isinstance(trainer.engine, SingleProcessModel)
-        model = trainer.engine.model.eval()
+        model = trainer.engine.model.eval()  # type: ignore[attr-defined]
         for n_texts in (1, 64):
             for n_tokens in (4, 8 if place.toy else 256):  # the first one warms up
                 began = time.perf_counter()

@@ -201,7 +201,7 @@ def save() -> Callable[..., Checkpoint]:
     def save(model_dir: Path, step: int, tensors: dict[str, Tensor], state: Mapping[str, Any] = {}) -> Checkpoint:
         config = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)
         world = World(0, 1, torch.device("cpu"))
-        with CheckpointSaver(model_dir, world, keep=None, keep_best=True) as saver:
+        with CheckpointSaver(model_dir, world, keep=None) as saver:
             saver.begin(step, config, tensors, state)
         return open_checkpoint(checkpoint_path(model_dir, step))
 

@@ -27,7 +27,7 @@ STEPS_A_KILL = 12
 CALLS = 50
 SECONDS = 1800.0  # only a guard
 HOW = {
-    "checkpoint_interval": 4, "keep_checkpoints": 1, "keep_best": False, "eval_interval": 8, "eval_windows": 2,
+    "checkpoint_interval": 4, "keep_checkpoints": 1, "eval_interval": 8, "eval_windows": 2,
     "dtype": "float32",
 }  # fmt: skip
 TORCHRUN = "--nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv-endpoint 127.0.0.1:0"
@@ -71,7 +71,8 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
 
 def left(out: Path) -> dict[str, Any]:
     """Return the bytes of the last checkpoint's tensors, and each step's loss."""
-    files = {path.name: path.read_bytes() for path in (out / "checkpoints").glob("*/*.safetensors")}
+    *_, last = sorted((out / "checkpoints").iterdir())
+    files = {path.name: path.read_bytes() for path in last.glob("*.safetensors")}
     return files | {"losses": [(row["step"], row.get("loss", row.get("validation_loss"))) for row in rows(out)]}
 
 

@@ -59,9 +59,9 @@ def test_the_latest_is_decided_by_number_and_old_ones_are_removed(tmp_path: Path
     latest = latest_checkpoint(tmp_path, pytest.fail)
     assert latest is not None
     assert latest.step == 1_000_000
-    prune_checkpoints(tmp_path, None, keep_best=True)
+    prune_checkpoints(tmp_path, None)
     assert len(list_checkpoints(tmp_path)) == 3
-    prune_checkpoints(tmp_path, 2, keep_best=True)
+    prune_checkpoints(tmp_path, 2)
     assert [path.name for path in list_checkpoints(tmp_path)] == ["step-999999", "step-1000000"]
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
 
@@ -73,10 +73,8 @@ def test_the_best_is_kept_with_the_newest(tmp_path: Path, save: Save) -> None:
         path = save(tmp_path, step, weight(1.0), {"validation_loss": loss}).path
     (path.parent / "step-000006").mkdir()  # damaged: no state
     assert best_checkpoint(tmp_path) == (tmp_path / "checkpoints/step-000003", 2.0)
-    prune_checkpoints(tmp_path, 3, keep_best=True)
+    prune_checkpoints(tmp_path, 3)
     assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["3", "4", "5", "6"]
-    prune_checkpoints(tmp_path, 3, keep_best=False)
-    assert [path.name[-1] for path in list_checkpoints(tmp_path)] == ["4", "5", "6"]
 
 
 WEIGHTS = "model-00000.safetensors"

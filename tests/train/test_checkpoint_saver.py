@@ -33,7 +33,7 @@ Save = Callable[..., Checkpoint]
 
 @pytest.fixture
 def saver(tmp_path: Path) -> Iterator[CheckpointSaver]:
-    with CheckpointSaver(tmp_path, World(0, 1, torch.device("cpu")), keep=2, keep_best=True) as saver:
+    with CheckpointSaver(tmp_path, World(0, 1, torch.device("cpu")), keep=2) as saver:
         yield saver
 
 
@@ -121,7 +121,7 @@ def test_a_full_disk_is_reported_in_two_lines_and_leaves_nothing(
 
 
 def stopped(model_dir: Path, step: int) -> None:
-    with CheckpointSaver(model_dir, World(0, 1, torch.device("cpu")), keep=2, keep_best=True) as saver:
+    with CheckpointSaver(model_dir, World(0, 1, torch.device("cpu")), keep=2) as saver:
         saver.begin(step, CONFIG, {"model.weight": torch.ones(3)}, {})
         raise KeyError
 
@@ -171,7 +171,7 @@ def test_a_run_killed_at_any_point_of_a_save_resumes_to_the_same_bytes(every: in
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that `two_savers.py` wrote."""
     folder = tmp_path_factory.mktemp("two")
-    with CheckpointSaver(folder / "one", World(0, 1, torch.device("cpu")), keep=None, keep_best=True) as saver:
+    with CheckpointSaver(folder / "one", World(0, 1, torch.device("cpu")), keep=None) as saver:
         saver.begin(1, CONFIG, two_savers.trained(lambda layer: None, 2), {})
     ended = on_ranks(2, Path(two_savers.__file__), folder)
     assert [code for code, _ in ended] == [0, -signal.SIGKILL], ended

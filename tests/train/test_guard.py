@@ -25,7 +25,7 @@ from webtext.train.run.trainer import Trainer
 
 SETTINGS = small(
     microbatch_size=4, steps=50, warmup_steps=5, learning_rate=1e-2, eval_interval=None, checkpoint_interval=25,
-    on_spike="skip", spike_sigmas=6.0,
+    spike_sigmas=6.0,
 )  # fmt: skip
 
 
@@ -51,7 +51,9 @@ def test_without_a_threshold_or_enough_updates_only_non_finite_values_are_faults
     assert filled(SETTINGS, MIN_UPDATES - 1).check(WINDOW, 1e9, 1e9) is None
     assert filled(SETTINGS, MIN_UPDATES).check(WINDOW, 1e9, 1e9) is not None
     for value in (math.nan, math.inf):
-        assert Guard(changed(SETTINGS, spike_sigmas=None)).check(1, value, 1.0) == f"the loss is {value}"
+        assert Guard(SETTINGS).check(1, value, 1.0) == f"the loss is {value}"
+        with pytest.raises(RunFailed, match=f"the loss is {value}"):
+            Guard(changed(SETTINGS, spike_sigmas=None)).check(1, value, 1.0)
 
 
 def test_a_skipped_spike_does_not_change_the_limits() -> None:
@@ -141,8 +143,8 @@ def test_a_planted_fault_stops_the_run_by_default_and_the_last_checkpoint_stays(
     if late:
         read_late(monkeypatch)
     plant(monkeypatch, {30: math.nan})
-    with pytest.raises(RunFailed, match=r"^step 30: the loss is nan\nlower learning_rate, .* on_spike = 'skip'"):
-        train(tokens, tmp_path / "model", changed(SETTINGS, on_spike="stop"))
+    with pytest.raises(RunFailed, match=r"^step 30: the loss is nan\nlower learning_rate, .* spike_sigmas = 6"):
+        train(tokens, tmp_path / "model", changed(SETTINGS, spike_sigmas=None))
     assert [path.name for path in (tmp_path / "model/checkpoints").iterdir()] == ["step-000025"]
     assert rows(tmp_path / "model")[-1]["step"] == 29
 

@@ -20,10 +20,8 @@ from small_runs import small, timeless, train
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train.checkpoint.saver import CheckpointSaver
-from webtext.train.offload.device_memory import check_offload
-from webtext.train.offload.engine import OffloadedEngine
+from webtext.train.offload.engine import OffloadedEngine, check_folder
 from webtext.train.offload.offloaded import OffloadedModel
-from webtext.train.resilience.distributed import World
 
 PLAIN = small(
     n_layer=3, n_head=2, context=32, microbatch_size=4, steps=6, warmup_steps=2, learning_rate=1e-2,
@@ -54,9 +52,7 @@ def assert_same_runs(a: Path, b: Path) -> None:
         {"max_grad_norm": None},
         pytest.param({"crosses_documents": False, "max_grad_norm": 0.2}, marks=pytest.mark.slow),
         pytest.param({"optimizer": "muon", "microbatch_size": 2, "steps": 4}, marks=pytest.mark.slow),
-        pytest.param(
-            {"on_spike": "skip", "spike_sigmas": 0.1, "steps": 12, "learning_rate": 1e-5}, marks=pytest.mark.slow
-        ),
+        pytest.param({"spike_sigmas": 0.1, "steps": 12, "learning_rate": 1e-5}, marks=pytest.mark.slow),
     ],
     ids=lambda changes: ",".join(changes) or "plain",
 )
@@ -75,14 +71,14 @@ def test_an_offloaded_run_is_the_plain_run(
     else:
         losses = [[row["loss"] for row in timeless(tmp_path / run) if "loss" in row] for run in ("host", "plain")]
         assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    if "on_spike" in changes:
+    if "spike_sigmas" in changes:
         assert any("skipped" in row for row in timeless(tmp_path / "host"))
     assert list(Path(folder).iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "early"),
-    [({"max_grad_norm": None}, True), ({}, False), ({"max_grad_norm": None, "on_spike": "skip"}, False)],
+    [({"max_grad_norm": None}, True), ({}, False), ({"max_grad_norm": None, "spike_sigmas": 6.0}, False)],
     ids=["no clipping", "clipping", "skipping"],
 )
 def test_a_layer_is_updated_before_the_step_ends_if_nothing_depends_on_the_complete_gradient(
@@ -129,18 +125,15 @@ def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -
     reached = int(max((tmp_path / "killed/checkpoints").glob("step-*")).name.removeprefix("step-"))
     stop = reached + 3
     train(tokens, tmp_path / "killed", changed(settings, stop_at_step=stop))
-    train(tokens, tmp_path / "whole", changed(settings, offload=None, device_memory_gib=None, stop_at_step=stop))
+    train(tokens, tmp_path / "whole", changed(settings, offload=None, stop_at_step=stop))
     assert_same_runs(tmp_path / "killed", tmp_path / "whole")
 
 
-def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
+def test_what_excludes_offloading_is_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     in_file = changed(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
-    alone = World(0, 1, torch.device("cpu"))
-    with pytest.raises(ConfigError, match=r"device_memory_gib is 8.0 and the device is the CPU.*\nleave it out"):
-        check_offload(changed(OFFLOADED, device_memory_gib=8.0), alone)
     with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
-        check_offload(in_file, alone)
+        check_folder(in_file)
     for changes, said in {
         (
             "mesh",
@@ -150,17 +143,11 @@ def test_settings_that_exclude_offloading_are_rejected(tmp_path: Path) -> None:
         ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process or its replicas",
         ("compile", "on"): "offload is 'host' and compile is 'on'",
         ("offload", "hots"): "offload is 'hots'\nit must be 'host', or a folder's path with a slash",
-        ("device_memory_gib", 0.0): "device_memory_gib is 0.0\nit must be above 0",
     }.items():
         with pytest.raises(ConfigError, match=said):
             changed(OFFLOADED, **dict([changes]))
-    with pytest.raises(ConfigError, match="device_memory_gib is 8.0\nit must be left out if nothing is offloaded"):
-        changed(PLAIN, device_memory_gib=8.0)
-
-
-def test_settings_are_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="leave it out"):
-        train(tokens, tmp_path / "model", changed(OFFLOADED, device_memory_gib=8.0))
+    with pytest.raises(MachineError, match="can't store files"):
+        train(tokens, tmp_path / "model", in_file)
     assert not (tmp_path / "model").exists()
 
 
@@ -171,5 +158,5 @@ def test_a_device_too_small_for_two_layers_is_an_error_with_a_remedy(
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(OffloadedModel, "forward_backward", too_small)
-    with pytest.raises(MachineError, match=r"do not fit .*\nchoose microbatch_size = 2 or a larger device_memory_gib"):
+    with pytest.raises(MachineError, match=r"do not fit .*\nchoose microbatch_size = 2;"):
         train(tokens, tmp_path / "model", OFFLOADED)

@@ -79,12 +79,11 @@ def test_short_windows_inside_documents_count_as_windows(two: list[str]) -> None
     assert use.passes == pytest.approx(1)
 
 
-def test_other_weights_sets_or_groups_than_the_checkpoints_are_rejected(two: list[str], tmp_path: Path) -> None:
+def test_other_weights_or_sets_than_the_checkpoints_are_rejected(two: list[str], tmp_path: Path) -> None:
     out = str(tmp_path / "model")
     train(two, out, SETTINGS)
     for change, message in (
         ({"weights": (1.0, 1.0)}, r"weights is \[1.0, 1.0\] here and \[3.0, 1.0\] in the checkpoint"),
-        ({"group_blocks": None}, "group_blocks is None here and 64 in the checkpoint"),
         ({"crosses_documents": False}, "crosses_documents is False here and True in the checkpoint"),
     ):
         with pytest.raises(InputError, match=message):

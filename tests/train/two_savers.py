@@ -75,7 +75,7 @@ def main(rank: int, folder: Path) -> None:
     with failing(rank, full_disk), pytest.raises(MachineError, match="no space left"):
         save(world, folder / "full", sharded)
     save(world, folder / "killed", sharded)
-    with failing(rank, kill), CheckpointSaver(folder / "killed", world, keep=None, keep_best=True) as saver:
+    with failing(rank, kill), CheckpointSaver(folder / "killed", world, keep=None) as saver:
         saver.begin(2, CONFIG, sharded, {})
         with pytest.raises(Exception, match=""):
             saver.finish()
@@ -83,7 +83,7 @@ def main(rank: int, folder: Path) -> None:
 
 
 def save(world: World, model_dir: Path, tensors: dict[str, Tensor]) -> None:
-    with CheckpointSaver(model_dir, world, keep=None, keep_best=True) as saver:
+    with CheckpointSaver(model_dir, world, keep=None) as saver:
         saver.begin(1, CONFIG, tensors, {})
 
 

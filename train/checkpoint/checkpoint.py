@@ -156,11 +156,11 @@ def best_checkpoint(model_dir: Path) -> tuple[Path, float] | None:
     return min(reversed(measured), key=lambda found: found[1], default=None)
 
 
-def prune_checkpoints(model_dir: Path, keep: int | None, *, keep_best: bool) -> None:
+def prune_checkpoints(model_dir: Path, keep: int | None) -> None:
     """Remove all but the newest `keep` checkpoints and the best one, and temporary folders of killed runs."""
     for path in (model_dir / "checkpoints").glob(".step-*.tmp"):
         shutil.rmtree(path, ignore_errors=True)
-    best = best_checkpoint(model_dir) if keep_best else None
+    best = best_checkpoint(model_dir)
     for path in list_checkpoints(model_dir)[: -keep if keep else 0]:
         if best is None or path != best[0]:
             with contextlib.suppress(OSError):  # renamed first, so that one with its final name is complete

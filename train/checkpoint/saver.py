@@ -37,7 +37,6 @@ class CheckpointSaver:
     world: World
     _: KW_ONLY
     keep: int | None
-    keep_best: bool
     copies: bool = True
     published: Callable[[], None] = lambda: None
 
@@ -105,7 +104,7 @@ class CheckpointSaver:
         def publish() -> None:
             if rank == 0:
                 checkpoints.publish_checkpoint(saved, config, dict(ChainMap(*files)))
-                checkpoints.prune_checkpoints(self.model_dir, self.keep, keep_best=self.keep_best)
+                checkpoints.prune_checkpoints(self.model_dir, self.keep)
                 self.published()
 
         try:

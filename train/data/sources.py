@@ -15,6 +15,9 @@ from webtext.base.errors import ConfigError
 from webtext.shards import Sampler, TokenShards
 from webtext.train.settings import TrainSettings
 
+GROUP_BLOCKS = 64
+"""Blocks of 64 MiB whose windows are shuffled together: 4 GiB of tokens, which a page cache holds while a group is read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -69,7 +72,7 @@ def make_sampler(
         world_size=world_size,
         weights=settings.data.weights or None,
         crosses_documents=settings.data.crosses_documents,
-        group_blocks=settings.data.group_blocks,
+        group_blocks=GROUP_BLOCKS,
     )
 
 

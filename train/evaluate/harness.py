@@ -105,7 +105,7 @@ def evaluate_tasks(
     manager = TaskManager(include_path=str(TASK_FILES), include_defaults=False)
     tasks = {name: _load(manager, name, data, shots) for name in names}
     answers = []
-    with join_world("auto") as world:
+    with join_world() as world:
         measured.check_same_checkpoint(world)
         for name, task in tasks.items():
             model = HarnessModel(Judge(measured.model.to(world.device), tokenizer, settings, world, run))

@@ -52,7 +52,7 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     }
     if facts.get("document_masks"):
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
-    with join_world("auto") as world:
+    with join_world() as world:
         measured.check_same_checkpoint(world)
         judged = {"": model}
         if "seed" in facts:

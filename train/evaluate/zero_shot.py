@@ -69,7 +69,7 @@ def evaluate_task(
         answer["detokenizer"] = TREEBANK.name if detokenize else None
     else:
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
-    with join_world("auto") as world:
+    with join_world() as world:
         measured.check_same_checkpoint(world)
         answer |= judged(Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
     return answer | measured.protocol() | published(task, answer["results"])

@@ -88,7 +88,7 @@ def compare_corpora(
         name, train, passes = corpus.name, corpus.source.train, corpus.passes(shared)
         n_before = sum(each.source.train.hash == train.hash for each in corpora[:i])
         seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / corpus.slug
-        kept = changed(shared, keep_checkpoints=1, keep_best=False, seed=seed)
+        kept = changed(shared, keep_checkpoints=1, seed=seed)
         trials += seeded(name, [corpus.source.name], kept, n_seeds, place, measure=measure)
         row = {"corpus": name, "karma": corpus.karma, "documents": train.n_documents, "passes": passes}
         rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})

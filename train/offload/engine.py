@@ -6,7 +6,8 @@ computes; each step is one call of torch's fused kernel, which uses all threads 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -17,7 +18,6 @@ from webtext.train.data.windows import Windows, total_loss
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
 from webtext.train.model.loss import MaskedLikelihood, WindowRules
-from webtext.train.offload.device_memory import fit, limit_memory
 from webtext.train.offload.host import HostMemory
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.offload.rows import Link
@@ -25,6 +25,11 @@ from webtext.train.optimizer.optimizer import Together, make_optimizer
 from webtext.train.optimizer.update import Reading, update
 from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
+
+USED_RATIO = 0.95
+"""Share of the memory that a run is fitted to: the allocator's blocks don't fill it without gaps."""
+INPUTS_PER_MICROBATCH = 3
+"""Tensors [b, t, c] in a backward pass: this layer's input, the one before's, and the gradient of the output."""
 
 
 class OffloadedEngine:
@@ -44,13 +49,15 @@ class OffloadedEngine:
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
         if self.device.type == "cuda":
             tokens_bt = torch.zeros(microbatch, settings.context + 1, dtype=torch.long, device=self.device)
-            capacity = limit_memory(self.device, settings)
+            torch.cuda.reset_peak_memory_stats(self.device)
+            allowed = torch.cuda.get_per_process_memory_fraction(self.device)
+            capacity = int(USED_RATIO * allowed * torch.cuda.get_device_properties(self.device).total_memory)
             fit(self.offloaded, tokens_bt, n, capacity, lambda: torch.cuda.max_memory_reserved(self.device))
         # A separate group, because a thread uses it; gloo, because gradients are on the host.
         self._replicas = distributed.new_group(backend="gloo") if world.size > 1 else None
         self._norms: dict[str, Tensor] = {}
         self.updates_early = (  # if nothing depends on the complete gradient
-            settings.optimizer.max_grad_norm is None and settings.optimizer.on_spike != "skip"
+            settings.optimizer.max_grad_norm is None and settings.optimizer.spike_sigmas is None
         )
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
@@ -116,6 +123,31 @@ class OffloadedEngine:
     def _step(self, layer: int, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
         update(self._optimizer.of_layer[layer], norm, max_norm, fault)
         self.offloaded.refresh(layer)
+
+
+def fit(model: OffloadedModel, tokens_bt: torch.Tensor, n: int, capacity: int, peak_bytes: Callable[[], int]) -> None:
+    """Set `model.group` and its window so that n microbatches like `tokens_bt`, [b, t + 1], fit into `capacity` bytes.
+
+    More microbatches come first, because a layer that is loaded serves all of a group. The window gets the rest: layers
+    that are still loaded where a step turns back need no second load. A trial step measures what one microbatch and two
+    layers take; it draws random numbers and sets gradients. Raises torch.OutOfMemoryError if these don't fit.
+    """
+    model.group = 1
+    model.resize_window(2)
+    model.forward_backward([tokens_bt] * min(2, n))  # the second arrives while gradients leave
+    free = max(0, capacity - peak_bytes())
+    n_inputs = tokens_bt.shape[0] * (tokens_bt.shape[1] - 1) * model.model.config.n_embd
+    more = INPUTS_PER_MICROBATCH * n_inputs * model.dtype.itemsize
+    most = min(n, 1 + free // more)
+    model.group = math.ceil(n / math.ceil(n / most))
+    free -= (model.group - 1) * more
+    model.resize_window(2 + free // model.layers.copies[0].nbytes)
+
+
+def check_folder(settings: TrainSettings) -> None:
+    """Raise MachineError if the folder of an offloaded run can't store files, before anything is written."""
+    if settings.machine.offload_folder is not None:
+        HostMemory(folder=Path(settings.machine.offload_folder)).zeros((1,), torch.float32)
 
 
 def layer_of(name: str) -> int:

@@ -18,8 +18,10 @@ gets its two parts group by group. Shape suffixes as in `gpt2.py`.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, cast
@@ -28,13 +30,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload.ends import NAMES, Ends
 from webtext.train.offload.host import HostLayers, HostMemory
-from webtext.train.offload.replay import Replay
 from webtext.train.offload.rows import Event, GradientRows, Link, MovingWindow, OnGradients
+from webtext.train.shape import GPT2Config
 
+NAMES = ("token_embedding", "position_embedding", "final_norm")  # before the first layer and after the last
 ENDS = -1
 """Layer number of the ends: embeddings and final norm, which have one row."""
 
@@ -202,3 +205,47 @@ def _add_gradients(
         if gradient is not None:
             total.add_(gradient)
     return slopes[-1]
+
+
+class Ends(GPT2):
+    """A model without its layers and without memory, for `functional_call` with the parameters of the modules NAMES."""
+
+    def __init__(self, config: GPT2Config) -> None:
+        with torch.device("meta"):
+            super().__init__(dataclasses.replace(config, n_layer=1))
+
+    def forward(self, compute: Callable[..., Tensor], *arguments: Tensor | None) -> Tensor:  # type: ignore[override]
+        return compute(*arguments)
+
+    def training_loss(self, x_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
+        """Return the mean loss of the last layer's output, as in `TrainingLoss`; a scalar."""
+        loss = self.mean_loss(self.final_norm(x_btc), targets_bt, counted_bt)
+        return loss if counted_bt is None else loss * counted_bt.float().mean()
+
+    def token_losses(self, x_btc: Tensor, targets_bt: Tensor) -> Tensor:
+        """Return the loss of each of the last targets, [b, n] like `targets_bt`."""
+        hidden_nc = self.final_norm(x_btc)[:, -targets_bt.shape[1] :].flatten(0, 1)
+        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.vocab_size)
+        return losses_n.view(targets_bt.shape)
+
+
+class Replay:
+    """States of the device's generator, which the host knows; none with `draws` false, for a model without dropout."""
+
+    def __init__(self, device: torch.device, *, draws: bool) -> None:
+        self._generator, self._devices = (torch.cuda, [device]) if device.type == "cuda" else (torch, [])
+        self._draws = draws
+        self._states: dict[Hashable, torch.Tensor] = {}
+
+    def remember(self, key: Hashable) -> None:
+        """Store the generator's state under `key`."""
+        if self._draws:
+            self._states[key] = self._generator.get_rng_state()
+
+    @contextlib.contextmanager
+    def again(self, key: Hashable) -> Iterator[None]:
+        """Draw the numbers that were drawn after `remember(key)` again; the state is restored afterwards."""
+        with torch.random.fork_rng(self._devices, enabled=self._draws):
+            if self._draws:
+                self._generator.set_rng_state(self._states.pop(key))
+            yield

@@ -24,6 +24,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 
 A, B, C = 3.4445, -4.7750, 2.0315  # of the quintic polynomial in Jordan's post, which is as steep as possible at 0
+MOMENTUM, STEPS = 0.95, 5  # decay of the mean gradient, and Newton-Schulz steps: Jordan's, and torch's defaults
 NO_ZERO = 1e-7
 RMS_OF_ADAMW = 0.2  # root mean square of the entries of AdamW's updates, divided by the learning rate
 
@@ -57,12 +58,9 @@ class Muon(torch.optim.SGD):
         parameters: Mapping[str, nn.Parameter],
         group: Mapping[str, Any],
         *,
-        decay: float,
-        n_steps: int,
         stored: Callable[[str, Tensor], Tensor],
         zeros_like: Callable[[Tensor], Tensor],
     ) -> None:
-        self.decay, self.n_steps = decay, n_steps
         self._look_ahead, self._orthogonalized = _look_ahead, _orthogonalized
         stacks: dict[Any, _Stack] = {}
         groups: dict[float, dict[str, Any]] = {}
@@ -95,10 +93,10 @@ class Muon(torch.optim.SGD):
         scale, self.grad_scale = self.grad_scale, None  # SGD would divide the updates by it
         gradients = [p.grad for p in self._matrices if p.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
-        ahead = self._look_ahead(flat, self._momentum, scale, self.found_inf, self.decay)
+        ahead = self._look_ahead(flat, self._momentum, scale, self.found_inf, MOMENTUM)
         stacks = zip(self._stacked(ahead), self._stacks, strict=True)
         gathered = [_gathered(x_nrc, stack.splits) for x_nrc, stack in stacks]
-        updates = self._orthogonalized([x_nrc for x_nrc, _ in gathered], self.n_steps)
+        updates = self._orthogonalized([x_nrc for x_nrc, _ in gathered], STEPS)
         for target_nrc, x_nrc, (_, moves) in zip(self._stacked(flat), updates, gathered, strict=True):
             target_nrc.copy_(_scattered(x_nrc, moves))
         for matrix, update in zip(self._matrices, self._unpacked(flat), strict=True):

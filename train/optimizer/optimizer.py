@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from webtext.train.optimizer.muon import Muon
 from webtext.train.settings import TrainSettings
 
+BETAS = 0.9, 0.95  # Brown et al. 2020, appendix B
+
 
 class Together(torch.optim.Optimizer):
     """Several optimizers of different parameters as one, with the groups and states of all; a step updates all."""
@@ -54,7 +56,7 @@ def make_optimizer(
         {"params": [p for p in rest if p.dim() >= 2], "weight_decay": decay, "rate_ratio": 1.0},
         {"params": [p for p in rest if p.dim() < 2], "weight_decay": 0.0, "rate_ratio": 1.0},
     ]
-    adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(chosen.beta1, chosen.beta2), fused=True)
+    adamw = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=BETAS, fused=True)
     for p in rest:
         moments = {kind: zeros_like(p.detach()) for kind in ("exp_avg", "exp_avg_sq")}
         adamw.state[p] = {"step": torch.zeros((), device=p.device), **moments}
@@ -64,8 +66,6 @@ def make_optimizer(
     muon = Muon(
         by_muon,
         {"weight_decay": decay, "rate_ratio": ratio},
-        decay=chosen.muon_momentum,
-        n_steps=chosen.newton_schulz_steps,
         stored=stored,
         zeros_like=zeros_like,
     )

@@ -64,7 +64,7 @@ class World:
 
 
 @contextlib.contextmanager
-def join_world(device: str) -> Iterator[World]:
+def join_world(device: str = "auto") -> Iterator[World]:
     """Join the world that the environment describes: torchrun's RANK, LOCAL_RANK and WORLD_SIZE, or this process alone.
 
     A process that waits `HANG_TIMEOUT` for another in a collective ends with an error, and torchrun ends the others.

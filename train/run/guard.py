@@ -30,7 +30,6 @@ class Guard:
     """Judges each step's update. With `state_dict` a resumed run judges as if it had not stopped."""
 
     def __init__(self, settings: TrainSettings) -> None:
-        self.skips = settings.optimizer.on_spike == "skip"
         self.sigmas = settings.optimizer.spike_sigmas
         self.in_a_row = 0
         self._updates: deque[tuple[int, float, float]] = deque(maxlen=WINDOW + 1)
@@ -47,10 +46,10 @@ class Guard:
             self.in_a_row = 0
             return None
         self.in_a_row += 1
-        if self.skips and self.in_a_row <= MAX_SKIPS_IN_A_ROW:
+        if self.sigmas is not None and self.in_a_row <= MAX_SKIPS_IN_A_ROW:
             return reason
-        after = f", after {MAX_SKIPS_IN_A_ROW} skipped steps in a row" if self.skips else ""
-        how = " or lengthen warmup_steps," if self.skips else ", lengthen warmup_steps or set on_spike = 'skip',"
+        after = f", after {MAX_SKIPS_IN_A_ROW} skipped steps in a row" if self.sigmas else ""
+        how = " or lengthen warmup_steps," if self.sigmas else ", lengthen warmup_steps or set spike_sigmas = 6,"
         raise RunFailed(f"step {step:,}: {reason}{after}", f"lower learning_rate{how} and use another --out")
 
     def state_dict(self) -> dict[str, Any]:

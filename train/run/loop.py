@@ -117,7 +117,7 @@ def _train(
     try:
         import torch
 
-        from webtext.train.offload.device_memory import check_offload
+        from webtext.train.offload.engine import check_folder
         from webtext.train.resilience.distributed import join_world
         from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.run.trainer import Trainer
@@ -134,7 +134,7 @@ def _train(
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB and no speed
     torch.use_deterministic_algorithms(settings.machine.deterministic)
     with join_world(settings.device) as world:
-        check_offload(settings, world)
+        check_folder(settings)
         console = run.console if world.is_main else Console("quiet")
         if world.is_main:
             for source in sources:

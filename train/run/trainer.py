@@ -138,13 +138,11 @@ class Trainer:
             self._metrics = stack.enter_context(log if self.world.is_main else contextlib.nullcontext())
             self._termination = stack.enter_context(Termination.noticed())
             self._next_batches = stack.enter_context(contextlib.closing(iter(self.batches)))
-            keep, keep_best = settings.checkpoint.keep_checkpoints, settings.checkpoint.keep_best
             self._saver = stack.enter_context(
                 CheckpointSaver(
                     self.model_dir,
                     self.world,
-                    keep=keep,
-                    keep_best=keep_best,
+                    keep=settings.checkpoint.keep_checkpoints,
                     copies=settings.machine.offload is None,
                     published=self.published,
                 )
