@@ -145,7 +145,7 @@ def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out:
 DEDUP_EXAMPLES = """\b
 Examples:
   webtext clean dedup build/documents --out deduplicated
-  webtext clean dedup texts/*.parquet --out deduplicated --threshold 0.7 --bands 30 --rows 4
+  webtext clean dedup texts/*.parquet --out deduplicated --threshold 0.85
   webtext clean dedup november/documents --out november --index october/index --keep-index november/index
   webtext clean dedup texts/*.parquet --out deduplicated --remove requests.txt
 
@@ -217,7 +217,7 @@ def decontaminate(
             raise ConfigError("--keep-filter and --against are both given", "run --against first, then --keep-filter")
         found = find_documents(documents, run)
         given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
-        header = kept_filter.write_filter(given, settings.overlap_words, keep_filter, run)
+        header = kept_filter.write_filter(given, 8, keep_filter, run)
         text = f"{header.ngrams:,} {header.words}-grams of the training documents kept in '{keep_filter}'"
         run.console.result({"filter": keep_filter, "ngrams": header.ngrams, "bytes": header.bits // 8}, text)
     else:

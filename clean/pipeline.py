@@ -54,7 +54,7 @@ from webtext.clean.rules.votes import REASONS as VOTE_REASONS
 from webtext.clean.rules.votes import vote_verdicts
 from webtext.clean.score.model import ScoreModel
 from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
-from webtext.clean.text.arrays import START_CHARACTERS, max_text_bytes, without_too_long
+from webtext.clean.text.arrays import START_CHARACTERS, without_too_long
 
 CODE_VERSION = 4  # 4: documents by domain, attached to dropped
 WORK = "_dedup"
@@ -202,12 +202,9 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
             raise InputError("pages and documents are given together", "use two runs")
     found = find_documents(inputs, run)
     if not isinstance(found, PartSet):
-        bound = settings.max_text_bytes
-        return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub, max_text_bytes=bound)
+        return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub)
     if settings.scrub:
-        raise ConfigError(
-            f"'{found.folder.url}' is a part set: --scrub cannot change it", "extract its pages with --scrub"
-        )
+        raise ConfigError(f"'{found.folder.url}' is a part set: scrub cannot change it", "extract its pages with scrub")
     return [], found
 
 
@@ -343,10 +340,10 @@ def _finish(
         label=stage,
     )
     if dedup is not None and not run.dry_run:
-        warn_of_losses(documents, written["corpus"], written["dropped"], out, dedup, run)
+        warn_of_losses(documents, written["corpus"], written["dropped"], out, run)
     if dedup is not None and dedup.keep_index is not None:
-        signatures = sign_documents(documents, Folder(out).child(WORK).location(KIND), dedup, run)  # done already
-        keep_index(written["corpus"], signatures, dedup.keep_index, dedup, run)
+        signatures = sign_documents(documents, Folder(out).child(WORK).location(KIND), run)  # done already
+        keep_index(written["corpus"], signatures, dedup.keep_index, run)
     overlap = write_report(written["dropped"], evaluation, out, run) if evaluation else None
     if evaluation is None and not run.dry_run:
         Folder(out).remove(REPORT)  # it is about an earlier corpus
@@ -357,7 +354,6 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     """Turn one part of documents into one part of corpus and one of dropped; runs in the worker."""
     work: WriteTask = task.payload
     documents = work.judges.documents.open()
-    limit = max_text_bytes(documents)
     decided = _decide(work, documents.part(work.part).records)
     corpus, dropped = context.output("corpus"), context.output("dropped")
     with comparing(work.evaluation, dropped) if work.evaluation else contextlib.nullcontext() as comparer:
@@ -366,7 +362,7 @@ def _write_part(context: PartContext, task: PartTask) -> None:
             """Return the documents kept, the rows of `dropped`, rows that failed earlier, and what dedup compared."""
             failed = pc.is_in(batch["reason"], pa.array(UNMEASURED))
             passes = pc.or_(pc.is_null(batch["reason"]), pc.is_in(batch["reason"], pa.array([TOO_MANY_BYTES])))
-            kept, too_long = without_too_long(batch.filter(passes).select(DOCUMENT.names), limit)
+            kept, too_long = without_too_long(batch.filter(passes).select(DOCUMENT.names))
             lost = [_decisions(batch.filter(pc.invert(pc.or_(passes, failed)))), too_long]
             if comparer is not None:
                 kept, shared = comparer.judge(kept)

@@ -19,16 +19,16 @@ DROPPED: Mapping[str, str] = {
     "not_html": "neither HTML nor text, by Content-Type or by the first bytes",
     "empty_text": "no text is left",
     "unchanged_revisit": "a WARC revisit of a page that had not changed; its original is not located, nor in the file",
-    TOO_MANY_BYTES: "the text, or another string of an imported record, is above max_text_bytes in UTF-8",
+    TOO_MANY_BYTES: "the text, or another string of an imported record, has more than 10 MB in UTF-8",
     "repeated_record": "the same capture again, in this WARC file or in an earlier one",
     **{f"opt_out_{reason}": each.meaning for reason, each in PAGE_OPT_OUTS.items()},
 }
 """Reason -> meaning. A rule dropped the record."""
 
 FAILED: Mapping[str, str] = {
-    "body_too_large": "the decoded body is above max_body_bytes",
-    "too_many_nodes": "more than max_nodes tags, or tens of thousands of attributes, empty tags or list items in one place",
-    "too_deep": "elements nested deeper than max_depth",
+    "body_too_large": "the decoded body has more than 10 MB",
+    "too_many_nodes": "more than 250,000 tags, or tens of thousands of attributes, empty tags or list items in one place",
+    "too_deep": "elements nested deeper than 250",
     "undecodable": "more than a tenth of the body cannot be decoded in any charset that was tried",
     "damaged_body": "its content coding is broken from the start",
     "unknown_content_coding": "a content coding that is none of gzip, deflate, br, zstd",

@@ -24,7 +24,7 @@ class VoteSettings:
     """Which documents have enough votes, by their column `posts` (`clean/rules/votes.py`)."""
 
     min_karma: int | None = setting(None, "minimum score: drop documents without a counted post of at least this score")
-    sum_karma: bool = setting(False, "compare min_karma with the sum of the scores instead of the highest")
+    sum_karma: bool = setting(False, "compare min_karma with the sum of the scores instead of the highest", flag=False)
     before: str | None = setting(None, "count only posts made before this date or time")
     communities: tuple[str, ...] = setting(
         (), "count only posts in this subreddit, or with a leading '-' only posts outside it; repeatable"
@@ -70,9 +70,6 @@ def community(name: str) -> str:
     return name.strip().lower().removeprefix("/").removeprefix("r/")
 
 
-MAX_NGRAM_WORDS = 1000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecontaminationSettings:
     """Which evaluation sets to compare the corpus with, and how (section [clean.decontaminate])."""
@@ -80,20 +77,7 @@ class DecontaminationSettings:
     against: tuple[str, ...] = setting(
         (), "evaluation set: text, JSONL or Parquet, as FILE or FILE#FIELD (text); repeatable", in_recipe=False
     )
-    overlap_words: int = setting(8, "length in words of the n-grams whose overlap is reported; GPT-2 used 8")
-    shared_words: int = setting(13, "length in words of the n-grams that mark a copy of an example; GPT-3 used 13")
     drop: bool = setting(False, "drop documents that share an n-gram with an example, instead of only listing them")
-    min_shared: int = setting(1, "minimum number of such n-grams, counted with repeats, for a document to be dropped")
-
-    def __post_init__(self) -> None:
-        for name in ("overlap_words", "shared_words"):
-            value = getattr(self, name)
-            if not 1 <= value <= MAX_NGRAM_WORDS:
-                raise ConfigError(
-                    f"clean.decontaminate.{name} is {value}", f"it must be between 1 and {MAX_NGRAM_WORDS:,}"
-                )
-        if self.min_shared < 1:
-            raise ConfigError(f"clean.decontaminate.min_shared is {self.min_shared}", "it must be at least 1")
 
 
 MAX_CHARACTERS = 200
@@ -103,16 +87,14 @@ MAX_CHARACTERS = 200
 class CardSettings:
     """The publisher's entries on the dataset card, corpus/README.md: the section [clean.card]."""
 
-    name: str = setting("webtext corpus", "name on the dataset card", in_recipe=False, flag="--card-name")
+    name: str = setting("webtext corpus", "name on the dataset card", in_recipe=False, flag=False)
     license: str | None = setting(
         None,
         "licence on the dataset card, a Hugging Face identifier such as odc-by or other",
         in_recipe=False,
-        flag="--card-license",
+        flag=False,
     )
-    contact: str | None = setting(
-        None, "address on the dataset card for removal requests", in_recipe=False, flag="--card-contact"
-    )
+    contact: str | None = setting(None, "address on the dataset card for removal requests", in_recipe=False, flag=False)
 
     def __post_init__(self) -> None:
         for field in fields(self):

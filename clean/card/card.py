@@ -75,7 +75,9 @@ def size_category(n_documents: int) -> str:
 
 def _head(facts: Facts, settings: CardSettings) -> list[str]:
     codes = sorted(name for name in facts.languages if _LANGUAGE_CODE.fullmatch(name))
-    licence = f"license: {_yaml(settings.license)}" if settings.license else "# license: not given; --card-license"
+    licence = (
+        f"license: {_yaml(settings.license)}" if settings.license else "# license: not given; [clean.card] license"
+    )
     return [
         "---",
         f"pretty_name: {_yaml(settings.name)}",
@@ -284,7 +286,9 @@ def records_digest(opened: PartSet) -> str:
 
 
 def _rights(settings: CardSettings) -> list[str]:
-    licence = f"states: {escaped(settings.license)}" if settings.license else "has not stated one (`--card-license`)"
+    licence = (
+        f"states: {escaped(settings.license)}" if settings.license else "has not stated one (`[clean.card] license`)"
+    )
     contact = f"write to {escaped(settings.contact)}" if settings.contact else "write to the publisher of this dataset"
     return [
         "## Licences",

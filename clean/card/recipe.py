@@ -9,7 +9,7 @@ from typing import Any
 from webtext.base.config import from_table
 from webtext.base.parts.partset import PartSet
 from webtext.clean.card.markdown import code, escaped
-from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS, DedupSettings
 from webtext.clean.language import ALL
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.settings import VoteSettings
@@ -105,8 +105,8 @@ def _dedup(settings: Mapping[str, Any]) -> Iterator[str]:
     dedup = from_table(DedupSettings, settings, "clean.dedup")
     yield "- exact duplicates: equal texts; the one of highest karma is kept, then the earliest, then the smallest id"
     yield (
-        f"- near duplicates: a Jaccard similarity of at least {dedup.threshold} over {dedup.shingle_words} consecutive "
-        f"words, verified exactly; found by MinHash of {dedup.permutations} permutations in {dedup.bands} bands of "
+        f"- near duplicates: a Jaccard similarity of at least {dedup.threshold} over {SHINGLE_WORDS} consecutive "
+        f"words, verified exactly; found by MinHash of {PERMUTATIONS} permutations in {dedup.bands} bands of "
         f"{dedup.rows}"
     )
 

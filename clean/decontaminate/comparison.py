@@ -39,6 +39,9 @@ from webtext.clean.text.arrays import START_CHARACTERS, texts_of
 STAGE = "decontaminate"
 SHARES_NGRAM = "shares_evaluation_ngram"
 REPORT = "overlap.json"
+OVERLAP_WORDS = 8  # Radford et al. (2019), section 4
+SHARED_WORDS = 13  # Brown et al. (2020), appendix C: longer n-grams mark a copy of an example
+WORDS = {"overlap_words": OVERLAP_WORDS, "shared_words": SHARED_WORDS}
 VERSIONS = {"unicode": _ngrams.UNICODE_VERSION}
 Mask = npt.NDArray[np.bool_]
 
@@ -63,7 +66,7 @@ class Evaluation:
 
     def ngrams(self) -> tuple[Examples, Examples]:
         """Return the n-grams whose overlap is reported, and the longer ones that mark a copy; cached."""
-        return examples_of(self.sets, self.settings.overlap_words), examples_of(self.sets, self.settings.shared_words)
+        return examples_of(self.sets, OVERLAP_WORDS), examples_of(self.sets, SHARED_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ class Comparer:
         numbers, ends = self._overlap.table.find(texts, offsets)
         longer, longer_ends = self._shared.table.find(texts, offsets)
         n_shared = np.diff(longer_ends)
-        drops = (n_shared >= self._settings.min_shared) & self._settings.drop
+        drops = (n_shared > 0) & self._settings.drop
         self.found.in_documents[numbers] = True
         self.found.in_corpus[numbers[np.repeat(~drops, np.diff(ends))]] = True
         self.found.shared[longer] = True
@@ -131,7 +134,7 @@ class Comparer:
             "stage": STAGE,
             "reason": SHARES_NGRAM,
             "value": float(n_shared),
-            "threshold": float(self._settings.min_shared),
+            "threshold": 1.0,
         }
 
 
@@ -148,7 +151,7 @@ def comparing(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Comparer]
 def write_report(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) -> dict[str, Any]:
     """Merge the findings of all parts, write them to out/overlap.json (unless it is up to date) and return them."""
     (rows,) = run.map(_rows, [(SetName.of(dropped), evaluation)], "clean.decontaminate: report", unit="report")
-    report = recipe_settings(evaluation.settings) | {"sets": rows}
+    report = WORDS | recipe_settings(evaluation.settings) | {"sets": rows}
     _publish(Folder(out), report)
     return report
 

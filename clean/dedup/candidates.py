@@ -25,7 +25,7 @@ from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, Places, fixed, ha
 from webtext.clean.dedup.components import EDGES, EDGES_PER_RANGE, stars
 from webtext.clean.dedup.copies import COPIES, passed_rows
 from webtext.clean.dedup.documents import Work, rows_of, sources_of
-from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.settings import PERMUTATIONS, DedupSettings
 from webtext.clean.dedup.sign import signed_rows
 
 SMALL_BUCKET = 32
@@ -33,6 +33,8 @@ KEYS_PER_RANGE = 1 << 20
 PAIRS_AT_A_TIME = 1 << 16
 CHECK_DEVIATIONS = 4.5
 """A pair at the threshold 0.8 fails the check of signatures, or of sketches, with probability below 10^-5."""
+
+BANDS = pa.schema([("key", pa.uint64()), ("document", pa.uint64()), ("sketch", pa.binary(-(-PERMUTATIONS // 64) * 8))])
 
 Signatures = npt.NDArray[np.uint8]
 
@@ -48,12 +50,12 @@ def find_candidates(work: Work, signatures: list[PartSet], texts: PartSet, copie
     return work.make("edges", _edges_in_range, tasks, [bands])
 
 
-def min_agreement(threshold: float, permutations: int) -> int:
+def min_agreement(threshold: float) -> int:
     """Return in how many places two signatures must agree for the pair to be verified.
 
     The number of agreements is binomial; the result is CHECK_DEVIATIONS deviations below its mean at the threshold.
     """
-    mean, deviation = threshold * permutations, math.sqrt(permutations * threshold * (1 - threshold))
+    mean, deviation = threshold * PERMUTATIONS, math.sqrt(PERMUTATIONS * threshold * (1 - threshold))
     return max(0, math.floor(mean - CHECK_DEVIATIONS * deviation))
 
 
@@ -91,18 +93,12 @@ def sketches(signatures: Signatures) -> Array:
     return np.pad(bits, ((0, 0), (0, -bits.shape[1] % 8)))
 
 
-def _schema(permutations: int) -> pa.Schema:
-    sketch = pa.binary(-(-permutations // 64) * 8)
-    return pa.schema([("key", pa.uint64()), ("document", pa.uint64()), ("sketch", sketch)])
-
-
 def _bands_of_source(context: PartContext, task: PartTask) -> None:
     number, (source, texts, copies, settings, n_ranges) = task.payload
     wanted = passed_rows(texts.open(), number)
     for rows in read_range(copies.open(), number, COPIES):
         wanted[rows_of(np.asarray(rows["document"]))] = False
-    schema = _schema(settings.permutations)
-    with RangeWriter(context.main, schema, n_ranges) as exchange:
+    with RangeWriter(context.main, BANDS, n_ranges) as exchange:
         first = 0
         for rows, values in signed_rows(source.signatures.open(), source.part, ["has_words"]):
             here = wanted[first : first + rows.num_rows] & np.asarray(rows["has_words"])
@@ -112,17 +108,16 @@ def _bands_of_source(context: PartContext, task: PartTask) -> None:
             document = np.uint64(number << 32) | (first + chosen).astype(np.uint64)
             sketch = np.tile(sketches(signatures), (settings.bands, 1))
             columns = [keys, np.tile(document, settings.bands), fixed(sketch)]
-            exchange.add(range_of_hash(keys, n_ranges), pa.table(columns, schema=schema))
+            exchange.add(range_of_hash(keys, n_ranges), pa.table(columns, schema=BANDS))
             first += rows.num_rows
 
 
 def _edges_in_range(context: PartContext, task: PartTask) -> None:
     """Write a range's edges. Memory: 70 bytes per text and band, or 110 if it shares a bucket with another."""
     number, (name, settings, n_indexed, n_ranges) = task.payload
-    schema = _schema(settings.permutations)
-    bands = list(read_range(name.open(), number, schema))
+    bands = list(read_range(name.open(), number, BANDS))
     smallest_bucket = len(bands) > 0
-    members, sizes = _members(bands, schema)
+    members, sizes = _members(bands)
     pairs = np.concatenate([*_pairs_in_small(members, settings), _pairs_in_large(members)])
     root, document = stars(*pairs[(sources_of(pairs) >= n_indexed).any(axis=1)].T)
     joined = root != document
@@ -133,14 +128,14 @@ def _edges_in_range(context: PartContext, task: PartTask) -> None:
         exchange.about["largest_bucket"] = int(sizes.max(initial=smallest_bucket))
 
 
-def _members(bands: list[pa.Table], schema: pa.Schema) -> tuple[Array, npt.NDArray[np.int64]]:
+def _members(bands: list[pa.Table]) -> tuple[Array, npt.NDArray[np.int64]]:
     """Return the texts that share a bucket, ordered by bucket, and the sizes of these buckets.
 
     Takes the tables out of `bands` one by one, so that rows and members are never in memory together.
     """
     keys, sizes = repeated(np.asarray(rows["key"]) for rows in bands)
     dtype = np.dtype(
-        [("bucket", "<i8"), ("document", "<u8"), ("sketch", "<u8", schema.field("sketch").type.byte_width // 8)]
+        [("bucket", "<i8"), ("document", "<u8"), ("sketch", "<u8", BANDS.field("sketch").type.byte_width // 8)]
     )
     places, pieces = Places(keys), [np.empty(0, dtype)]
     while bands:
@@ -159,7 +154,7 @@ def _members(bands: list[pa.Table], schema: pa.Schema) -> tuple[Array, npt.NDArr
 def _pairs_in_small(members: Array, settings: DedupSettings) -> Iterator[Numbers]:
     """Yield pairs [n, 2] of texts with similar sketches."""
     # bits of different values agree once in two cases
-    least = min_agreement((1 + settings.threshold) / 2, settings.permutations)
+    least = min_agreement((1 + settings.threshold) / 2)
     starts, sizes = runs(members["bucket"])
     ends = np.repeat(np.where(sizes <= SMALL_BUCKET, starts + sizes, 0), sizes)
     left = np.arange(len(ends))
@@ -168,7 +163,7 @@ def _pairs_in_small(members: Array, settings: DedupSettings) -> Iterator[Numbers
         for first in range(0, len(left), PAIRS_AT_A_TIME):
             one = members[left[first : first + PAIRS_AT_A_TIME]]
             other = members[left[first : first + PAIRS_AT_A_TIME] + gap]
-            common = settings.permutations - np.bitwise_count(one["sketch"] ^ other["sketch"]).sum(axis=1)
+            common = PERMUTATIONS - np.bitwise_count(one["sketch"] ^ other["sketch"]).sum(axis=1)
             yield np.stack([one["document"], other["document"]], axis=1)[common >= least]
 
 

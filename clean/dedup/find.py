@@ -86,7 +86,7 @@ def find_duplicates(
         run.console.say(f"clean.dedup: {documents.records:,} documents to compare")
         raise DryRun
     with work.held(shared=run.parts is not None):
-        signatures = sign_documents(documents, work.location(KIND), settings, run)
+        signatures = sign_documents(documents, work.location(KIND), run)
         compared = [(index.signatures, index.corpus) for index in indexes] + [(signatures, documents)]
         sources = [
             Source(

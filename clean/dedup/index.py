@@ -36,18 +36,11 @@ class Index:
 def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
     """Open the indexes that the settings name, sorted by hash; `named` folders are passed to `parents_of`.
 
-    Raises InputError if an index is damaged, has other signatures, or its corpus is missing.
+    Raises InputError if an index is damaged or its corpus is missing.
     """
     found = {}
     for url in settings.index:
         signatures = open_signatures(url)
-        made, wanted = signatures.recipe["settings"], signature_recipe(STAGE, settings).settings
-        differs = [f"{name} {made[name]!r}, not {wanted[name]!r}" for name in wanted if made[name] != wanted[name]]
-        if differs:
-            raise InputError(
-                f"the index '{url}' has {'; '.join(differs)}",
-                "use the settings that it was made with, or make it again with --keep-index",
-            )
         corpus = corpus_of(signatures, *named)
         if corpus is None:
             raise InputError(
@@ -77,7 +70,7 @@ def corpus_of(index: PartSet, *named: Folder) -> PartSet | None:
     return next((parent for parent in parents_of(index, *named) if parent.hash in made_of), None)
 
 
-def keep_index(corpus: PartSet, signatures: PartSet, url: str, settings: DedupSettings, run: Run) -> PartSet:
+def keep_index(corpus: PartSet, signatures: PartSet, url: str, run: Run) -> PartSet:
     """Write the index of a corpus to `url`: its rows of `signatures`, the signatures of the documents it was made from.
 
     Resumable, and the same for equal corpora.
@@ -89,7 +82,7 @@ def keep_index(corpus: PartSet, signatures: PartSet, url: str, settings: DedupSe
             PartTask(index=part.index, sources=(corpus.source(part),), payload=(i, *sets))
             for i, part in enumerate(corpus.parts)
         ],
-        recipe=signature_recipe(STAGE, settings),
+        recipe=signature_recipe(STAGE),
         outputs={KIND: (url, KIND)},
         parents=[corpus],
         run=run,

@@ -25,10 +25,10 @@ from webtext.base.parts.partwriter import PartWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
-from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 
 LOSSES = "losses.json"
+ALARM_RATIO, ALARM_DOCUMENTS = 0.9, 1000  # fewer documents of a domain may well be copies
 RANGES = 64  # a constant, so that a part doesn't depend on how many others there are
 DOCUMENTS_PER_TASK = 1 << 20
 NAMED = 5
@@ -48,12 +48,10 @@ def write_domains(part: PartWriter, compared: Sequence[pa.RecordBatch]) -> None:
         exchange.add(np.array(ranges, np.uint64), counted)
 
 
-def warn_of_losses(
-    documents: PartSet, corpus: PartSet, dropped: PartSet, out: str, settings: DedupSettings, run: Run
-) -> None:
-    """Warn of each domain and source that lost more than the set share to dedup, and write them to out/losses.json."""
-    folder, bounds = Folder(out), (settings.alarm_ratio, settings.alarm_documents)
-    about = {"alarm_ratio": bounds[0], "alarm_documents": bounds[1], "dropped": dropped.hash}
+def warn_of_losses(documents: PartSet, corpus: PartSet, dropped: PartSet, out: str, run: Run) -> None:
+    """Warn of each domain and source that lost more than ALARM_RATIO to dedup, and write them to out/losses.json."""
+    folder, bounds = Folder(out), (ALARM_RATIO, ALARM_DOCUMENTS)
+    about = {"ratio": bounds[0], "documents": bounds[1], "dropped": dropped.hash}
     report = known_losses(folder)
     if any(report.get(name) != value for name, value in about.items()):
         n_tasks = min(RANGES, 1 + documents.records // DOCUMENTS_PER_TASK)

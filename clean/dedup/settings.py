@@ -8,7 +8,9 @@ from webtext.base.config import setting
 from webtext.base.errors import ConfigError
 
 MIN_RECALL = 0.95
-MAX_PERMUTATIONS = 4096
+SHINGLE_WORDS = 5  # as FineWeb (Penedo et al. 2024, §3.4)
+PERMUTATIONS = 128
+"""Values of a signature, datasketch's default. The estimate of a similarity is off by at most 0.05 (one deviation)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,17 +18,9 @@ class DedupSettings:
     """What counts as a duplicate (section [clean.dedup])."""
 
     threshold: float = setting(0.8, "texts whose shingle sets have at least this Jaccard similarity are duplicates")
-    shingle_words: int = setting(5, "number of consecutive words in a shingle")
-    permutations: int = setting(128, "length of a MinHash signature")
     # 25 x 5: .99995 of the pairs at J = .8 share a bucket and 6 % at J = .3; with 32 x 4 it would be 23 % at J = .3.
-    bands: int = setting(25, "number of LSH bands; texts are compared if their signatures agree on all rows of a band")
-    rows: int = setting(5, "signature values per band")
-    alarm_ratio: float = setting(
-        0.9, "warn of domains and sources that lose more than this share of their documents", in_recipe=False
-    )
-    alarm_documents: int = setting(
-        1000, "number of documents below which a domain or source raises no such warning", in_recipe=False
-    )
+    bands: int = setting(25, "number of LSH bands; texts that agree on all rows of a band are compared", flag=False)
+    rows: int = setting(5, "signature values per band", flag=False)
     index: tuple[str, ...] = setting(
         (),
         "index written by --keep-index in an earlier build; its documents are compared too and always kept; repeatable",
@@ -39,25 +33,20 @@ class DedupSettings:
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise ConfigError(f"clean.dedup.threshold is {self.threshold}", "it must be above 0 and at most 1")
-        if not 0 < self.alarm_ratio <= 1:
-            raise ConfigError(
-                f"clean.dedup.alarm_ratio is {self.alarm_ratio}",
-                "it must be above 0 and at most 1, which is never exceeded",
-            )
-        for name in ("shingle_words", "permutations", "bands", "rows"):
+        for name in ("bands", "rows"):
             value = getattr(self, name)
-            if not 1 <= value <= MAX_PERMUTATIONS:
-                raise ConfigError(f"clean.dedup.{name} is {value}", f"it must be between 1 and {MAX_PERMUTATIONS:,}")
+            if not 1 <= value <= PERMUTATIONS:
+                raise ConfigError(f"clean.dedup.{name} is {value}", f"it must be between 1 and {PERMUTATIONS}")
         if self.keep_index in self.index:
             raise ConfigError(
                 f"clean.dedup.keep_index '{self.keep_index}' is also given as an --index to compare with",
                 "choose another folder: every corpus needs its own index",
             )
-        if self.bands * self.rows > self.permutations:
+        if self.bands * self.rows > PERMUTATIONS:
             raise ConfigError(
                 f"clean.dedup: {self.bands} bands of {self.rows} rows need {self.bands * self.rows} permutations, "
-                f"but permutations is {self.permutations}",
-                "use fewer bands or rows, or more permutations",
+                f"but a signature has {PERMUTATIONS}",
+                "use fewer bands or rows",
             )
         found = recall(self.threshold, self.bands, self.rows)
         if found < MIN_RECALL:

@@ -31,7 +31,7 @@ from webtext.clean.dedup.arrays import fixed, hashed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
 from webtext.clean.dedup.documents import FACTS, Source, Work, facts_of, in_priority, rows_of, sources_of
-from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS, DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
 from webtext.clean.text.arrays import texts_of
 
@@ -42,6 +42,16 @@ BUCKET_LIMIT = 4096
 LARGEST_NAMED = 20
 DROPPED = pa.schema(
     [("document", pa.uint64()), ("reason", pa.string()), ("duplicate_of", pa.string()), ("similarity", pa.float64())]
+)
+MEMBERS = pa.schema(
+    [
+        *FACTS,
+        ("root", pa.uint64()),
+        ("best", pa.uint64()),  # the document itself, or the one that it is a copy of
+        ("near", pa.bool_()),  # whether the component has several distinct texts
+        ("signature", pa.binary(PERMUTATIONS)),
+        ("shingles", pa.list_(pa.uint64())),  # null for copies, and if the component has no other text
+    ]
 )
 
 
@@ -57,28 +67,14 @@ def settle_components(
     return members, work.make("settled", _settle_bucket, tasks, [members])
 
 
-def _schema(permutations: int) -> pa.Schema:
-    return pa.schema(
-        [
-            *FACTS,
-            ("root", pa.uint64()),
-            ("best", pa.uint64()),  # the document itself, or the one that it is a copy of
-            ("near", pa.bool_()),  # whether the component has several distinct texts
-            ("signature", pa.binary(permutations)),
-            ("shingles", pa.list_(pa.uint64())),  # null for copies, and if the component has no other text
-        ]
-    )
-
-
 def _members_of_source(context: PartContext, task: PartTask) -> None:
     number, (source, copies, joined, settings, n_ranges) = task.payload
-    schema = _schema(settings.permutations)
-    with RangeWriter(context.main, schema, n_ranges) as exchange:
-        for rows in _with_shingles(context, source, _members(number, source, copies, joined, schema), settings):
+    with RangeWriter(context.main, MEMBERS, n_ranges) as exchange:
+        for rows in _with_shingles(context, source, _members(number, source, copies, joined)):
             exchange.add(range_of_hash(hashed(np.asarray(rows["root"])), n_ranges), rows)
 
 
-def _members(number: int, source: Source, copies: SetName, joined: SetName, schema: pa.Schema) -> pa.Table:
+def _members(number: int, source: Source, copies: SetName, joined: SetName) -> pa.Table:
     """Return the source's documents in components, by row, without shingles: about 300 bytes each."""
     found = pa.Table.from_batches(read_range(joined.open(), number, components.MEMBERS), components.MEMBERS)
     rows, first = np.unique(rows_of(np.asarray(found["document"])), return_index=True)
@@ -86,22 +82,20 @@ def _members(number: int, source: Source, copies: SetName, joined: SetName, sche
     best = np.asarray(found["document"]).copy()
     for some in read_range(copies.open(), number, COPIES):
         best[np.searchsorted(rows, rows_of(np.asarray(some["document"])))] = np.asarray(some["best"])
-    members, start = [schema.empty_table()], 0
+    members, start = [MEMBERS.empty_table()], 0
     for signed, values in signed_rows(source.signatures.open(), source.part) if len(rows) else ():
         here = slice(*np.searchsorted(rows, [start, start + signed.num_rows]))
         some = rows[here] - start
         facts = facts_of(number, source, signed, start, some)
         facts |= {"root": found["root"][here], "best": best[here], "near": found["near"][here]}
         facts["signature"] = fixed(values[some].astype(np.uint8))
-        facts["shingles"] = pa.nulls(len(some), schema.field("shingles").type)
-        members.append(pa.table(facts, schema=schema))
+        facts["shingles"] = pa.nulls(len(some), MEMBERS.field("shingles").type)
+        members.append(pa.table(facts, schema=MEMBERS))
         start += signed.num_rows
     return pa.concat_tables(members)
 
 
-def _with_shingles(
-    context: PartContext, source: Source, members: pa.Table, settings: DedupSettings
-) -> Iterator[pa.Table]:
+def _with_shingles(context: PartContext, source: Source, members: pa.Table) -> Iterator[pa.Table]:
     """Yield the members, with the shingles of those that are compared with others; failed ones have none."""
     document = np.asarray(members["document"])
     compared = np.asarray(members["near"]) & (np.asarray(members["best"]) == document)
@@ -113,7 +107,7 @@ def _with_shingles(
         for some, texts in _texts_of_rows(source.documents.open(), source.part, rows)
     )
     for batch, made in context.apply_to_batches(
-        lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), settings.shingle_words), batches
+        lambda batch: _minhash.shingle_sets(*texts_of(batch["text"]), SHINGLE_WORDS), batches
     ):
         if isinstance(made, Failed):
             context.main.write([{"row": int(rows[done]), "reason": made.reason}])
@@ -147,7 +141,7 @@ def _settle_bucket(context: PartContext, task: PartTask) -> None:
         RangeWriter(context.main, DROPPED, n_sources) as exchange,
         tempfile.TemporaryFile(dir=folder.local_path() if folder.is_local else None) as file,
     ):
-        members = _read(name.open(), number, _schema(settings.permutations), file)
+        members = _read(name.open(), number, file)
         is_best = np.asarray(members["best"]) == np.asarray(members["document"])
         bests = members.filter(is_best).sort_by("document")
         kept, similarity, exchange.about = _settle(bests, file, settings)
@@ -156,11 +150,11 @@ def _settle_bucket(context: PartContext, task: PartTask) -> None:
         exchange.about |= _clusters(dropped, bests, kept_for)
 
 
-def _read(opened: PartSet, number: int, schema: pa.Schema, file: IO[bytes]) -> pa.Table:
+def _read(opened: PartSet, number: int, file: IO[bytes]) -> pa.Table:
     """Return the members of a bucket, with the place of their shingles in the file, to which they are written."""
-    facts = pa.schema(list(schema)[:-1])
+    facts = pa.schema(list(MEMBERS)[:-1])
     pieces, sizes = [], [np.empty(0, np.int64)]
-    for rows in read_range(opened, number, schema):
+    for rows in read_range(opened, number, MEMBERS):
         with no_space_is_an_error(opened.folder.url):
             file.write(np.asarray(rows["shingles"].flatten()).data)
         sizes.append(rows["shingles"].value_lengths().fill_null(0).to_numpy())
@@ -200,7 +194,7 @@ def _settle(
             np.asarray(nodes["indexed"]).astype(np.uint8),
             n_train=int((~held_out).sum()),
             threshold=settings.threshold,
-            min_agreement=min_agreement(settings.threshold, settings.permutations),
+            min_agreement=min_agreement(settings.threshold),
             bucket_limit=BUCKET_LIMIT,
         )
         lost = decision > 0

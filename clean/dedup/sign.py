@@ -24,8 +24,8 @@ from webtext.base.run import Run
 from webtext.base.storage import write_array
 from webtext.base.workers.journal import Failed
 from webtext.clean import _minhash
-from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
+from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS
+from webtext.clean.text.arrays import shortened, texts_of
 
 CODE_VERSION = 4  # raised when signatures or shingles change; guarded by a golden test. 4: datasketch's permutations
 KIND = "signatures"
@@ -38,17 +38,16 @@ _FACTS = ("id", "text_digest", "karma", "date", "split")
 Values = npt.NDArray[np.uint32]
 
 
-def sign_documents(documents: PartSet, url: str, settings: DedupSettings, run: Run) -> PartSet:
+def sign_documents(documents: PartSet, url: str, run: Run) -> PartSet:
     """Write the signatures of a set of documents to `url`; finished parts aren't signed again."""
-    limit = max_text_bytes(documents)
-    payload = (SetName.of(documents), limit, settings.shingle_words, settings.permutations)
+    name = SetName.of(documents)
     return run_parts(
         _sign_part,
         [
-            PartTask(index=part.index, sources=(documents.source(i),), payload=(i, *payload), depends=str(limit))
+            PartTask(index=part.index, sources=(documents.source(i),), payload=(i, name))
             for i, part in enumerate(documents.parts)
         ],
-        recipe=signature_recipe(STAGE, settings),
+        recipe=signature_recipe(STAGE),
         outputs={KIND: (url, KIND)},
         parents=[documents],
         run=run,
@@ -56,17 +55,17 @@ def sign_documents(documents: PartSet, url: str, settings: DedupSettings, run: R
     )[KIND]
 
 
-def signature_recipe(stage: str, settings: DedupSettings) -> Recipe:
+def signature_recipe(stage: str) -> Recipe:
     """Return the recipe of a set of signatures. Two sets are comparable if only the stages in their recipes differ."""
     return Recipe(
         stage=stage,
         code_version=CODE_VERSION,
-        settings={"shingle_words": settings.shingle_words, "permutations": settings.permutations},
+        settings={"shingle_words": SHINGLE_WORDS, "permutations": PERMUTATIONS},
         versions={"unicode": _minhash.UNICODE_VERSION},
     )
 
 
-def minhash_of(text: str, shingle_words: int = 5, count: int = 128) -> Values:
+def minhash_of(text: str, count: int = PERMUTATIONS) -> Values:
     """Return the hash values of a text's MinHash, uint32 [count]: the row that the text has in a set of signatures.
 
     `MinHash(hashvalues=minhash_of(text), scheme="affine32")` is the same for datasketch. It can be compared with another
@@ -75,13 +74,13 @@ def minhash_of(text: str, shingle_words: int = 5, count: int = 128) -> Values:
     >>> minhash_of("A rose is a rose.", count=3).tolist() == minhash_of("a rose is a ROSE", count=3).tolist()
     True
     """
-    values: Values = sign_batch(pa.array([text], pa.large_string()), shingle_words, count)[0][0]
+    values: Values = sign_batch(pa.array([text], pa.large_string()), count)[0][0]
     return values
 
 
-def sign_batch(texts: pa.Array, shingle_words: int, count: int) -> tuple[Values, npt.NDArray[np.bool_]]:
+def sign_batch(texts: pa.Array, count: int = PERMUTATIONS) -> tuple[Values, npt.NDArray[np.bool_]]:
     """Return the texts' signatures [n, count], and which texts have words, bool [n]."""
-    values, n_shingles = _minhash.sign(*texts_of(texts), shingle_words, *permutations(count))
+    values, n_shingles = _minhash.sign(*texts_of(texts), SHINGLE_WORDS, *permutations(count))
     return values, n_shingles > 0
 
 
@@ -100,38 +99,31 @@ def signed_rows(
     signatures: PartSet, part: int, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[pa.RecordBatch, Values]]:
     """Yield the rows of a part and their signatures [n, permutations], at most 1,024 rows at a time, verified."""
-    about, count = signatures.parts[part], permutations_of(signatures)
+    about = signatures.parts[part]
     n_bytes = [file.bytes for file in about.attachments if file.name.endswith(".signatures")]
-    if n_bytes != [about.records * count * VALUE_BYTES]:
+    if n_bytes != [about.records * PERMUTATIONS * VALUE_BYTES]:
         raise InputError(
             f"'{signatures.folder.location(about.name)}' does not have a signature for each document",
             "remove the set and make it again",
         )
     with signatures.folder.open(signatures.attachment(part, ".signatures")) as file:
         for rows in signatures.batches(part, columns):
-            data = file.read(rows.num_rows * count * VALUE_BYTES)
-            yield rows, np.frombuffer(data, np.uint32).reshape(rows.num_rows, count)
-
-
-def permutations_of(signatures: PartSet) -> int:
-    """Return the number of values in a signature of the set."""
-    return int(signatures.recipe["settings"]["permutations"])
+            data = file.read(rows.num_rows * PERMUTATIONS * VALUE_BYTES)
+            yield rows, np.frombuffer(data, np.uint32).reshape(rows.num_rows, PERMUTATIONS)
 
 
 def _sign_part(context: PartContext, task: PartTask) -> None:
     """Sign one part, in a worker."""
-    part, name, limit, shingle_words, count = task.payload
+    part, name = task.payload
     output = context.main
     batches = name.open().batches(part, (*_FACTS, "text"), TEXTS_PER_BATCH)
     with open(output.attach(signatures_name(task.index)), "wb") as file:
-        for batch, signed in context.apply_to_batches(
-            lambda batch: sign_batch(shortened(batch["text"], limit)[0], shingle_words, count), batches
-        ):
+        for batch, signed in context.apply_to_batches(lambda batch: sign_batch(shortened(batch["text"])[0]), batches):
             if isinstance(signed, Failed):  # counted already; its row keeps signatures aligned with documents
                 failed = pa.array([signed.reason])
-                signed = np.full((1, count), NO_SHINGLE), np.zeros(1, np.bool_)
+                signed = np.full((1, PERMUTATIONS), NO_SHINGLE), np.zeros(1, np.bool_)
             else:
-                failed = shortened(batch["text"], limit)[1]
+                failed = shortened(batch["text"])[1]
                 output.counts.keep(batch.num_rows)
             values, has_words = signed
             write_array(file, values)

@@ -14,10 +14,10 @@ from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.clean.extract.charset import Undecodable, decode
 from webtext.clean.reasons import Dropped, Refused
-from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text
+from webtext.clean.text.clean_text import clean_text
 
 EXTRACTORS = ("blocks", "resiliparse")
-MAX_PARSER_DEPTH = 255
+MAX_BODY_BYTES = 10_000_000
 
 Kind = Literal["html", "text"]
 
@@ -56,28 +56,17 @@ _HTML_TAG = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractSettings:
-    """How pages are extracted, and which are rejected."""
+    """How pages are extracted, and which opt-outs are obeyed."""
 
-    max_body_bytes: int = setting(10_000_000, "reject pages whose decoded body is larger")
-    max_text_bytes: int = setting(
-        MAX_TEXT_BYTES, "drop documents, extracted or imported, whose text is longer in UTF-8 bytes"
-    )
-    max_nodes: int = setting(250_000, "reject HTML with more tags")
-    max_depth: int = setting(250, "reject HTML with more deeply nested elements; at most 255, where the parser stops")
     extractor: str = setting("blocks", "main-text extractor: blocks, or resiliparse, which is faster and less accurate")
-    markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown")
-    obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'")
-    obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1")
-    obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai' or 'noimageai'")
-    obey_noindex: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noindex'")
-    scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does")
+    markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown", flag=False)
+    obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'", flag=False)
+    obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1", flag=False)
+    obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai' or 'noimageai'", flag=False)
+    obey_noindex: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noindex'", flag=False)
+    scrub: bool = setting(False, "replace e-mail and public IP addresses by placeholders, as FineWeb does", flag=False)
 
     def __post_init__(self) -> None:
-        for name in ("max_body_bytes", "max_text_bytes", "max_nodes", "max_depth"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}", "it must be above 0")
-        if self.max_depth > MAX_PARSER_DEPTH:
-            raise ConfigError(f"max_depth is {self.max_depth}", f"it must be at most {MAX_PARSER_DEPTH}")
         if self.extractor not in EXTRACTORS:
             raise ConfigError(f"unknown extractor '{self.extractor}'", did_you_mean(self.extractor, EXTRACTORS))
         if self.markdown and self.extractor != "blocks":
@@ -103,7 +92,7 @@ def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> B
     """Extract the document from a decoded body; the result depends only on the arguments and library versions."""
     from webtext.clean.extract.html import TooMuch, extract_html
 
-    if len(body) > settings.max_body_bytes:
+    if len(body) > MAX_BODY_BYTES:
         return Refused("body_too_large", f"{len(body):,} bytes")
     kind = body_kind(body, content_type)
     if kind is None:
@@ -113,13 +102,7 @@ def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> B
         if kind == "text":
             found = Body(clean_text(text))
         else:
-            extracted = extract_html(
-                text,
-                extractor=settings.extractor,
-                markdown=settings.markdown,
-                max_nodes=settings.max_nodes,
-                max_depth=settings.max_depth,
-            )
+            extracted = extract_html(text, extractor=settings.extractor, markdown=settings.markdown)
             stated = extracted.metadata
             title, author = _clean(stated.title), _clean(stated.author)
             found = Body(clean_text(extracted.text), title, author, stated.published, extracted.kind)

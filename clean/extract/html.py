@@ -27,8 +27,9 @@ from webtext.clean.extract.layout import layout
 from webtext.clean.extract.metadata import Metadata, read_metadata
 from webtext.clean.extract.scorer import scorer
 
-PARSER_DEPTH = 256
-"""libxml2 opens no deeper element, so a tree of this depth may lack the rest of its page."""
+MAX_NODES = 250_000
+MAX_DEPTH = 250
+"""libxml2 opens no element deeper than 256, so a tree of that depth may lack the rest of its page."""
 MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
 MAX_BLOCKS = 50_000
 
@@ -65,17 +66,17 @@ class Extracted:
     kind: str | None = None
 
 
-def extract_html(html: str, *, extractor: str, markdown: bool, max_nodes: int, max_depth: int) -> Extracted:
+def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
     """Return the main text (may be empty) and metadata of a page; raises TooMuch if the page exceeds a bound."""
     n_nodes = html.count("<")
-    if n_nodes > max_nodes:
+    if n_nodes > MAX_NODES:
         raise TooMuch("too_many_nodes", f"{n_nodes:,} tags")
     _check_attributes(html)
     tree = parse(html)
     if tree is None:
         return Extracted("", Metadata())
-    if _is_deeper(tree, min(max_depth, PARSER_DEPTH - 1)):
-        raise TooMuch("too_deep", f"elements nested deeper than {max_depth}")
+    if _is_too_deep(tree):
+        raise TooMuch("too_deep", f"elements nested deeper than {MAX_DEPTH}")
     metadata = read_metadata(tree, html)
     if extractor == "resiliparse":
         return Extracted(_by_resiliparse(tree), metadata)
@@ -149,11 +150,11 @@ def _n_attributes(html: str, start: int, end: int) -> int:
     return len(_ATTRIBUTE_GAP.findall(_QUOTED.sub("=", content[0]))) if content else 0
 
 
-def _is_deeper(tree: Any, max_depth: int) -> bool:
-    """Whether an element is nested deeper than `max_depth`; libxml2 searches level by level."""
-    return bool(_depth_path(max_depth + 1)(tree.getroottree()))
+def _is_too_deep(tree: Any) -> bool:
+    """Whether an element is nested deeper than MAX_DEPTH; libxml2 searches level by level."""
+    return bool(_too_deep()(tree.getroottree()))
 
 
 @functools.cache
-def _depth_path(depth: int) -> Any:
-    return etree.XPath(f"boolean({'/*' * depth})")
+def _too_deep() -> Any:
+    return etree.XPath(f"boolean({'/*' * (MAX_DEPTH + 1)})")

@@ -29,7 +29,7 @@ from webtext.base.web.content_coding import BodyError
 from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed, Journal
-from webtext.clean.extract.body import Body, ExtractSettings, extract_body, prepare
+from webtext.clean.extract.body import MAX_BODY_BYTES, Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
 from webtext.clean.extract.scorer import model_digest
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
@@ -197,7 +197,7 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
     if opted_out is not None:
         return Dropped(f"opt_out_{opted_out}")
     try:
-        body = response.body(page.settings.max_body_bytes)
+        body = response.body(MAX_BODY_BYTES)
     except BodyError as error:
         return Refused(error.reason, str(error))
     opted_out = obeyed(meta_opt_outs(body, response.content_type), page.settings)
@@ -211,7 +211,7 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
     if page.settings.scrub:  # first, because digest and language must be those of the scrubbed text
         (text, *stated), counts = zip(*(scrub(each or "") for each in (text, *stated)), strict=True)
         n_scrubbed = sum(counts)
-    if is_longer(text, page.settings.max_text_bytes):
+    if is_longer(text):
         return Dropped(TOO_MANY_BYTES)
     identifier = page_document_id(response.url, response.date, body)
     canonical = canonical_url(response.url)

@@ -35,7 +35,7 @@ from webtext.base.workers.journal import Failed
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
-from webtext.clean.text.clean_text import MAX_TEXT_BYTES, clean_text, is_longer
+from webtext.clean.text.clean_text import clean_text, is_longer
 from webtext.clean.text.scrub import scrub
 
 CODE_VERSION = 4  # 4: karma and split are read strictly; posts
@@ -131,7 +131,6 @@ class ImportTask:
 
     origin: Origin
     scrubs: bool
-    max_text_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +163,16 @@ def find_documents(inputs: Sequence[str], run: Run) -> PartSet | list[Origin]:
     return found
 
 
-def import_documents(
-    origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False, max_text_bytes: int = MAX_TEXT_BYTES
-) -> PartSet:
+def import_documents(origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False) -> PartSet:
     """Write the documents set `out` from the origins, one part each, in order."""
-    tasks = [ImportTask(origin, scrubs, max_text_bytes) for origin in origins]
+    tasks = [ImportTask(origin, scrubs) for origin in origins]
     return run_unique(
         _import_part,
         [PartTask(index=i, sources=(task.origin.source,), payload=task) for i, task in enumerate(tasks)],
         recipe=Recipe(
             stage="clean.import",
             code_version=CODE_VERSION,
-            settings={"scrub": scrubs, "max_text_bytes": max_text_bytes},
+            settings={"scrub": scrubs},
             versions={"py3langid": importlib.metadata.version("py3langid")} | library_versions(),
         ),
         out=out,
@@ -221,7 +218,7 @@ def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
         return Refused("karma_not_integer", f"karma is {karma!r}"[:200])
     if isinstance(split, Refused):
         return split
-    if any(is_longer(value, record.task.max_text_bytes) for value in values.values() if isinstance(value, str)):
+    if any(is_longer(value) for value in values.values() if isinstance(value, str)):
         return Dropped(TOO_MANY_BYTES)
     text = clean_text(text)
     if not text.strip():

@@ -19,8 +19,7 @@ from webtext.base.workers.journal import Failed, Journal
 from webtext.clean import _signals
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.score.model import ScoreModel, open_model
-from webtext.clean.text.arrays import max_text_bytes, shortened, texts_of
-from webtext.clean.text.clean_text import MAX_TEXT_BYTES
+from webtext.clean.text.arrays import shortened, texts_of
 
 CODE_VERSION = 3  # 3: failed; words of scripts without spaces
 COLUMNS = ["id", "text", "language", "language_score"]
@@ -112,10 +111,9 @@ def _measured(
     documents: PartSet, part: int, apply: Callable[..., Iterator[Any]], model: ScoreModel | None
 ) -> Iterator[tuple[pa.Table, bool]]:
     """Yield the signals of a part's documents, and whether they are a placeholder's for one document that failed."""
-    limit = max_text_bytes(documents)
     batches = documents.batches(part, COLUMNS, BATCH_ROWS)
     schema = SIGNALS if model is None else SCORED_SIGNALS
-    for rows, signals in apply(lambda batch: signals_table(batch, limit, model), batches):
+    for rows, signals in apply(lambda batch: signals_table(batch, model), batches):
         failed = isinstance(signals, Failed)
         yield pa.Table.from_pylist([_unmeasured(rows, signals)], schema=schema) if failed else signals, failed
 
@@ -125,12 +123,10 @@ def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
     return dict.fromkeys(SIGNALS.names, 0) | about | {"failed": failed.reason}
 
 
-def signals_table(
-    documents: pa.RecordBatch | pa.Table, max_bytes: int = MAX_TEXT_BYTES, model: ScoreModel | None = None
-) -> pa.Table:
+def signals_table(documents: pa.RecordBatch | pa.Table, model: ScoreModel | None = None) -> pa.Table:
     """Return the rows of SIGNALS, or with a model of SCORED_SIGNALS, for documents with COLUMNS."""
     texts = documents["text"]
-    texts, failed = shortened(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts, max_bytes)
+    texts, failed = shortened(texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts)
     measured = _signals.measure(*texts_of(texts)) | {"failed": failed}
     is_unspaced = np.isnan(measured["mean_word_length"])
     for name in ("mean_word_length", "n_stop_words"):

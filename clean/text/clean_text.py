@@ -18,7 +18,7 @@ _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r\x0b\x0c"})
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-def is_longer(text: str, max_bytes: int) -> bool:
+def is_longer(text: str, max_bytes: int = MAX_TEXT_BYTES) -> bool:
     """Return whether a text has more than max_bytes bytes in UTF-8."""
     return len(text) > max_bytes or (4 * len(text) > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes)
 

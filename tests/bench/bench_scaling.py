@@ -154,7 +154,6 @@ def drive(workers: int, address: str, data: str) -> None:
 def run_stage(stage: str, inputs: list[str], out: str, data: str, run: Any) -> list[str]:
     """Return a digest of each part that the stage makes."""
     from webtext.base.parts.partset import PartSet
-    from webtext.clean.dedup.settings import DedupSettings
     from webtext.clean.dedup.sign import sign_documents
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.extract.pages import extract_documents
@@ -163,7 +162,7 @@ def run_stage(stage: str, inputs: list[str], out: str, data: str, run: Any) -> l
     if stage == "extraction":
         made = extract_documents(inputs, out, ExtractSettings(), run)
     elif stage == "signatures":
-        made = sign_documents(PartSet.open(inputs[0], "documents"), out, DedupSettings(), run)
+        made = sign_documents(PartSet.open(inputs[0], "documents"), out, run)
     else:
         made = pack_shards(inputs[0], str(Path(data) / "gpt2"), out, PackSettings(), run)
     if stage == "packing":  # its records name their shards, and so their parts

@@ -72,7 +72,7 @@ def in_process() -> Run:
 
 def index_of(corpus: PartSet, url: Any, settings: DedupSettings, run: Run) -> PartSet:
     """The index of a corpus whose documents were all kept."""
-    return keep_index(corpus, sign_documents(corpus, f"{url}-signatures", settings, run), str(url), settings, run)
+    return keep_index(corpus, sign_documents(corpus, f"{url}-signatures", run), str(url), run)
 
 
 def by_id(documents: PartSet, found: Duplicates) -> dict[str, tuple[str, str, float]]:

@@ -386,7 +386,7 @@ def test_pages_that_the_documents_were_not_made_from_are_rejected(build: Build, 
 
 
 def test_the_verb_takes_the_publishers_words(build: Build, tmp_path: Path, clean: Callable[..., str]) -> None:
-    arguments = ["run", build[0].folder.url, "--out", str(tmp_path / "b"), "--workers", "1", "--card-license", "odc-by"]
-    clean(*arguments)
+    arguments = ["run", build[0].folder.url, "--out", str(tmp_path / "b"), "--workers", "1", "--set"]
+    clean(*arguments, "clean.card.license='odc-by'")
     head = head_of((tmp_path / "b" / "corpus" / "README.md").read_text())
     assert head["license"] == "odc-by"

@@ -192,10 +192,6 @@ def test_no_set_and_a_missing_column_are_errors(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(InputError, match="is a part set, not an evaluation set"):
         evaluation_sets([str(tmp_path)])
-    with pytest.raises(ConfigError, match="min_shared"):
-        DecontaminationSettings(min_shared=0)
-    with pytest.raises(ConfigError, match="shared_words"):
-        DecontaminationSettings(shared_words=0)
 
 
 def test_overlap_is_reported_over_all_ngrams_and_as_the_mean_over_examples(tmp_path: Path) -> None:
@@ -292,12 +288,6 @@ def test_without_drop_all_stay_and_sharing_documents_are_listed(tmp_path: Path, 
     assert ids(found.dropped) == []
     assert [row["documents"] for row in found.overlap["sets"]] == [1, 1]
     assert all(row["overlap_ratio"] == row["corpus_overlap_ratio"] for row in found.overlap["sets"])
-
-
-def test_min_shared_and_ngram_sizes_can_be_set(tmp_path: Path, run: Run, planted: Planted) -> None:
-    assert ids(decontaminated(planted, tmp_path / "a", run, drop=True, min_shared=2).dropped) == ["quotes"]
-    twelve = decontaminated(planted, tmp_path / "b", run, drop=True, shared_words=12)
-    assert ids(twelve.dropped) == ["copies", "almost", "quotes"]
 
 
 def test_only_an_altered_set_changes_the_bytes_not_workers_or_the_order_of_sets(

@@ -277,7 +277,7 @@ def test_one_word_of_ten_megabytes_and_text_without_spaces_are_ordinary_document
     [
         ({"threshold": 1.5}, "threshold is 1.5"),
         ({"threshold": 0.0}, "threshold is 0.0"),
-        ({"shingle_words": 0}, "shingle_words is 0"),
+        ({"rows": 0}, "rows is 0"),
         ({"bands": 32}, "32 bands of 5 rows need 160 permutations"),
         ({"index": ("a", "b"), "keep_index": "b"}, "keep_index 'b' is also given as an --index"),
         ({"threshold": 0.5}, "25 bands of 5 rows find only 54.8% of the pairs at threshold 0.5"),

@@ -197,18 +197,6 @@ def test_a_folder_with_corpus_and_index_can_be_moved(kept, run, tmp_path_factory
     assert against(elsewhere / "index", run, elsewhere)["n"][1] == "a"
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"shingle_words": 4}, "shingle_words 5, not 4"),
-        ({"permutations": 256}, "permutations 128, not 256"),
-    ],
-)
-def test_an_index_of_other_signatures_is_rejected(kept, run, settings, said):
-    with pytest.raises(InputError, match=said):
-        against(kept / "index", run, kept, **settings)
-
-
 def test_an_index_whose_corpus_is_missing_or_has_changed_is_rejected(kept, run):
     write_set(kept / "corpus", [document("a", "quite another text")])
     with pytest.raises(InputError, match="was moved or has changed"):
@@ -272,7 +260,7 @@ def test_an_index_has_the_corpus_rows_of_the_signatures(tmp_path, run):
         dedup_documents([given.folder.url], str(tmp_path / "out"), DedupSettings(), run).corpus.folder.url
     )
     signatures = PartSet.open(str(tmp_path / "out" / "_dedup" / "signatures"), "signatures")
-    index = keep_index(left, signatures, str(tmp_path / "index"), DedupSettings(), run)
+    index = keep_index(left, signatures, str(tmp_path / "index"), run)
     assert 0 < left.records < given.records
     for part in range(3):
         (rows, values), (kept, found) = next(signed_rows(signatures, part)), next(signed_rows(index, part))
@@ -286,11 +274,9 @@ def test_an_index_has_the_corpus_rows_of_the_signatures(tmp_path, run):
 
 def test_signatures_of_other_documents_cannot_make_an_index(tmp_path, run):
     corpus = write_set(tmp_path / "corpus", [document("a", "one text"), document("b", "another text")])
-    other = sign_documents(
-        write_set(tmp_path / "other", [document("a", "one text")]), f"{tmp_path}/s", DedupSettings(), run
-    )
+    other = sign_documents(write_set(tmp_path / "other", [document("a", "one text")]), f"{tmp_path}/s", run)
     with pytest.raises(InputError, match="does not have a signature for each document of part 0"):
-        keep_index(corpus, other, str(tmp_path / "index"), DedupSettings(), run)
+        keep_index(corpus, other, str(tmp_path / "index"), run)
 
 
 def test_documents_are_deduplicated_and_indexed_in_one_call(tmp_path, run):

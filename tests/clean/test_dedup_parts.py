@@ -203,7 +203,7 @@ def test_a_copy_is_never_the_first_of_a_component():
 def test_a_pair_at_the_threshold_fails_the_check_of_sketches_less_than_once_in_a_hundred_thousand(threshold):
     """Bits of equal values agree, and of different ones half of them: (1 + J) / 2. A bit more would lose too many."""
     p = (1 + threshold) / 2
-    least = candidates.min_agreement(p, 128)
+    least = candidates.min_agreement(p)
     chances = [math.comb(128, bits) * p**bits * (1 - p) ** (128 - bits) for bits in range(129)]
     assert sum(chances[:least]) < 1e-5 < sum(chances[: least + 3])
 
@@ -215,7 +215,7 @@ def test_sketches_of_signatures_agree_in_the_bits_of_equal_values():
     words = [candidates.sketches(each).view(np.uint64) for each in (left, right)]
     common = 128 - np.bitwise_count(words[0] ^ words[1]).sum(axis=1)
     assert abs(common.mean() - 0.9 * 128) < 0.5
-    assert (common >= candidates.min_agreement(0.9, 128)).all()
+    assert (common >= candidates.min_agreement(0.9)).all()
 
 
 def test_repeated_keys_are_counted_and_found():

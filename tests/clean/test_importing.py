@@ -310,7 +310,7 @@ def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path, 
         found: dict[str, Any] = json.loads(clean("run", *arguments, "--json", "--workers", "1"))
         return found
 
-    of_file = answer(str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "one"), "--scrub")
+    of_file = answer(str(tmp_path / "a.jsonl"), "--out", str(tmp_path / "one"), "--set", "clean.extract.scrub=true")
     assert (of_file["rows"]["kept"], of_file["documents"]) == (3, 3)
     documents = PartSet.open(str(tmp_path / "one/documents"), "documents")
     assert [row["n_scrubbed"] for row in rows(documents)] == [1, 1, 1]
@@ -327,7 +327,7 @@ def test_what_clean_run_cannot_do_is_rejected(tmp_path: Path, run: Run) -> None:
     with pytest.raises(InputError, match="pages and documents are given together"):
         clean_pages(both, str(tmp_path / "out"), CleanSettings(), run)
     documents = read_documents(both[:1], str(tmp_path / "imported"), run).folder.url
-    with pytest.raises(ConfigError, match="is a part set: --scrub cannot change it"):
+    with pytest.raises(ConfigError, match="is a part set: scrub cannot change it"):
         clean_pages([documents], str(tmp_path / "out"), CleanSettings(extract=ExtractSettings(scrub=True)), run)
     with pytest.raises(InputError, match="2 inputs, of which 1 are part sets"):
         clean_pages([documents, both[0]], str(tmp_path / "out"), CleanSettings(), run)

@@ -10,7 +10,6 @@ import pytest
 from dedup_sets import document, edited, prose, write_set
 from set_contents import contents
 
-from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
 from webtext.clean.dedup import losses
@@ -18,7 +17,11 @@ from webtext.clean.dedup.losses import known_losses
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents
 
-SMALL = DedupSettings(alarm_documents=10)
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Warn of ten documents already; the driver gives the bounds to its workers."""
+    monkeypatch.setattr(losses, "ALARM_DOCUMENTS", 10)
 
 
 def of_domain(domain: str | None, n: int, n_texts: int) -> list[dict[str, Any]]:
@@ -27,9 +30,9 @@ def of_domain(domain: str | None, n: int, n_texts: int) -> list[dict[str, Any]]:
     return [document(f"{domain}-{i}", texts[min(i, n_texts - 1)], karma=n - i) | {"domain": domain} for i in range(n)]
 
 
-def deduplicated(tmp_path, documents, run, settings=SMALL, n_parts=3) -> PartSet:
+def deduplicated(tmp_path, documents, run, n_parts=3) -> PartSet:
     given = write_set(tmp_path / "given", documents, n_parts)
-    return dedup_documents([given.folder.url], str(tmp_path / "out"), settings, run).dropped
+    return dedup_documents([given.folder.url], str(tmp_path / "out"), DedupSettings(), run).dropped
 
 
 def test_a_domain_that_lost_almost_everything_is_named_with_its_numbers(tmp_path, run, capsys):
@@ -53,7 +56,7 @@ def test_documents_that_dedup_did_not_compare_do_not_count(tmp_path, clean):
     rows = [row | {"text": " ".join([row["text"]] * 3)} for row in rows]
     short = [document(f"short-{i}", f"word {i}") | {"domain": "a.example"} for i in range(30)]
     given = write_set(tmp_path / "given", [*rows, *short])
-    options = ["--alarm-documents", "10", "--rule", "too_few_words=20", "--workers", "1", "--language", "all"]
+    options = ["--rule", "too_few_words=20", "--workers", "1", "--language", "all"]
     clean("run", given.folder.url, "--out", str(tmp_path / "out"), "--profile", "webtext", *options)
     assert known_losses(Folder(tmp_path / "out"))["losses"] == [
         {"of": "domain", "name": "a.example", "compared": 13, "dropped": 12}
@@ -65,7 +68,7 @@ def test_an_imported_file_that_lost_almost_everything_is_named_as_a_source(tmp_p
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
         (tmp_path / f"{name}.jsonl").write_text(lines)
     files = [str(tmp_path / f"{name}.jsonl") for name in ("same", "other")]
-    clean("dedup", *files, "--out", str(tmp_path / "out"), "--alarm-documents", "10", "--workers", "1")
+    clean("dedup", *files, "--out", str(tmp_path / "out"), "--workers", "1")
     (loss,) = known_losses(Folder(tmp_path / "out"))["losses"]
     assert loss == {"of": "source", "name": "same.jsonl", "compared": 20, "dropped": 19}
 
@@ -78,7 +81,7 @@ def test_the_result_does_not_depend_on_the_layout_or_on_the_number_of_tasks(tmp_
     found = [known_losses(Folder(tmp_path / name / "out"))["losses"] for name in "ab"]
     assert found[0] == found[1]
     assert len(found[0]) == 200
-    again = dedup_documents([str(tmp_path / "a" / "given")], str(tmp_path / "c"), SMALL, alone).dropped
+    again = dedup_documents([str(tmp_path / "a" / "given")], str(tmp_path / "c"), DedupSettings(), alone).dropped
     assert contents(again.folder.local_path()) == contents(first.folder.local_path())
 
 
@@ -95,7 +98,7 @@ def test_a_long_list_is_cut_and_a_second_run_warns_again(tmp_path, run, capsys):
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b'{"dropped": 1}'])
-def test_a_damaged_list_is_made_again_and_other_bounds_make_another(tmp_path, run, damage):
+def test_a_damaged_list_is_made_again_and_other_bounds_make_another(tmp_path, run, monkeypatch, damage):
     documents = of_domain("wiped.example", 40, 1)
     deduplicated(tmp_path, documents, run)
     path = tmp_path / "out" / "losses.json"
@@ -103,11 +106,6 @@ def test_a_damaged_list_is_made_again_and_other_bounds_make_another(tmp_path, ru
     path.write_bytes(damage)
     deduplicated(tmp_path, documents, run)
     assert path.read_bytes() == expected
-    deduplicated(tmp_path, documents, run, DedupSettings(alarm_documents=10, alarm_ratio=1.0))
+    monkeypatch.setattr(losses, "ALARM_RATIO", 1.0)
+    deduplicated(tmp_path, documents, run)
     assert known_losses(Folder(tmp_path / "out"))["losses"] == []
-
-
-@pytest.mark.parametrize("ratio", [0, 1.01, float("nan")])
-def test_a_share_outside_of_its_range_is_rejected(ratio):
-    with pytest.raises(ConfigError, match="alarm_ratio is"):
-        DedupSettings(alarm_ratio=ratio)

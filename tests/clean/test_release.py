@@ -181,7 +181,7 @@ def test_the_settings_are_a_config_file_that_clean_run_takes(
         rules=RuleSettings(profile="gopher", rule=("too_few_words=5", "too_few_stop_words=off")),
         language=LanguageSettings(language=("all",)),
         dedup=DedupSettings(threshold=0.7, bands=30, rows=4),
-        extract=ExtractSettings(max_depth=99, scrub=True),
+        extract=ExtractSettings(markdown=True, scrub=True),
     )
     made = build(tmp_path, run, {str(i): article(i, 40) for i in range(1, 4)}, settings)
     write_release(made, str(tmp_path / "out"), run)

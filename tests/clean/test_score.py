@@ -360,11 +360,11 @@ def test_a_document_that_cannot_be_measured_or_has_no_word_has_no_score(tmp_path
     batch = pa.RecordBatch.from_pylist(
         [
             {"id": str(i), "text": text, "language": None, "language_score": None}
-            for i, text in enumerate(["x" * 99, "--"])
+            for i, text in enumerate(["x" * 10_000_001, "--"])
         ],
         pa.schema([DOCUMENT.field(name) for name in ("id", "text", "language", "language_score")]),
     )
-    table = signals_table(batch, 50, small(tmp_path / "m"))
+    table = signals_table(batch, small(tmp_path / "m"))
     assert table["vote_score"].to_pylist() == [None, None]
     assert table["failed"].to_pylist() == ["too_many_bytes", None]
 

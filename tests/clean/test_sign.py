@@ -15,14 +15,13 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean.dedup import sign
-from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import minhash_of, sign_documents, signed_rows
 
 
 def test_each_document_has_its_facts_and_the_minhash_of_its_text(tmp_path, run):
     documents = [*corpus(3), document("silent", "— 🎉", karma=3, date=4, split="validation")]
     given = write_set(tmp_path / "given", documents, 3)
-    signatures = sign_documents(given, str(tmp_path / "signatures"), DedupSettings(), run)
+    signatures = sign_documents(given, str(tmp_path / "signatures"), run)
     assert signatures.counts.kept == signatures.records == len(documents)
     for part in range(3):
         (rows, values), texts = next(signed_rows(signatures, part)), given.table(part)
@@ -36,7 +35,7 @@ def test_each_document_has_its_facts_and_the_minhash_of_its_text(tmp_path, run):
 
 def test_more_rows_than_a_block_are_read_in_order(tmp_path, run):
     given = write_set(tmp_path / "given", [document(f"{i}", f"text number {i}") for i in range(2500)])
-    signatures = sign_documents(given, str(tmp_path / "signatures"), DedupSettings(), run)
+    signatures = sign_documents(given, str(tmp_path / "signatures"), run)
     read = list(signed_rows(signatures, 0, ["id"]))
     assert len(read) > 1
     assert [id_ for rows, _ in read for id_ in rows["id"].to_pylist()] == [f"{i}" for i in range(2500)]
@@ -45,13 +44,12 @@ def test_more_rows_than_a_block_are_read_in_order(tmp_path, run):
 
 
 def test_a_text_that_is_too_long_says_so_and_is_signed_like_one_without_words(tmp_path, run):
-    settings = {"max_text_bytes": 100}
-    writer = SetWriter(str(tmp_path / "given"), "documents", Recipe(stage="test", code_version=1, settings=settings))
-    rows = [document("long", "word " * 30), document("short", "a word")]
+    writer = SetWriter(str(tmp_path / "given"), "documents", Recipe(stage="test", code_version=1, settings={}))
+    rows = [document("long", "word " * 2_000_001), document("short", "a word")]
     with writer.part(0, key="0") as part:
         part.write([row | {"text_digest": text_digest(row["text"])} for row in rows])
         given = writer.seal([part.publish()])
-    signatures = sign_documents(given, str(tmp_path / "signatures"), DedupSettings(), run)
+    signatures = sign_documents(given, str(tmp_path / "signatures"), run)
     ((found, values),) = signed_rows(signatures, 0)
     assert found["failed"].to_pylist() == ["too_many_bytes", None]
     assert found["has_words"].to_pylist() == [False, True]
@@ -75,32 +73,30 @@ def test_a_row_whose_text_cannot_be_signed_keeps_its_place(tmp_path, alone, monk
     monkeypatch.setattr(sign, "sign_batch", raises)
     given = write_set(tmp_path / "given", [document(id_, id_) for id_ in ("a", "poison", "b")])
     writer = PartWriter(Folder(tmp_path / "out"), "signatures", 0, key="k")
-    payload = (0, SetName.of(given), 1 << 20, 5, 8)
+    payload = (0, SetName.of(given))
     sign._sign_part(PartContext(Journal(), {"signatures": writer}), PartTask(index=0, sources=(), payload=payload))
     part = writer.publish()
     assert (part.records, part.counts.kept, part.counts.failed) == (3, 2, {"raised": 1})
-    values = np.fromfile(tmp_path / "out" / "part-00000.signatures", "<u4").reshape(3, 8)
-    assert (values == [minhash_of("a", count=8), [0xFFFFFFFF] * 8, minhash_of("b", count=8)]).all()
+    values = np.fromfile(tmp_path / "out" / "part-00000.signatures", "<u4").reshape(3, 128)
+    assert (values == [minhash_of("a"), [0xFFFFFFFF] * 128, minhash_of("b")]).all()
 
 
 def test_signatures_are_equal_for_any_number_of_workers_and_made_once(tmp_path, run, alone):
     given = write_set(tmp_path / "given", corpus(4), 4)
-    one = sign_documents(given, str(tmp_path / "one"), DedupSettings(), run)
-    sign_documents(given, str(tmp_path / "two"), DedupSettings(threshold=0.9), alone)
+    one = sign_documents(given, str(tmp_path / "one"), run)
+    sign_documents(given, str(tmp_path / "two"), alone)
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     stamp = (tmp_path / "one" / "part-00003.signatures").stat().st_mtime_ns
     (tmp_path / "one" / "part-00001.signatures").unlink()
-    assert sign_documents(given, str(tmp_path / "one"), DedupSettings(), run).hash == one.hash
+    assert sign_documents(given, str(tmp_path / "one"), run).hash == one.hash
     assert (tmp_path / "one" / "part-00003.signatures").stat().st_mtime_ns == stamp
-    other = sign_documents(given, str(tmp_path / "one"), DedupSettings(shingle_words=4), run)
-    assert other.hash != one.hash
     with pytest.raises(DryRun):
-        sign_documents(given, str(tmp_path / "new"), DedupSettings(), Run(run.engine, run.console, dry_run=True))
+        sign_documents(given, str(tmp_path / "new"), Run(run.engine, run.console, dry_run=True))
 
 
 def test_a_set_with_too_few_signatures_is_rejected(tmp_path, run):
     """Whoever wrote the set, it is intact by its own hashes."""
-    recipe = sign.signature_recipe(sign.STAGE, DedupSettings())
+    recipe = sign.signature_recipe(sign.STAGE)
     writer = SetWriter(str(tmp_path / "signatures"), "signatures", recipe)
     row = {"id": "a", "text_digest": text_digest("a"), "split": "train", "has_words": True}
     with writer.part(0, key="0") as part:

@@ -30,7 +30,7 @@ from set_contents import contents  # noqa: E402
 
 T = TypeVar("T")
 SETTINGS = DedupSettings()
-OTHERS = DedupSettings(shingle_words=3)
+OTHERS = DedupSettings(threshold=0.9)
 
 
 @pytest.fixture(scope="module")
