@@ -169,13 +169,10 @@ DECONTAMINATE_EXAMPLES = """\b
 Examples:
   webtext clean decontaminate build/corpus --against lambada_test.jsonl --out checked
   webtext clean decontaminate build/corpus --against wikitext/ --against squad.parquet#question --out clean --drop
-  webtext clean decontaminate build/corpus --keep-filter corpus.bloom
-  webtext clean decontaminate --filter corpus.bloom --against new_test.jsonl
 
 \b
 Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
-Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files); with --keep-filter a filter; with
-        --filter nothing
+Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files)
 """
 
 
@@ -187,41 +184,13 @@ Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files);
     section="clean.decontaminate",
     epilog=DECONTAMINATE_EXAMPLES,
 )
-@click.argument("documents", nargs=-1, metavar="[DOCUMENTS...]")
+@click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-@click.option("--keep-filter", metavar="FILE", help="Write only a Bloom filter of the training documents' n-grams.")
-@click.option("--filter", "kept", metavar="FILE", help="Compare the sets with such a filter instead of documents.")
-def decontaminate(
-    run: Run,
-    settings: DecontaminationSettings,
-    documents: tuple[str, ...],
-    out: str | None,
-    keep_filter: str | None,
-    kept: str | None,
-) -> None:
+def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[str, ...], out: str | None) -> None:
     """Report what documents share with evaluation sets; with --drop, remove documents that repeat an example."""
-    from webtext.base.parts.partset import PartSet
-    from webtext.clean.decontaminate import kept_filter
-    from webtext.clean.inputs.importing import find_documents, import_documents
     from webtext.clean.pipeline import decontaminate_documents
 
-    if kept is not None:
-        if documents or out or keep_filter:
-            raise ConfigError("--filter replaces the documents", "use it with --against FILE alone")
-        report = kept_filter.query_filter(kept, settings.against)
-        run.console.result(report, kept_filter.filter_table(report))
-    elif not documents:
-        raise ConfigError("no documents given", "name a part set or files, or use --filter FILE")
-    elif keep_filter is not None:
-        if settings.against:
-            raise ConfigError("--keep-filter and --against are both given", "run --against first, then --keep-filter")
-        found = find_documents(documents, run)
-        given = found if isinstance(found, PartSet) else import_documents(found, f"{need_out(out)}/documents", run)
-        header = kept_filter.write_filter(given, 8, keep_filter, run)
-        text = f"{header.ngrams:,} {header.words}-grams of the training documents kept in '{keep_filter}'"
-        run.console.result({"filter": keep_filter, "ngrams": header.ngrams, "bytes": header.bits // 8}, text)
-    else:
-        _show(run, decontaminate_documents(documents, need_out(out), settings, run))
+    _show(run, decontaminate_documents(documents, need_out(out), settings, run))
 
 
 SCORE_EXAMPLES = """\b

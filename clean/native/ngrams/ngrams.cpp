@@ -60,13 +60,6 @@ size_t Table::find_slot(uint64_t hash, std::string_view ngram) const {
   return slot;
 }
 
-std::vector<uint64_t> Table::hashes() const {
-  std::vector<uint64_t> all;
-  all.reserve(entries_.size());
-  for (const Entry& entry : entries_) all.push_back(entry.hash);
-  return all;
-}
-
 void Table::grow() {
   std::vector<uint64_t> larger(slots_.size() * 2);
   for (size_t i = 0; i < entries_.size(); ++i) {

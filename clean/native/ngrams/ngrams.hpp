@@ -20,7 +20,6 @@ class Table {
   void add(std::string_view text, std::vector<int64_t>& numbers);
   size_t size() const { return entries_.size(); }
   size_t n() const { return n_; }
-  std::vector<uint64_t> hashes() const;  // by n-gram number
   size_t n_bytes() const { return words_.capacity() + entries_.capacity() * sizeof(Entry) + slots_.size() * 8; }
 
  private:
