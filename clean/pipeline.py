@@ -31,8 +31,7 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
-from webtext.clean.card.card import write_card
-from webtext.clean.card.facts import gather_facts
+from webtext.clean.card.facts import gather_facts, write_card
 from webtext.clean.decontaminate.comparison import REPORT, Evaluation, comparing, write_report
 from webtext.clean.decontaminate.comparison import VERSIONS as NGRAM_VERSIONS
 from webtext.clean.dedup.documents import VERSIONS

@@ -1,33 +1,57 @@
-"""The figures on a dataset card, counted from manifests and from the corpus's columns without its texts.
+"""The dataset card: `corpus/README.md`, Markdown with a YAML head as Hugging Face reads it, made from the manifests.
 
-The figures don't depend on the clock, the machine or the folder: equal sets give equal facts. Workers count them part
-by part. Domains are divided by hash, and a worker counts each share of them in the entire corpus.
+`card.jinja` is the card; here are its figures, counted from manifests and from the corpus's columns without its texts.
+Nothing in it depends on the clock, the machine or a path, so equal corpora have equal cards. Workers count part by part.
+Domains are divided by hash, and a worker counts each share of them in the entire corpus. Untrusted text is escaped.
 """
 
 from __future__ import annotations
 
 import functools
 import heapq
+import json
 import operator
+import re
+import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from webtext.base.config import from_table
 from webtext.base.errors import InputError
+from webtext.base.parts.counts import Counts
 from webtext.base.parts.lineage import parents_of
 from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.recipe import sha256_json
+from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
+from webtext.base.web.opt_outs import OPT_OUTS
 from webtext.base.workers.journal import Journal
+from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS
 from webtext.clean.inputs.importing import DATASET
+from webtext.clean.rules.thresholds import RULES, RuleSettings
+from webtext.clean.settings import CardSettings
 
+CARD = "README.md"
 TOP_DOMAINS = 25
 DOCUMENTS_A_SHARE = 2_000_000  # a task has at most about as many domains in memory, of 150 bytes each
 BATCH_ROWS = 65_536
+SIZES = [
+    (10**exponent, f"{10 ** (exponent % 3)}{unit}") for exponent, unit in zip(range(3, 13), "KKKMMMBBBT", strict=True)
+]
+"""The upper limits and names of Hugging Face's `size_categories`."""
+
+_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+_MAX_NAME = 80
 
 
 @dataclass(slots=True)
@@ -179,3 +203,142 @@ def _count_captures(_: Journal, task: tuple[SetName, int]) -> tuple[Counter[str]
     rows = pages.open().table(part, ["outcome", "source", "captured", "opt_outs"])
     fetched = rows.filter(pc.equal(rows["outcome"], "fetched"))
     return _counts(fetched["source"]), Span.of(fetched["captured"]), _counts(pc.list_flatten(fetched["opt_outs"]))
+
+
+def write_card(facts: Facts, settings: CardSettings) -> None:
+    """Write the card next to the corpus's parts."""
+    facts.corpus.folder.write_bytes(CARD, card_text(facts, settings).encode())
+
+
+def card_text(facts: Facts, settings: CardSettings) -> str:
+    """Return the text of the card, ending in a newline."""
+    values = {
+        "facts": facts,
+        "corpus": facts.corpus,
+        "settings": settings,
+        "codes": sorted(name for name in facts.languages if _LANGUAGE_CODE.fullmatch(name)),
+        "size": size_category(facts.corpus.records),
+        "columns": DOCUMENT,
+        "meaning": b"meaning",
+        "opt_outs": list(_opt_outs(facts)),
+        "funnel": list(_funnel(facts)),
+        "n_links": sum(opened.records for opened in facts.links),
+        "n_fetched": sum(opened.counts.records_in for opened in facts.pages),
+        "sets": [*facts.links, *facts.pages, facts.documents, facts.corpus],
+        "sections": _sections,
+        "thresholds": _thresholds,
+        "shingle_words": SHINGLE_WORDS,
+        "permutations": PERMUTATIONS,
+    }
+    return _template().render(values)
+
+
+def size_category(n_documents: int) -> str:
+    """Return Hugging Face's name for a dataset of this size.
+
+    >>> size_category(999), size_category(1000), size_category(8_000_000)
+    ('n<1K', '1K<n<10K', '1M<n<10M')
+    """
+    below = "n"
+    for limit, name in SIZES:
+        if n_documents < limit:
+            return f"n<{name}" if below == "n" else f"{below}<n<{name}"
+        below = name
+    return f"n>{below}"
+
+
+def _opt_outs(facts: Facts) -> Iterator[dict[str, Any]]:
+    """Yield for each opt-out, and each way that a crawl or extraction treated it, whether it was obeyed (None: not known)."""
+    crawls = [opened.recipe["settings"] for opened in facts.pages]
+    extraction = facts.documents.recipe["settings"]
+    for reason, (setting, meaning, _) in OPT_OUTS.items():
+        values = {settings.get(setting) for settings in crawls}
+        if setting in extraction:  # extraction drops such pages whatever the crawl did
+            values = {True} if extraction[setting] else values | {False}
+        skipped = sum(opened.counts.dropped.get(reason, 0) for opened in facts.pages)
+        about = {"setting": setting, "meaning": meaning, "skipped": skipped, "fetched": facts.captures.opt_outs[reason]}
+        for value in sorted(values, key=str):
+            yield about | {"obeyed": value if isinstance(value, bool) else None}
+
+
+def _funnel(facts: Facts) -> Iterator[tuple[str, str, Counts]]:
+    unit = "rows" if facts.imported else "pages"
+    collected, fetched = (sum((each.counts for each in sets), Counts()) for sets in (facts.links, facts.pages))
+    if collected.records_in:
+        yield "posts → links", "posts", collected
+    if fetched.records_in:
+        yield "links → pages", "links", fetched
+    yield f"{unit} → documents", unit, facts.documents.counts
+    yield "documents → corpus", "documents", facts.corpus.counts
+
+
+def _sections(opened: PartSet) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the sections of a recipe in the order in which they are applied; settings outside a section come first.
+
+    A crawl has none: its opt-outs have a section of the card, and its settings name a person.
+    """
+    settings = opened.recipe["settings"] if opened.kind not in ("links", "pages") else {}
+    plain = {name: value for name, value in settings.items() if not isinstance(value, dict)}
+    if plain:
+        yield "settings", plain
+    order = ("votes", "language", "rules", "dedup")
+    yield from ((name, settings[name]) for name in order if name in settings)
+    yield from ((name, settings[name]) for name in sorted(settings.keys() - plain.keys() - set(order)))
+
+
+def _thresholds(settings: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    for reason, threshold in from_table(RuleSettings, settings, "clean.rules").thresholds().items():
+        yield reason, RULES[reason].column, RULES[reason].bound, f"{threshold:,g}"
+
+
+def records_digest(opened: PartSet) -> str:
+    """Return one digest (SHA-256, hex) of all records of a set, in order."""
+    return sha256_json([part.record_digest for part in opened.parts])
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {
+        "code": code,
+        "escaped": escaped,
+        "days": _days,
+        "records_digest": records_digest,
+        "n": lambda value: f"{value:,}",
+        "json": json.dumps,
+        "yaml": lambda value: json.dumps(value, ensure_ascii=False),  # without control characters it is a YAML string
+        "by_count": lambda counts: sorted(counts.items(), key=lambda item: (-item[1], item[0])),
+    }
+    return environment.from_string(Path(__file__).with_name("card.jinja").read_text("utf-8"))
+
+
+def escaped(text: str) -> str:
+    """Return untrusted text as Markdown that only shows it: one line, no markup, no links, no control characters.
+
+    >>> escaped("[x](http://a.example)|<b>")
+    '\\\\[x\\\\]\\\\(http\\\\:\\\\/\\\\/a\\\\.example\\\\)\\\\|\\\\<b\\\\>'
+    """
+    short = text if len(text) <= _MAX_NAME else text[: _MAX_NAME - 1] + "…"
+    shown = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in short)
+    return _PUNCTUATION.sub(r"\\\1", shown)
+
+
+def code(name: str) -> str:
+    """Return a plain name as inline code, and any other name escaped."""
+    return f"`{name}`" if len(name) <= _MAX_NAME and _PLAIN_NAME.fullmatch(name) else escaped(name)
+
+
+def _days(span: Span) -> str:
+    """Return the first and the last day of a span in words, in UTC."""
+    if span.first is None or span.last is None:
+        return "at times that are not known"
+    return f"from {_day(span.first)} to {_day(span.last)}"
+
+
+def _day(seconds: int) -> str:
+    try:
+        return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+    except (ValueError, OverflowError, OSError):
+        return f"second {seconds}"

@@ -33,9 +33,7 @@ from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 from webtext.base.workers.engine import LocalEngine, TaskFailure
 from webtext.base.workers.journal import Journal
 from webtext.clean.card import facts as card_facts
-from webtext.clean.card.card import card_text, records_digest
-from webtext.clean.card.facts import Facts, gather_facts
-from webtext.clean.card.markdown import escaped
+from webtext.clean.card.facts import Facts, card_text, escaped, gather_facts, records_digest
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
