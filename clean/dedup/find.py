@@ -6,7 +6,7 @@
     components          join pairs and copies into components                                      components.py
     members, settled    compute the shingle sets of joined texts; in priority order, drop a text
                         if and only if its exact Jaccard with one that is kept reaches the threshold   settle.py
-    duplicates          the rows to drop of each part; the clusters                                publish.py
+    duplicates          the rows to drop of each part; the clusters                                here
 
 Each of these is a part set in dedup's folder, made by part tasks that exchange rows by range
 (`base/parts/exchange.py`), so any number of machines can share the work, and every step resumes.
@@ -22,28 +22,57 @@ distributed over parts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from webtext.base.config import recipe_settings
+from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
+from webtext.base.parts.exchange import abouts, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import sha256_json
+from webtext.base.parts.schemas import SCHEMAS
+from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean.dedup.candidates import find_candidates
 from webtext.clean.dedup.components import find_components
 from webtext.clean.dedup.copies import find_copies
-from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, Chosen, Source, Work
+from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, Chosen, Source, Work, rows_of
 from webtext.clean.dedup.index import Index, open_indexes
-from webtext.clean.dedup.publish import DUPLICATES, Clusters, clusters_of, publish_rows
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.settle import settle_components
+from webtext.clean.dedup.settle import DROPPED, largest_of, settle_components
 from webtext.clean.dedup.sign import KIND, sign_documents
+from webtext.clean.reasons import TOO_MANY_BYTES
 
-RESULT = "duplicates.json"
+RESULT, DUPLICATES = "duplicates.json", "duplicates"
+GIANT_CLUSTER = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clusters:
+    """Summary for the report. A cluster is a document that is kept and all documents that were dropped for it."""
+
+    documents: int  # compared documents, without those of indexes
+    dropped: dict[str, int]  # by reason
+    of_index: int  # documents dropped for a document of an index
+    clusters: int
+    sizes: dict[str, int]  # cluster size -> number of clusters
+    largest: list[tuple[str, int]]  # (id of the document that is kept, size), largest first
+    counted: dict[str, int]
+    """Counts of the work: `candidates`, distinct texts that are in a candidate pair or in a large bucket; `verified`,
+    pairs whose exact Jaccard was computed; `beyond_limit`, times that a full bucket ignored a text; `large_buckets`, with
+    too many texts to compare pair by pair; texts in the `largest_bucket` and in the `largest_component`."""
+
+    def warn(self, console: Console) -> None:
+        """Warn about a giant cluster."""
+        if self.largest and self.largest[0][1] >= GIANT_CLUSTER:
+            name, size = self.largest[0]
+            console.warn(f"one cluster of near-duplicates has {size:,} of {self.documents:,} documents: {name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +142,8 @@ def _find(work: Work, compared: Sequence[tuple[PartSet, PartSet]]) -> Duplicates
     edges = find_candidates(work, signatures, texts, copies)
     joined = find_components(work, edges, copies)
     members, settled = settle_components(work, signatures, documents, copies, joined)
-    rows = publish_rows(work, texts, members, settled)
-    clusters = clusters_of(work, texts, members, edges, settled)
+    rows = _publish_rows(work, texts, members, settled)
+    clusters = _clusters_of(work, texts, members, edges, settled)
     return Duplicates(SetName.of(rows), work.settings.threshold, clusters)
 
 
@@ -148,3 +177,42 @@ def _known_result(work: Folder, key: str) -> Duplicates | None:
     except (ValueError, KeyError, TypeError, InputError):
         return None
     return known if rows.hash == result["rows"] else None
+
+
+def _publish_rows(work: Work, texts: PartSet, members: PartSet, settled: PartSet) -> PartSet:
+    """Make the set `duplicates`: the rows to drop, and those that could not be compared, for each documents part."""
+    names = SetName.of(texts), SetName.of(members), SetName.of(settled)
+    payloads = [(number, *names) for number in range(work.n_indexed, len(work.sources))]
+    return work.make(DUPLICATES, _rows_of_part, payloads, [texts, members, settled], kind=DUPLICATES)
+
+
+def _rows_of_part(context: PartContext, task: PartTask) -> None:
+    _, (number, texts, members, settled) = task.payload
+    dropped = pa.Table.from_batches(read_range(settled.open(), number, DROPPED), DROPPED)
+    rows = pa.table([rows_of(np.asarray(dropped["document"])), *dropped.columns[1:]], schema=SCHEMAS[DUPLICATES])
+    failed = pa.concat_tables(opened.table(number) for opened in (texts.open(), members.open()))
+    failed = failed.filter(failed["reason"].to_numpy() != TOO_MANY_BYTES)
+    failed = pa.table([*failed.columns, [""] * failed.num_rows, [np.nan] * failed.num_rows], schema=SCHEMAS[DUPLICATES])
+    context.main.write_table(pa.concat_tables([rows, failed]).sort_by("row"))
+
+
+def _clusters_of(work: Work, texts: PartSet, members: PartSet, edges: PartSet, settled: PartSet) -> Clusters:
+    """Collect what the parts' entries state about the documents compared, the work and the clusters."""
+    found = abouts(settled)
+    dropped, sizes = (
+        sum((Counter[str](each[name]) for each in found), Counter[str]()) for name in ("dropped", "sizes")
+    )
+    compared = sum(about["passed"] for about in abouts(texts)[work.n_indexed :])
+    counted = {name: sum(each[name] for each in found) for name in ("candidates", "verified", "beyond_limit")}
+    counted["large_buckets"] = sum(each["large_buckets"] for each in abouts(edges))
+    counted["largest_bucket"] = max(each["largest_bucket"] for each in abouts(edges))
+    counted["largest_component"] = max(each["largest_component"] for each in found)
+    return Clusters(
+        documents=compared - sum(part.records for part in members.parts[work.n_indexed :]),
+        dropped=dict(sorted(dropped.items())),
+        of_index=sum(each["of_index"] for each in found),
+        clusters=sum(sizes.values()),
+        sizes=dict(sorted(sizes.items(), key=lambda each: int(each[0]))),
+        largest=largest_of((name, size) for each in found for name, size in each["largest"]),
+        counted=counted,
+    )

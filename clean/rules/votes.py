@@ -8,7 +8,7 @@ source has none, the source's name, such as `hackernews`. The reasons, in order,
     no_wanted_community  none                         none
     too_little_karma     karma of its counted posts   `min_karma`
 
-A document without posts (imported, or fetched before pages recorded posts) is judged by its column `karma` and belongs
+A document without posts (an imported one) is judged by its column `karma` and belongs
 to no community. `before` doesn't apply to it, and neither does `sum_karma`: its sum cannot be known from the highest
 score. A document of unknown karma doesn't reach any `min_karma`.
 """
