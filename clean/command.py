@@ -278,18 +278,15 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
 def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     """Print the funnel from documents to corpus, preceded by the funnel of imported rows or, with `pages`, of pages."""
     from webtext.base.console import funnel_text
-    from webtext.base.parts.lineage import stale_neighbours
     from webtext.base.parts.outcomes import check_settled, warn_if_empty
     from webtext.clean.decontaminate.comparison import overlap_table
 
     counts = result.counts.to_json()
-    stale = [str(each) for each in stale_neighbours(result.corpus)]
     answer = {
         "corpus": result.corpus.folder.url,
         "dropped": result.dropped.folder.url,
         "documents": result.corpus.records,
         "counts": counts,
-        "stale": stale,
     }
     came_from = result.documents.counts.to_json()
     stage = result.documents.recipe["stage"]
@@ -302,7 +299,7 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     overlap = ""
     if result.overlap is not None:
         answer["overlap"], overlap = result.overlap, overlap_table(result.overlap)
-    lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'", *stale]
+    lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'"]
     run.console.result(answer, "\n".join(line for line in lines if line))
     warn_if_empty(result.documents if not result.documents.records else result.corpus, run.console)
     check_settled(*([result.documents] if unit else []), result.corpus)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from webtext.base.parts.lineage import stale
 from webtext.shards.format import SPLITS
 from webtext.shards.reader import TokenShards
 from webtext.shards.sampling.sampler import Sampler
@@ -16,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def describe(folder: str) -> dict[str, Any]:
-    """Return the tokenizer, sizes and counts of both splits, and whether the set is stale, as plain JSON values.
-
-    Reads only manifests.
-    """
+    """Return the tokenizer, sizes and counts of both splits as plain JSON values; reads only manifests."""
     splits = {split: TokenShards(folder, split) for split in SPLITS}
     train = splits["train"]
     return {
@@ -37,7 +33,6 @@ def describe(folder: str) -> dict[str, Any]:
             for split, shards in splits.items()
         },
         "counts": train.set.counts.to_json(),
-        "stale": [str(each) for each in stale(train.set)],
     }
 
 
@@ -51,7 +46,7 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
     ]
     for split, n in found["splits"].items():
         lines.append(f"{split:12}{n['shards']:>8,}{n['documents']:>14,}{n['tokens']:>18,}{n['bytes']:>18,}")
-    return "\n".join([*lines, *found["stale"]])
+    return "\n".join(lines)
 
 
 def empty_split(found: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ import webtext
 from webtext.app.opened_build import SETS, Build
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
+from webtext.base.parts.recipe import with_check
 from webtext.base.parts.schemas import SCHEMAS
 
 
@@ -49,7 +50,7 @@ def test_a_set_without_parts_has_its_columns(build: Build, tmp_path: Path) -> No
     manifest = tmp_path / "empty/links/manifest.json"
     value = json.loads(manifest.read_text()) | {"parts": []}
     del value["check"]
-    manifest.write_text(json.dumps(value))
+    manifest.write_text(json.dumps(with_check(value)))
     links = webtext.open(str(tmp_path / "empty")).links
     assert links.schema.names == SCHEMAS["links"].names
     assert links.count_rows() == 0

@@ -18,7 +18,7 @@ from reference.minhash import jaccard, shingle_set
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.recipe import without_check
+from webtext.base.parts.recipe import with_check, without_check
 from webtext.base.storage import Folder
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.index import keep_index
@@ -226,7 +226,7 @@ def test_an_index_without_a_signature_for_each_document_is_rejected(kept, run):
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["parts"][0]["attachments"][0] |= {"bytes": 512, "sha256": hashlib.sha256(data).hexdigest()}
     del manifest["check"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(with_check(manifest)))
     with pytest.raises(InputError, match="does not have a signature for each document"):
         against(folder, run, kept)
 
@@ -247,7 +247,7 @@ def test_an_index_of_another_version_of_the_signatures_is_rejected(kept, run):
     path = kept / "index" / "manifest.json"
     manifest = without_check(json.loads(path.read_text()))
     manifest["recipe"]["code_version"] = 3
-    path.write_text(json.dumps(manifest))
+    path.write_text(json.dumps(with_check(manifest)))
     with pytest.raises(InputError, match=r"has signatures of version 3 and .*\nmake it again with --keep-index"):
         against(kept / "index", run, kept)
 

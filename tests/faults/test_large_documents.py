@@ -18,6 +18,7 @@ from webtext.base.console import Console
 from webtext.base.parts.digest import DIGEST_BYTES, RecordDigest, block_rows, row_bytes
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import PartWriter
+from webtext.base.parts.recipe import with_check
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 from webtext.base.run import Run
@@ -177,7 +178,7 @@ def test_a_row_group_of_somebody_elses_is_read_in_batches_of_bounded_bytes(tmp_p
     entry = json.loads((tmp_path / "set" / "manifest.json").read_text())
     entry["parts"][0] |= {"bytes": path.stat().st_size, "sha256": sha256(path)}
     del entry["check"]
-    (tmp_path / "set" / "manifest.json").write_text(json.dumps(entry))
+    (tmp_path / "set" / "manifest.json").write_text(json.dumps(with_check(entry)))
     sizes = [batch.nbytes for batch in PartSet.open(str(tmp_path / "set")).batches(0)]
     assert sum(sizes) > 39_000_000
     assert max(sizes) <= BATCH_BYTES

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, ShardCorrupt
 from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.recipe import Recipe, with_check
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.shards.trace import trace
@@ -221,7 +221,7 @@ def test_a_manifest_that_does_not_know_its_shards_is_refused_on_opening(
     attachment = manifest["parts"][0]["attachments"][0]
     attachment["about"] = attachment["about"] | about if about else {}
     del manifest["check"]
-    (shards.set.folder.local_path() / "manifest.json").write_text(json.dumps(manifest))
+    (shards.set.folder.local_path() / "manifest.json").write_text(json.dumps(with_check(manifest)))
     with pytest.raises(InputError, match=complaint):
         TokenShards(shards.set.folder.url)
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from webtext.base.config import recipe_settings
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError, MachineError, missing_extra
-from webtext.base.parts.lineage import warn_if_stale
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -136,9 +135,6 @@ def _train(
     with join_world(settings.device) as world:
         check_folder(settings)
         console = run.console if world.is_main else Console("quiet")
-        if world.is_main:
-            for source in sources:
-                warn_if_stale(source.train.set, console)
         checkpoint = _checkpoint_of_all_processes(model_dir, world, console)
         given = given_weights(start, settings, sources[0], checkpoint, world, console)
         recipe = make_recipe(settings, sources, given)
