@@ -37,7 +37,7 @@ CEILINGS = {
     "settings": 141,
     "C++, lines": 9349,
     "tests, lines": 58_629,
-    "benches, lines": 4537,
+    "benches, lines": 4453,
     "templates, scripts, TOML and JSON, lines": 2230,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -1,40 +1,32 @@
-"""Offloading: the largest model that fits a device's memory, and a step's time compared with the plain run's.
+"""Offloading: a step's time compared with the plain run's, with and without activation checkpointing.
 
-    python tests/bench/bench_offload.py --budget-mib 64 --rounds 5 --layers 6
+    python tests/bench/bench_offload.py --rounds 5 --layers 6
 
-On a CPU offloading gains nothing. Printed are the overhead of moving layers, and what fits into a simulated device
-(`tests/train/simulated_device.py`). The peers are plain runs, with and without checkpointing. Offloaders of other
-libraries (FSDP2's CPUOffloadPolicy, DeepSpeed's ZeRO-3 Offload, autograd.graph.save_on_cpu, accelerate's hooks) move
-nothing if the device is the CPU, so a comparison needs a GPU; this bench doesn't make it.
+On a CPU offloading gains nothing: printed is the overhead of moving layers. Offloaders of other libraries move nothing if the
+device is the CPU; `bench_gpu.py` compares with FSDP2's on a GPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
+from arguments import parser
 from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload.engine import HostOptimizer, fit
+from webtext.train.offload.engine import HostOptimizer
 from webtext.train.offload.host import HostMemory
 from webtext.train.offload.offloaded import OffloadedModel
 from webtext.train.offload.rows import Link
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.optimizer.update import gradient_norm, update
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "train"))
-from simulated_device import SimulatedDevice  # noqa: E402
-
-CPU, META = torch.device("cpu"), torch.device("meta")
+CPU = torch.device("cpu")
 SETTINGS = TrainSettings(dtype="float32")
 SHAPE = GPT2Config(n_layer=8, n_head=4, n_embd=256, context=256, vocab_size=4096)
 SEQUENCES, MICROBATCHES = 2, 4
@@ -90,59 +82,6 @@ class Offloaded:
         self.model.refresh(layer)
 
 
-def most_layers(fits: Callable[[int], bool]) -> int:
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def on_device(n: int) -> list[Tensor]:
-    return [torch.empty(SEQUENCES, SHAPE.context + 1, dtype=torch.long, device=META) for _ in range(n)]
-
-
-def plain_fits(budget: int, checkpoints: bool) -> Callable[[int], bool]:
-    """One step's gradients and AdamW's two moments, beside the parameters."""
-
-    def fits(n_layer: int) -> bool:
-        model = GPT2(replace(SHAPE, n_layer=n_layer))
-        model.activation_checkpointing = "full" if checkpoints else "none"
-        try:
-            with SimulatedDevice(budget):
-                model.to_empty(device=META)
-                moments = [torch.empty_like(p) for p in model.parameters() for _ in range(2)]
-                tokens_bt = on_device(1)[0]
-                model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]).backward()  # type: ignore[no-untyped-call]
-                del moments
-        except torch.OutOfMemoryError:
-            return False
-        return True
-
-    return fits
-
-
-def largest(budget: int, n_layer: int) -> None:
-    print(
-        f"\nlargest model in a device of {budget / 2**20:.0f} MiB, microbatches of {SEQUENCES} x {SHAPE.context} tokens"
-    )
-    for name, checkpoints in (("plain", False), ("plain, activation checkpointing", True)):
-        n = most_layers(plain_fits(budget, checkpoints))
-        print(f"  {name:<34}{n:>6} layers {replace(SHAPE, n_layer=max(1, n)).n_parameters / 1e6:>8.1f} M parameters")
-    model = made_model(n_layer)
-    with SimulatedDevice(budget) as device:
-        offloaded = OffloadedModel(model, Link(META, device), torch.float32, WindowRules(), None)
-        fit(offloaded, on_device(1)[0], MICROBATCHES, device.capacity, lambda: device.peak_bytes)
-        offloaded.forward_backward(on_device(MICROBATCHES))
-    print(
-        f"  {'offloaded':<34}{n_layer:>6} layers {model.config.n_parameters / 1e6:>8.1f} M parameters, "
-        f"{device.peak_bytes / 2**20:.1f} MiB "
-        f"(group {offloaded.group}, window {offloaded.window.size}); limited by host memory only"
-    )
-
-
 def speeds(n_layer: int, rounds: int) -> None:
     tokens, steps = batches(), {}
     runs: dict[str, Any] = {
@@ -175,20 +114,13 @@ def speeds(n_layer: int, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--budget-mib", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sections", default="speed,largest")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    sections = {
-        "speed": lambda: speeds(options.layers, options.rounds),
-        "largest": lambda: largest(options.budget_mib << 20, 4 * options.layers),
-    }
-    for name in options.sections.split(","):
-        sections[name]()
+    options = parser(__doc__)
+    options.add_argument("--layers", type=int, default=12)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--threads", type=int, default=1)
+    given = options.parse_args()
+    torch.set_num_threads(given.threads)
+    speeds(given.layers, given.rounds)
 
 
 if __name__ == "__main__":

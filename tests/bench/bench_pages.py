@@ -25,7 +25,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from extraction_sets import read_evaluation
@@ -33,8 +32,6 @@ from real_data import real_data
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-Row = tuple[str, str]
-"""What was measured, and the figures: ours, and the ratio to each peer."""
 COPIES, RUNS = 2, 5
 EXTRACTORS = ("blocks", "resiliparse")
 CHANGED = 1 / 7
@@ -49,11 +46,11 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=COPIES)
     parser.add_argument("--runs", type=int, default=RUNS)
     arguments = parser.parse_args()
-    print_rows(rows(real_data(arguments.data), arguments.datatrove, arguments.copies, arguments.runs))
+    measure(real_data(arguments.data), arguments.datatrove, arguments.copies, arguments.runs)
 
 
-def rows(data: Path, datatrove: str | None, copies: int = COPIES, runs: int = RUNS) -> list[Row]:
-    """Return the rows of the table: with the default extractor, and with the fast one."""
+def measure(data: Path, datatrove: str | None, copies: int, runs: int) -> None:
+    """Print each run, and the medians with the default extractor, with the fast one, and of datatrove."""
     with tempfile.TemporaryDirectory() as folder:
         (warcs := Path(folder, "warcs")).mkdir()
         n_pages = write_pages(data, warcs / "pages.warc.gz", copies)
@@ -65,24 +62,11 @@ def rows(data: Path, datatrove: str | None, copies: int = COPIES, runs: int = RU
                 command = theirs(str(datatrove), warcs, out) if name == "datatrove" else ours(warcs, out, name)
                 taken, stay = cpu_seconds(command)
                 seconds[name].append(taken)
-                print(f"{n_pages:,} pages, {name}: {taken:.1f} CPU s, {stay} stay", file=sys.stderr, flush=True)
-    median = {name: statistics.median(taken) for name, taken in seconds.items()}
-    found = {name: f"{n_pages / taken:.0f} pages per second" for name, taken in median.items()}
-    if datatrove:
-        for name in EXTRACTORS:
-            found[name] = f"{median['datatrove'] / median[name]:.1f} times datatrove; {found[name]}"
-        found[EXTRACTORS[0]] += f", datatrove {found['datatrove']}"
-    return [
-        ("pages → corpus, everything on", found[EXTRACTORS[0]]),
-        (f"the same with {EXTRACTORS[1]}", found[EXTRACTORS[1]]),
-    ]
-
-
-def print_rows(rows: Iterable[Row]) -> None:
-    """Print the table as Markdown."""
-    print("| what | measured |\n|---|---|")
-    for what, found in rows:
-        print(f"| {what} | {found} |", flush=True)
+                print(f"{n_pages:,} pages, {name}: {taken:.1f} CPU s, {stay} stay", flush=True)
+    for name, taken in seconds.items():
+        times = statistics.median(seconds["datatrove"]) / statistics.median(taken) if datatrove else 0
+        against = f", {times:.1f} times datatrove" if times and name != "datatrove" else ""
+        print(f"{name}: {n_pages / statistics.median(taken):.0f} pages per CPU second{against}")
 
 
 def ours(warcs: Path, out: Path, extractor: str) -> list[str]:
