@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_434,
+    "Python, lines": 44_427,
     "Python in base/, lines": 7395,
     "Python in crawl/, lines": 9329,
     "Python in clean/, lines": 7450,
     "Python in tokenizer/, lines": 4495,
     "Python in shards/, lines": 2505,
-    "Python in train/, lines": 9804,
+    "Python in train/, lines": 9797,
     "Python in app/, lines": 3456,
     "Python in base/, tokens": 47_250,
     "Python in crawl/, tokens": 59_955,
     "Python in clean/, tokens": 58_394,
     "Python in tokenizer/, tokens": 30_272,
     "Python in shards/, tokens": 17_331,
-    "Python in train/, tokens": 73_164,
+    "Python in train/, tokens": 73_130,
     "Python in app/, tokens": 26_146,
-    "modules": 340,
+    "modules": 339,
     "settings": 141,
     "C++, lines": 9349,
-    "tests, lines": 58_629,
-    "benches, lines": 4453,
+    "tests, lines": 58_627,
+    "benches, lines": 4451,
     "templates, scripts, TOML and JSON, lines": 2230,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

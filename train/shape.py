@@ -65,3 +65,18 @@ class GPT2Config:
     def padded_vocab_size(self) -> int:
         """Rows of the embedding matrix; the rows from `vocab_size` on are zero and stay zero."""
         return math.ceil(self.vocab_size / VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+
+    @property
+    def flops_per_token(self) -> int:
+        """Floating-point operations of one token's forward and backward pass: 6 N + 12 L H Q T.
+
+        Chowdhery et al. 2022 (PaLM), appendix B, define MFU by this formula. N is the number of parameters that
+        multiply: all but the positions, which are added; the shared embedding multiplies once, as the output layer.
+        There are L layers, H heads of Q channels and T positions, and the masked half of attention counts too. Kaplan et
+        al. 2020 leave the second term out (6 N D).
+
+        >>> GPT2Config.named("124M").flops_per_token
+        855166464
+        """
+        multiplied = self.n_parameters - self.context * self.n_embd
+        return 6 * multiplied + 12 * self.n_layer * self.n_embd * self.context

@@ -23,7 +23,6 @@ from typing import Any
 import torch
 from train_peers import PEERS, ROWS, VOCAB_SIZE
 
-from webtext.train.model.flops import flops_per_token
 from webtext.train.model.gpt2 import GPT2
 
 HERE = Path(__file__).parent
@@ -101,7 +100,7 @@ def measure(row: str, options: argparse.Namespace) -> None:
     for name in PEERS:
         if name in rates:
             ready = peers[name][1]
-            mfu = rates[name] * flops_per_token(config) / peak
+            mfu = rates[name] * config.flops_per_token / peak
             print(
                 f"{name:<34}{rates[name]:>10,.0f} tokens/s{mfu:>7.1%} MFU{memory[name] / 2**30:>7.2f} GiB"
                 f"   webtext {rates[US] / rates[name]:.2f} times   first loss {ready['loss']:.4f}{ready['note']}"

@@ -37,7 +37,6 @@ from webtext.train.data.windows import Windows
 from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
 from webtext.train.model.compilation import as_it_stands
-from webtext.train.model.flops import flops_per_token
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
@@ -211,7 +210,7 @@ def speed(place: Place, settings: TrainSettings, step: Step) -> Row:
         "microbatch": f"{settings.microbatch_size} of {settings.batch_size}",
         "tokens_per_second": rate,
         "milliseconds": 1e3 * median,
-        "peak_ratio": peak and rate * flops_per_token(config) / peak,
+        "peak_ratio": peak and rate * config.flops_per_token / peak,
         "memory_gib": memory_bytes(place.device) / GIB,
         "first_step_seconds": seconds[0],
         "results": results[:3],

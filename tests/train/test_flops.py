@@ -6,13 +6,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from webtext.train import GPT2
-from webtext.train.model.flops import flops_per_token
 from webtext.train.shape import GPT2Config
 
 
 def test_the_flops_of_a_token_are_those_of_palm() -> None:
     """N = 50,257 x 768 + 12 (12 x 768^2 + 13 x 768) + 2 x 768 = 123,653,376; 6 N + 12 x 12 x 768 x 1,024."""
-    assert flops_per_token(GPT2Config.named("117M")) == 6 * 123_653_376 + 113_246_208
+    assert GPT2Config.named("117M").flops_per_token == 6 * 123_653_376 + 113_246_208
 
 
 def test_selective_checkpointing_repeats_no_product_and_full_all_but_the_last_of_each_block() -> None:

@@ -35,7 +35,6 @@ from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import Source, open_sources
 from webtext.train.footprint import GIB
 from webtext.train.metrics import METRICS, read_metrics, steps_made
-from webtext.train.model.flops import flops_per_token
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.resilience.termination import Termination
 from webtext.train.run.loop import finished_result, train_model
@@ -155,7 +154,7 @@ def table(
     for settings in (trial.settings for trial in trials):
         config, n_tokens = settings.config(vocab_size), total_tokens(settings) * share
         tokens += n_tokens
-        flops += n_tokens * flops_per_token(config)
+        flops += n_tokens * config.flops_per_token
         disk += config.n_parameters * CHECKPOINT_BYTES * ((settings.checkpoint.keep_checkpoints or 1) + 1)
     run.console.say(
         f"{verb}: {len(trials):,} runs, {len(slots_for(trials, side_by_side)):,} at a time, {round(tokens):,} tokens and "

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 
 from webtext.base.workers.usage import peak_bytes
-from webtext.train.model.flops import flops_per_token
 from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
 
@@ -35,12 +34,12 @@ class Speed:
 
 
 class Meter:
-    """Measures the steps of one run; MFU as in PaLM's appendix B (`flops.py`)."""
+    """Measures the steps of one run; MFU as in PaLM's appendix B (`GPT2Config.flops_per_token`)."""
 
     def __init__(self, config: GPT2Config, world: World, dtype: torch.dtype) -> None:
         self.device = world.device
         self.peak_flops = world.size * peak_flops(world.device, dtype, torch.get_num_threads())
-        self._flops_per_token = flops_per_token(config)
+        self._flops_per_token = config.flops_per_token
 
     def measure(self, n_tokens: int, seconds: float) -> Speed:
         """Return the speed of `n_tokens` tokens, over all processes, in `seconds`."""

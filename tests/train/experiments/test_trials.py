@@ -22,7 +22,6 @@ from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
 from webtext.train.experiments.trials import Table, Trial, table
 from webtext.train.metrics import steps_made
-from webtext.train.model.flops import flops_per_token
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
 
@@ -107,7 +106,7 @@ def test_the_budget_is_printed_first_and_another_plan_is_rejected(
     trials = trials_of(tokens, tmp_path, settings)
     n_tokens = 12 * 4 * 32
     n_parameters = settings.config(61).n_parameters
-    flops = flops_per_token(settings.config(61)) * n_tokens
+    flops = settings.config(61).flops_per_token * n_tokens
     with (
         pytest.raises(DryRun),
         table("sweep", "out", trials, {}, talking(dry_run=True), 1, share=0.5),
