@@ -89,12 +89,6 @@ class Sampler:
         """Number of samples in one epoch of every source."""
         return sum(stream.n_windows for stream in self.streams)
 
-    @property
-    def epochs(self) -> list[int]:
-        """Number of complete epochs of each source that all ranks together have consumed."""
-        counts = self.mixture.counts(np.array([self.samples_consumed]))[:, 0]
-        return [int(n) // stream.n_windows for n, stream in zip(counts, self.streams, strict=True)]
-
     def __iter__(self) -> Iterator[Batch]:
         return self
 

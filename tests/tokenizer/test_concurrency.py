@@ -45,7 +45,7 @@ def test_eight_threads_may_hammer_one_tokenizer(trained: Tokenizer, corpus_slice
                 "count": trained.count(chunk, "all") == len(ids),
                 "flat": trained.encode_flat([chunk, chunk], threads=2)[0].tolist() == ids * 2,
                 "offsets": trained.encode_with_offsets(chunk) == spans[place],
-                "stream": stream.push(chunk).tolist() + stream.finish().tolist() == ids,
+                "stream": stream.push(chunk.encode()).tolist() + stream.finish().tolist() == ids,
                 "decode": trained.decode(ids) == chunk,
             }
             wrong.extend(name for name, is_right in results.items() if not is_right)

@@ -94,7 +94,7 @@ def test_every_step_that_is_read_gives_hugging_faces_ids(
         assert ours.encode(text.encode()) == ours.encode_numpy(text).tolist() == ids
         assert ours.count(text) == len(ids)
         stream = ours._encode_stream()
-        assert np.concatenate([*map(stream.push, text), stream.finish()]).tolist() == ids
+        assert np.concatenate([stream.push(text.encode()), stream.finish()]).tolist() == ids
     data, offsets = "".join(texts).encode(), np.cumsum([0, *(len(text.encode()) for text in texts)])
     assert ours.encode_buffer(data, offsets)[0].tolist() == sum(plain, [])
     assert ours.encode_buffer(data, offsets, np.empty(len(data) * 2, np.uint16))[0].tolist() == sum(plain, [])

@@ -6,9 +6,8 @@ import codecs
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError
 from webtext.tokenizer.encode.special import Finder
-from webtext.tokenizer.text import AnyText, Text, as_text, utf8
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,12 +17,11 @@ _LOOK_BACK = 8  # bytes before new text that a cut in it can depend on: a blank 
 
 
 class EncodeStream:
-    """Encodes text in chunks; the joined results of `push` and `finish` equal `encode` of the complete text.
+    """Encodes bytes in chunks; the joined results of `push` and `finish` equal `encode` of the complete text.
 
-    Chunks are all str or all bytes and may be cut anywhere, even inside a character or a surrogate pair. Returned ids
-    are final. Text is held back until a position where every pattern cuts, such as a letter followed by a blank. With a
-    regular expression as pattern, NFC or add_prefix_space, no such position is known, so all text between special
-    tokens waits for `finish`.
+    Chunks may be cut anywhere, even inside a character. Returned ids are final. Bytes are held back until a position
+    where every pattern cuts, such as a letter followed by a blank. With a regular expression as pattern, NFC or
+    add_prefix_space, no such position is known, so all text between special tokens waits for `finish`.
     """
 
     def __init__(
@@ -37,12 +35,10 @@ class EncodeStream:
         self._specials = specials if specials is not None and specials.longest else None
         self._buffer = bytearray()
         self._seen = 0  # the buffer has no cut before this position, and no special token begins there
-        self._half = ""  # the first half of a surrogate pair
-        self._type: type[str] | type[bytes] | None = None
 
-    def push(self, text: AnyText) -> NDArray[Any]:
+    def push(self, text: bytes) -> NDArray[Any]:
         """Add text; return the ids that no later text can change."""
-        self._buffer += self._bytes(as_text(text))
+        self._buffer += text
         cut = self._final()
         final = bytes(memoryview(self._buffer)[:cut])
         del self._buffer[:cut]
@@ -51,22 +47,10 @@ class EncodeStream:
 
     def finish(self) -> NDArray[Any]:
         """Return the ids of the text that was held back, and reset the stream."""
-        rest = bytes(self._buffer) + utf8(self._half)
+        rest = bytes(self._buffer)
         self._buffer.clear()
-        self._seen, self._half, self._type = 0, "", None
+        self._seen = 0
         return self._encode(rest)
-
-    def _bytes(self, text: Text) -> bytes:
-        """Return the UTF-8 of a chunk; the first half of a surrogate pair at its end is kept for the next chunk."""
-        type_ = str if isinstance(text, str) else bytes
-        if self._type not in (None, type_):
-            raise InputError(f"a chunk is {type_.__name__}, the one before was not", "push str only, or bytes only")
-        self._type = type_
-        if isinstance(text, bytes):
-            return text
-        text = self._half + text
-        self._half = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-        return utf8(text[: len(text) - len(self._half)])
 
     def _final(self) -> int:
         """Return how many bytes of the buffer can be encoded now, because later text can't change their ids."""
