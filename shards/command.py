@@ -137,7 +137,7 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
     run.console.result({"windows": windows}, "\n".join(texts))
 
 
-_FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove", "parquet"])
+_FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove"])
 
 
 @verb(group, "convert", workers=True, settings=PackSettings, section="shards")
@@ -159,7 +159,7 @@ def convert(
     split: str | None,
     out: str | None,
 ) -> None:
-    """Convert token shards from or to the file formats of nanoGPT, llm.c, Megatron, datatrove, or Parquet.
+    """Convert token shards from or to the file formats of nanoGPT, llm.c, Megatron, or datatrove.
 
     With --from, SOURCE is files, folders or globs; with --to, it is a part set of tokens.
 

@@ -10,7 +10,6 @@ It needs the tokenizer that made the ids, because none of these formats stores i
                 begins with, then S
     datatrove   .ds: u16 or u32; .ds.index: u64 for each document, the number of tokens up to its end; .ds.metadata: three
                 lines, tokenizer|bytes per token, number of tokens, the same number for people; .ds.loss is not read
-    parquet     a list column of ids (Parquet, or the Arrow files that `datasets` saves), and a string column `id`
 
 The layouts follow the projects' public READMEs, scripts and classes (`IndexedDataset`, `TokenizedFile`). Numbers are
 little-endian.
@@ -18,7 +17,6 @@ little-endian.
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import re
 import struct
@@ -29,8 +27,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
@@ -53,16 +49,10 @@ MEGATRON_MAGIC = b"MMIDIDX\0\0"
 MEGATRON_HEADER = struct.Struct("<9s Q B Q Q")
 MEGATRON_TYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 """Type codes of integers; 6 and 7 are floats."""
-COLUMNS = ("input_ids", "tokens", "ids")
-"""Possible names of the column with the ids; the first one that exists is used."""
-BATCH_ROWS = 256
 PIECE = 1 << 24
 """Tokens searched per step, which bounds memory."""
 NO_ENDS = np.zeros(0, np.int64)
 _VALIDATION = re.compile(r"(^|[^a-z])val(id|idation)?([^a-z]|$)", re.IGNORECASE)
-
-Documents = Iterator[tuple[str | None, Tokens]]
-"""Ids, for those that have one, and tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +60,7 @@ class Format:
     """One format: the suffixes of its files, and the function that reads one, given vocabulary size and end-of-text."""
 
     suffixes: tuple[str, ...]
-    read: Callable[[Path, int, int], Documents]
+    read: Callable[[Path, int, int], Iterator[Tokens]]
     beside: str = ""
     """Suffix of the file with the tokens, if that is a separate file."""
 
@@ -159,14 +149,14 @@ def _read_part(context: PartContext, task: PartTask) -> None:
     documents = FORMATS[payload.format].read(Path(payload.path), vocabulary.vocab_size, vocabulary.eot_id)
     position = 0
     with TokenPartWriter(writer, vocabulary, payload.shard_tokens) as tokens_of_part:
-        for row, (identifier, tokens) in enumerate(documents):
+        for row, tokens in enumerate(documents):
             _check_ids(payload, tokens, position)
             position += len(tokens)
             if not len(tokens):
                 writer.counts.drop(NO_TOKENS)
                 continue
             body = tokens[tokens != vocabulary.eot_id]
-            name = f"{payload.name}:{row}" if identifier is None else identifier
+            name = f"{payload.name}:{row}"
             tokens_of_part.add(payload.split, body, id=name, source_part=payload.name, row=row)
 
 
@@ -181,14 +171,13 @@ def _check_ids(payload: _Payload, tokens: Tokens, position: int) -> None:
         )
 
 
-def read_nanogpt(path: Path, vocab_size: int, eot_id: int) -> Documents:
-    """Yield (None, tokens) for each document of a nanoGPT file."""
-    for tokens in cut(mapped(path, "<u2"), eot_id):
-        yield None, tokens
+def read_nanogpt(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
+    """Yield each document of a nanoGPT file."""
+    yield from cut(mapped(path, "<u2"), eot_id)
 
 
-def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Documents:
-    """Yield (None, tokens) for each document of an llm.c file; a document that spans two files becomes two here."""
+def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
+    """Yield each document of an llm.c file; a document that spans two files becomes two here."""
     with open(path, "rb") as file:
         header = file.read(LLM_C_HEADER_BYTES)
     magic, version, n_tokens = struct.unpack_from("<3i", header.ljust(12, b"\0"))
@@ -201,12 +190,11 @@ def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Documents:
     tokens = mapped(path, f"<u{sizes[0]}", LLM_C_HEADER_BYTES)
     if len(tokens) != n_tokens:
         raise InputError(f"'{path}' contains {len(tokens):,} tokens", f"its header says {n_tokens:,}: it is truncated")
-    for document in cut(tokens, eot_id, opens=True):
-        yield None, document
+    yield from cut(tokens, eot_id, opens=True)
 
 
-def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Documents:
-    """Yield (None, tokens) for each document of the .bin beside an .idx; the sequences of a document are joined."""
+def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
+    """Yield each document of the .bin beside an .idx; the sequences of a document are joined."""
     with open(path, "rb") as file:
         head = file.read(MEGATRON_HEADER.size).ljust(MEGATRON_HEADER.size, b"\0")
     magic, version, code, n_sequences, n_bounds = MEGATRON_HEADER.unpack(head)
@@ -237,12 +225,11 @@ def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Documents:
             f"'{path}' doesn't match '{path.with_suffix('.bin').name}' beside it",
             "sequences must follow each other without gaps: make both again",
         )
-    for document in cut(tokens, eot_id, np.append(0, ends)[bounds[1:]]):
-        yield None, document
+    yield from cut(tokens, eot_id, np.append(0, ends)[bounds[1:]])
 
 
-def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Documents:
-    """Yield (None, tokens) for each document of a .ds file; uses its index if it has one."""
+def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
+    """Yield each document of a .ds file; uses its index if it has one."""
     token_bytes = _token_bytes(path) or token_dtype(vocab_size).itemsize
     tokens = mapped(path, f"<u{token_bytes}")
     index = path.with_name(path.name + ".index")
@@ -253,8 +240,7 @@ def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Documents:
         if not rises or int(stored[-1] if len(stored) else 0) != len(tokens):
             raise InputError(f"'{index}' doesn't match '{path.name}': {len(tokens):,} tokens", "make both again")
         ends = stored.astype(np.int64)
-    for document in cut(tokens, eot_id, ends):
-        yield None, document
+    yield from cut(tokens, eot_id, ends)
 
 
 def _token_bytes(path: Path) -> int | None:
@@ -268,44 +254,6 @@ def _token_bytes(path: Path) -> int | None:
             f"'{metadata}' says {size!r} bytes per token", "expected 2 or 4 after the tokenizer's name and |"
         )
     return int(size)
-
-
-def read_table(path: Path, vocab_size: int, eot_id: int) -> Documents:
-    """Yield (id or None, tokens) for each document of a Parquet or Arrow file, row by row."""
-    with contextlib.ExitStack() as stack:
-        try:
-            for batch in _batches(path, stack):
-                yield from _documents(path, batch, eot_id)
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(
-                f"'{path}' is not a valid Parquet or Arrow file: {error!s:.200}", "check whether it is damaged"
-            ) from None
-
-
-def _batches(path: Path, stack: contextlib.ExitStack) -> Iterator[Any]:
-    if path.suffix == ".parquet":
-        yield from stack.enter_context(pq.ParquetFile(path)).iter_batches(batch_size=BATCH_ROWS)
-        return
-    source = stack.enter_context(pa.memory_map(str(path)))
-    yield from stack.enter_context(pa.ipc.open_stream(source))
-
-
-def _documents(path: Path, batch: Any, eot_id: int) -> Documents:
-    names = batch.schema.names
-    column = next((name for name in COLUMNS if name in names), None)
-    if column is None:
-        raise InputError(f"'{path}' has no column {' or '.join(COLUMNS)}", f"its columns: {', '.join(names)}")
-    lists = batch.column(column)
-    of_lists = pa.types.is_list(lists.type) or pa.types.is_large_list(lists.type)
-    if not of_lists or not pa.types.is_integer(lists.type.value_type) or lists.flatten().null_count:
-        raise InputError(f"column {column} of '{path}' is {lists.type}", "expected lists of integers without nulls")
-    ids = batch.column("id").to_pylist() if "id" in names else [None] * batch.num_rows
-    for identifier, row in zip(ids, lists, strict=True):
-        tokens = row.values.to_numpy(zero_copy_only=False) if row.is_valid else np.zeros(0, np.int64)
-        parts = list(cut(tokens, eot_id, np.array([len(tokens)])))
-        for n, part in enumerate(parts):
-            name = None if identifier is None else str(identifier)
-            yield (name if n == 0 or name is None else f"{name}:{n}"), part
 
 
 def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, opens: bool = False) -> Iterator[Tokens]:
@@ -352,5 +300,4 @@ FORMATS = {
     "llm.c": Format((".bin",), read_llm_c),
     "megatron": Format((".idx",), read_megatron, beside=".bin"),
     "datatrove": Format((".ds",), read_datatrove),
-    "parquet": Format((".parquet", ".arrow"), read_table),
 }

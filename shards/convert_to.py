@@ -1,7 +1,7 @@
 """Conversion to the token files of other trainers; `convert_from.py` has their layouts.
 
-Tokens are written with end-of-text after each document (llm.c: before it), document ends and ids if the format has a
-place for them.
+Tokens are written with end-of-text after each document (llm.c: before it), and document ends if the format has a place
+for them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from webtext.base.errors import DryRun, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.shards.convert_from import BATCH_ROWS, LLM_C_HEADER_BYTES, LLM_C_KINDS, MEGATRON_HEADER, MEGATRON_MAGIC
+from webtext.shards.convert_from import LLM_C_HEADER_BYTES, LLM_C_KINDS, MEGATRON_HEADER, MEGATRON_MAGIC
 from webtext.shards.format import SPLITS, Tokens
 from webtext.shards.reader import TokenShards
 
@@ -108,28 +106,6 @@ def write_datatrove(shards: TokenShards, folder: Folder) -> list[str]:
     return names
 
 
-def write_table(shards: TokenShards, folder: Folder) -> list[str]:
-    """Write a Parquet file for each shard, with columns id and input_ids (i32, or u32 above 2^31); return the names.
-
-    Each document ends with end-of-text.
-    """
-    kind = pa.int32() if shards.vocab_size <= 1 << 31 else pa.uint32()
-    schema = pa.schema([pa.field("id", pa.string()), pa.field("input_ids", pa.list_(kind))])
-    names = []
-    for i in range(len(shards)):
-        name, file = f"{shards.split}-{i:05d}.parquet", shards.file(i)
-        ids = shards.document_ids(i)
-        with folder.scratch(name) as path, pq.ParquetWriter(path, schema, compression="zstd") as table:
-            for first in range(0, len(ids), BATCH_ROWS):
-                bounds = file.index[first : first + BATCH_ROWS + 1].astype(np.int64)
-                opened = file.tokens[bounds[0] : bounds[-1]]
-                tokens = np.roll(opened, -1).astype(np.dtype(kind.to_pandas_dtype()))
-                lists = pa.ListArray.from_arrays(pa.array(bounds - bounds[0], pa.int32()), pa.array(tokens, kind))
-                table.write_batch(pa.record_batch([ids[first : first + BATCH_ROWS], lists], schema=schema))
-        names.append(name)
-    return names
-
-
 def write_closed(tokens: Tokens, file: BinaryIO) -> None:
     """Write a shard's tokens with end-of-text after each document instead of before it; its index remains valid."""
     file.write(tokens[1:].data)
@@ -141,5 +117,4 @@ WRITERS: dict[str, Callable[[TokenShards, Folder], list[str]]] = {
     "llm.c": write_llm_c,
     "megatron": write_megatron,
     "datatrove": write_datatrove,
-    "parquet": write_table,
 }

@@ -106,8 +106,6 @@ def test_there_and_back_keeps_tokens_documents_and_splits(
     for split in ("train", "validation"):
         was, now = TokenShards(tmp_path / "tokens", split), TokenShards(tmp_path / "again", split)
         assert [d.tokens.tolist() for d in now.documents()] == [d.tokens.tolist() for d in was.documents()]
-        if form == "parquet":
-            assert [d.id for d in now.documents()] == [d.id for d in was.documents()]
 
 
 STREAMS = ["abc|ef|ghij|", "||abc||e|", "|", "ab|c"]
@@ -116,9 +114,6 @@ STREAMS = ["abc|ef|ghij|", "||abc||e|", "|", "ab|c"]
 
 def closed_file(form: str, stream: str, folder: Path) -> Path:
     """Write a file of `form` with this stream and, if the format has one, its document index."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     folder.mkdir()
     tokens = np.array(ids(stream), "<u2")
     lengths = [len(text) + 1 for text in stream.split("|")[:-1]] + ([1] if stream[-1] != "|" else [])
@@ -129,15 +124,12 @@ def closed_file(form: str, stream: str, folder: Path) -> Path:
     elif form == "datatrove":
         (folder / "a.ds").write_bytes(tokens.tobytes())
         (folder / "a.ds.index").write_bytes(np.cumsum(lengths).astype("<u8").tobytes())
-    elif form == "parquet":
-        rows = np.split(tokens.astype(np.int32), np.cumsum(lengths)[:-1])
-        pq.write_table(pa.table({"id": [str(i) for i in range(len(rows))], "input_ids": rows}), folder / "a.parquet")
     else:
         (folder / "train.bin").write_bytes(tokens.tobytes())
     return folder
 
 
-@pytest.mark.parametrize("form", ["nanogpt", "megatron", "datatrove", "parquet"])
+@pytest.mark.parametrize("form", ["nanogpt", "megatron", "datatrove"])
 @pytest.mark.parametrize("stream", STREAMS)
 def test_formats_that_close_documents_come_back_exactly_with_each_end_of_text_moved(
     form: str, stream: str, tokens: str, tmp_path: Path
@@ -148,7 +140,7 @@ def test_formats_that_close_documents_come_back_exactly_with_each_end_of_text_mo
     assert shards.n_documents == whole.count("|")
     to(str(tmp_path / "tok"), form, tmp_path / "out")
     expected = closed_file(form, whole, tmp_path / "expected")
-    suffixes = {"megatron": (".bin", ".idx"), "datatrove": (".ds", ".index"), "parquet": (), "nanogpt": (".bin",)}
+    suffixes = {"megatron": (".bin", ".idx"), "datatrove": (".ds", ".index"), "nanogpt": (".bin",)}
     for suffix in suffixes[form]:
         (found,), (meant,) = ([p for p in d.rglob("*") if p.suffix == suffix] for d in (tmp_path / "out", expected))
         assert found.read_bytes() == meant.read_bytes()
@@ -166,10 +158,7 @@ def test_llm_c_opens_documents_as_token_sets_do(stream: str, tokens: str, tmp_pa
 
 
 def test_documents_without_a_token_are_counted_as_dropped(tokens: str, tmp_path: Path) -> None:
-    """An index with empty documents at the start, in the middle and at the end; a null and an empty row."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    """An index with empty documents at the start, in the middle and at the end."""
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "a.ds").write_bytes(np.array(ids("ab|c|"), "<u2").tobytes())
@@ -178,9 +167,6 @@ def test_documents_without_a_token_are_counted_as_dropped(tokens: str, tmp_path:
     assert text_of(shards) == "|ab|c"
     assert shards.set.counts.to_json() == {"records_in": 5, "kept": 2, "dropped": {"no_tokens": 3}, "failed": {}}
     assert [document.row for document in shards.documents()] == [1, 3]
-    pq.write_table(pa.table({"input_ids": [ids("x|"), [], None, ids("y")]}), tmp_path / "a.parquet")
-    shards = back(tmp_path / "a.parquet", "parquet", tmp_path / "table")
-    assert (text_of(shards), shards.set.counts.dropped) == ("|x|y", {"no_tokens": 2})
 
 
 @pytest.mark.slow
@@ -225,21 +211,6 @@ def test_megatrons_own_reader_reads_what_we_write(tokens: str, tmp_path: Path) -
     to(str(tmp_path / "again"), "megatron", tmp_path / "there")
     dataset = indexed.IndexedDataset(str(tmp_path / "there" / "validation"))
     assert [dataset[i].tolist() for i in range(len(dataset))] == [ids("xyz|"), ids("|"), ids("w|")]
-
-
-def test_datasets_reads_our_parquet_and_we_what_it_saves(tokens: str, tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    to(tokens, "parquet", tmp_path / "out")
-    rows = datasets.Dataset.from_parquet(
-        [str(path) for path in sorted((tmp_path / "out").glob("train-*"))], cache_dir=str(tmp_path / "cache")
-    )
-    assert rows["input_ids"][:] == [ids("abc|"), ids("ef|"), ids("ghij|")]
-    assert rows["id"][:] == ["abc", "ef", "ghij"]
-    made = datasets.Dataset.from_dict({"input_ids": [ids("pq"), ids("r|s|"), []], "id": ["one", "two", "none"]})
-    made.save_to_disk(str(tmp_path / "saved"))
-    shards = back(tmp_path / "saved", "parquet", tmp_path / "again")
-    assert [(d.id, d.row) for d in shards.documents()] == [("one", 0), ("two", 1), ("two:1", 2)]
-    assert text_of(shards) == "|pq|r|s"
 
 
 def test_a_converted_token_is_traced_to_its_file(tokens: str, tmp_path: Path) -> None:
@@ -314,8 +285,6 @@ def megatron(code: int = 8, lengths: tuple[int, ...] = (2,), offsets: tuple[int,
         ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<Q", 3)}, "doesn't match"),
         ("datatrove", {"a.ds": b"a\0b\0", "a.ds.index": struct.pack("<2Q", 1 << 63, 2)}, "doesn't match"),
         ("datatrove", {"a.ds": b"a\0b\0", "a.ds.metadata": b"gpt2|8\n2"}, "expected 2 or 4"),
-        ("parquet", {"a.parquet": b"PAR1 no"}, "is not a valid Parquet or Arrow file"),
-        ("parquet", {"a.arrow": b"\0" * 40}, "is not a valid Parquet or Arrow file"),
     ],
 )
 def test_invalid_files_are_short_errors(
@@ -329,16 +298,6 @@ def test_invalid_files_are_short_errors(
         back(folder, form, tmp_path / "again")
     assert len(str(error.value).splitlines()) <= 3
     assert not (tmp_path / "again" / "manifest.json").exists()
-
-
-def test_a_table_without_ids_is_refused_with_its_columns(tmp_path: Path, tokens: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    for column, complaint in ({"text": ["a"]}, "has no column input_ids"), ({"input_ids": ["a"]}, "is string"):
-        pq.write_table(pa.table(column), tmp_path / "a.parquet")
-        with pytest.raises(InputError, match=complaint):
-            back(tmp_path / "a.parquet", "parquet", tmp_path / "again")
 
 
 def test_a_changed_file_is_converted_again_and_the_others_are_not(tmp_path: Path, tokens: str) -> None:
