@@ -19,10 +19,13 @@ from webtext.base.parts.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 
+SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens")
+PLACES = {"tokenizer": "tokenizer/tokenizer.json", "model": "model", "export": "model/export"}
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Paths of a build's part sets under its folder; a sample shares the whole build's links."""
+    """Paths of a build's SETS and PLACES under its folder; a sample shares the whole build's links."""
 
     root: str
     whole: str | None = None
@@ -46,18 +49,9 @@ class Layout:
     def __getattr__(self, name: str) -> str:
         if name == "links" and self.whole is not None:
             return Folder(self.whole).location(name)
-        if name in ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens", "model"):
-            return Folder(self.root).location(name)
+        if name in SETS or name in PLACES:
+            return Folder(self.root).location(PLACES.get(name, name))
         raise AttributeError(name)
-
-    @property
-    def tokenizer(self) -> str:
-        return Folder(self.root).location("tokenizer/tokenizer.json")
-
-    @property
-    def export(self) -> str:
-        """Path of the trained model as a Hugging Face GPT-2 folder."""
-        return Folder(self.root).location("model/export")
 
 
 def build(config: BuildConfig, run: Run) -> Layout:

@@ -14,8 +14,6 @@ from webtext.base.run import Run
 
 DEMO_FOLDER = "demo"
 _commands = click.Group("app")
-
-
 _SAMPLE = click.option("--sample", metavar="PERCENT", help="Build a share of the links, e.g. 0.1%, in a folder beside.")
 
 

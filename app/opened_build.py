@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from webtext.app.chain import Layout
+from webtext.app.chain import SETS, Layout
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.schemas import SCHEMAS
 
 if TYPE_CHECKING:
     from pyarrow.dataset import Dataset
-
-SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens")
 
 
 class Build:

@@ -1,4 +1,4 @@
-"""The demo's plan: the pages and links planted in its web and dump, and the outcome expected for each.
+"""The demo's plan: the pages and links planted in its web, the outcome expected for each, and the dump of their posts.
 
 The plan depends only on the names of the rendered pages and the port, so the server, the dump and the check agree.
 """
@@ -6,9 +6,12 @@ The plan depends only on the names of the rendered pages and the port, so the se
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import html
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from webtext.base.parts.identifiers import link_id, split_of
 
@@ -18,6 +21,16 @@ CANARY = "zebrafinch quillwort canary seven four one"
 
 RESERVED = ("topic-import", "topic-formatstrings", "topic-typesmapping")
 """Pages served only at planted addresses: behind redirects, and with the canary."""
+
+WINDOW_LOG = 27
+SUBREDDITS = ("programming", "python", "learnpython", "compsci")
+BAD_LINES = ('{"id": "cut", "score": 5, "url": "http:', "[1, 2, 3]")
+NEW_YEAR = 1_483_228_800  # 2017-01-01T00:00:00Z
+ODD_ROWS: tuple[dict[str, Any], ...] = (
+    {"id": "null1", "score": None, "url": "http://127.0.0.1/null-score", "created_utc": NEW_YEAR, "is_self": False},
+    {"id": "null2", "score": 9, "url": None, "created_utc": NEW_YEAR, "is_self": False, "over_18": False},
+)
+"""Real dumps also contain truncated lines, null scores and null addresses."""
 
 Content = Literal[
     "page", "copy", "edited", "short", "german", "canary", "redirect", "missing", "pdf", "endless", "deep"
@@ -34,7 +47,7 @@ class Planted:
     content: Content = "page"
     page: str = ""  # name of the rendered page it shows, copies or redirects to
     score: int = 10
-    created: int = 1_483_228_800  # 2017-01-01T00:00:00Z
+    created: int = NEW_YEAR
     over_18: bool = False
     is_self: bool = False
     location: str = ""
@@ -137,3 +150,47 @@ def _numbered_url(host: int, port: int, stem: str, split: str) -> str:
 
 def _number(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
+
+
+def write_dump(plan: Plan, path: Path) -> None:
+    """Write a Reddit submission dump in the format of the public ones: JSON lines in a long-window zstd stream.
+
+    It has a post for every URL of the plan; plain pages with an even number get a second, later post.
+    """
+    import zstandard
+
+    parameters = zstandard.ZstdCompressionParameters.from_level(9, window_log=WINDOW_LOG)
+    with (
+        open(path, "wb") as file,
+        zstandard.ZstdCompressor(compression_params=parameters).stream_writer(file) as stream,
+    ):
+        for line in _lines(plan):
+            stream.write(line.encode() + b"\n")
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    for i, page in enumerate(plan.all):
+        yield json.dumps(_row(i, page), sort_keys=True)
+        if i % 2 == 0 and page in plan.plain:
+            yield json.dumps(_row(len(plan.all) + i, page) | {"score": 4, "subreddit": "copies"}, sort_keys=True)
+    yield from BAD_LINES
+    for row in ODD_ROWS:
+        yield json.dumps(row)
+
+
+def _row(number: int, page: Planted) -> dict[str, Any]:
+    created = page.created + number
+    return {
+        "id": f"d{number:05d}",
+        "author": "someone",
+        "created_utc": str(created) if number % 10 == 0 else created,  # sometimes a string, as in 2014 and 2015
+        "domain": "self.demo" if page.is_self else page.url.split("/")[2],
+        "is_self": page.is_self,
+        "num_comments": number % 7,
+        "over_18": page.over_18,
+        "retrieved_on": created + 3_000_000,
+        "score": page.score,
+        "subreddit": SUBREDDITS[number % len(SUBREDDITS)],
+        "title": page.label,
+        "url": html.escape(page.url, quote=False),  # dumps escape &, < and >
+    }

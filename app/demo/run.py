@@ -14,9 +14,8 @@ from typing import Any
 
 from webtext.app.chain import Layout, pretrain
 from webtext.app.config import BuildConfig
-from webtext.app.demo.dump import write_dump
 from webtext.app.demo.pages import NAMES
-from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan
+from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan, write_dump
 from webtext.app.inspect.trace import Trace, Tracer
 from webtext.app.reports.report import write_report
 from webtext.base.errors import MachineError, RunFailed

@@ -1,18 +1,26 @@
-"""Trace a URL, a document or a token through a build, from posts to tokens, by reading the part sets."""
+"""Trace a URL, a document or a token through a build, from posts to tokens, by reading the part sets.
+
+Rows are found by key: for each part the key column first, then only the rows that match. Memory is one part's key column
+plus the rows found, however large the build is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from webtext.app.chain import Layout
-from webtext.app.inspect.lookup import find_rows, open_if_there
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from webtext.app.chain import SETS, Layout
 from webtext.base.config import from_table
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import MANIFEST, PartSet
+from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.shards.reader import TokenShards
@@ -22,6 +30,7 @@ from webtext.shards.trace import trace as origin_of
 Row = dict[str, Any]
 TWIN = ["id", "url", "text"]
 MEMBER = [*TWIN, "karma", "date", "split"]
+START_CHARACTERS = 200
 
 
 @dataclass(slots=True)
@@ -76,10 +85,7 @@ class Tracer:
 
     def __init__(self, root: str) -> None:
         self._root, layout = root, Layout.existing(root)
-        self._sets = {
-            name: open_if_there(getattr(layout, name), name)
-            for name in ("links", "pages", "documents", "signals", "dropped", "corpus", "tokens")
-        }
+        self._sets = {name: open_if_there(getattr(layout, name), name) for name in SETS}
         self._sets["documents"] = documents = documents_of(layout)
         if self._sets["pages"] is None and documents is not None:
             self._sets["pages"] = next((each for each in parents_of(documents) if each.kind == "pages"), None)
@@ -322,3 +328,53 @@ def earlier_corpora(corpus: PartSet | None) -> list[PartSet]:
 
 def _decision(dropped: PartSet | None, identifier: str) -> Row | None:
     return next(find_rows(dropped, "id", [identifier]), None)
+
+
+def open_if_there(url: str, kind: str) -> PartSet | None:
+    """Open the sealed set at `url`; None when there isn't one yet."""
+    return PartSet.open(url, kind) if Folder(url).exists(MANIFEST) else None
+
+
+def find_rows(
+    opened: PartSet | None,
+    key: str,
+    wanted: Collection[str],
+    columns: Sequence[str] | None = None,
+    *,
+    whole_text: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows whose column `key` (a string or a list of strings) contains one of `wanted`, in the order of the set.
+
+    A column `text` is cut to its start and named `text_start`, unless `whole_text`. None as the set yields nothing.
+    """
+    if opened is None or not wanted:
+        return
+    values = pa.array(sorted(wanted), pa.string())
+    for index in range(len(opened.parts)):
+        hits = _hits(opened.table(index, [key]).column(key), values)
+        if not len(hits):
+            continue
+        start = 0
+        for batch in opened.batches(index, columns):
+            first, last = np.searchsorted(hits, [start, start + len(batch)])
+            if first < last:
+                rows = batch.take(pa.array(hits[first:last] - start)).to_pylist()
+                yield from rows if whole_text else map(_shortened, rows)
+            start += len(batch)
+
+
+def _hits(column: pa.ChunkedArray, values: pa.Array) -> np.ndarray:
+    """Return the numbers of the rows whose column contains a value, in order."""
+    if pa.types.is_list(column.type):
+        array = column.combine_chunks()
+        array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+        rows = pc.list_parent_indices(array).to_numpy()
+        return np.unique(rows[pc.is_in(pc.list_flatten(array), values).to_numpy(zero_copy_only=False)])
+    return np.flatnonzero(pc.is_in(column, values).to_numpy())
+
+
+def _shortened(row: dict[str, Any]) -> dict[str, Any]:
+    if "text" in row:
+        text = row.pop("text")
+        row |= {"text_start": text[:START_CHARACTERS], "characters": len(text)}
+    return row

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from webtext.app.chain import Layout
-from webtext.app.inspect.lookup import find_rows, open_if_there
-from webtext.app.inspect.trace import Tracer
+from webtext.app.inspect.trace import Tracer, find_rows, open_if_there
 from webtext.app.inspect.trace_text import trace_text
-from webtext.app.reports.report_charts import CURVES
+from webtext.app.reports.report_charts import CURVES, curve
 from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
 from webtext.base.charts import thinned
 from webtext.base.errors import InputError
@@ -71,7 +69,7 @@ def make_report(root: str) -> dict[str, Any]:
         "title": Path(root).resolve().name,
         "stages": [_stage(name, opened) for name, opened in sets.items()],
         "alarms": [*_alarms(sets, clusters), *_losses(root, dropped)],
-        "sample": sample_of(sets.get("pages")),
+        "sample": sets["pages"].recipe["settings"].get("sample") if "pages" in sets else None,
         "dropped": reasons,
         "dropped_domains": domains,
         "clusters": clusters,
@@ -86,12 +84,6 @@ def make_report(root: str) -> dict[str, Any]:
         "training": _training(Folder(layout.model)),
         "paper": _paper(Folder(layout.model)),
     }
-
-
-def sample_of(pages: PartSet | None) -> str | None:
-    """Return the share of links that a sample has; None for a whole build."""
-    sample = pages.recipe["settings"].get("sample") if pages is not None else None
-    return None if sample is None else str(sample)
 
 
 _REMEDY = "rerun the command that wrote it, or remove the file"
@@ -273,13 +265,10 @@ def _training(model: Folder) -> dict[str, Any] | None:
     if not model.exists(METRICS):
         return None
     rows = read_metrics(model, _REMEDY)
-    training = [(row["step"], row["loss"]) for row in rows if row.keys() >= {"step", "loss"}]
     return {
-        "training_loss": thinned(training, CURVE_POINTS),
-        "validation_loss": [
-            (row["step"], row["validation_loss"]) for row in rows if row.keys() >= {"step", "validation_loss"}
-        ],
-        "curves": {name: thinned(points, CURVE_POINTS) for name in CURVES if (points := _curve(rows, name))},
+        "training_loss": thinned(curve(rows, "loss"), CURVE_POINTS),
+        "validation_loss": curve(rows, "validation_loss"),
+        "curves": {name: thinned(points, CURVE_POINTS) for name in CURVES if (points := curve(rows, name))},
         "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
     }
 
@@ -300,11 +289,6 @@ def _paper(model: Folder) -> list[dict[str, Any]]:
             place = model.location(name)
             raise InputError(f"'{place}' is not what `train eval` writes: {error!r}", _REMEDY) from None
     return rows
-
-
-def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
-    found = ((row["step"], row.get(name)) for row in rows if "step" in row)
-    return [(step, float(y)) for step, y in found if isinstance(y, (int, float)) and math.isfinite(y)]
 
 
 def _most(domains: Counter[str]) -> list[tuple[str, int]]:

@@ -193,6 +193,12 @@ def _place(bounds: Sequence[float], value: float) -> float:
     return math.inf
 
 
+def curve(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
+    """Return the steps and values of a measure in the rows of metrics.jsonl, without those that aren't finite numbers."""
+    found = ((row["step"], row.get(name)) for row in rows if "step" in row)
+    return [(int(step), float(y)) for step, y in found if isinstance(y, int | float) and math.isfinite(y)]
+
+
 def loss_curves(training: Curve, held_out: Curve) -> Markup:
     """Return training and held-out loss over the steps, in nats per token; held-out points show their perplexity."""
     if len(training) + len(held_out) < 2:

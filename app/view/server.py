@@ -22,6 +22,8 @@ from markupsafe import Markup
 from webtext.app.chain import Layout
 from webtext.app.inspect.trace import Tracer, find_cluster
 from webtext.app.inspect.trace_text import trace_text
+from webtext.app.reports.report_charts import CURVES as OTHER_CURVES
+from webtext.app.reports.report_charts import curve
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.base.charts import Line, chart, thinned
 from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
@@ -38,13 +40,7 @@ TOKENS_SHOWN = 5_000
 CHARACTERS_TOKENIZED = 40_000
 CURVE_POINTS = 300
 RELOAD_SECONDS = 5
-CURVES = {
-    "loss": "training loss, nats per token",
-    "validation_loss": "held-out loss, nats per token",
-    "learning_rate": "learning rate",
-    "grad_norm": "gradient norm",
-    "tokens_per_second": "tokens per second",
-}
+CURVES = {"loss": "training loss, nats per token", "validation_loss": "held-out loss, nats per token", **OTHER_CURVES}
 HTML, CSS, JAVASCRIPT = "text/html; charset=utf-8", "text/css; charset=utf-8", "text/javascript; charset=utf-8"
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'"
 HEADERS = {
@@ -164,14 +160,10 @@ class Viewer(ThreadingHTTPServer):
         rows = read_metrics(Folder(self.layout.model), "start a run with webtext train run")
         sections = []
         for name, label in CURVES.items():
-            points = [
-                (int(row["step"]), float(row[name])) for row in rows if _is_number(row.get(name)) and "step" in row
-            ]
-            if points:
+            if points := curve(rows, name):
                 drawn = chart({label: [Line(thinned(points, CURVE_POINTS), "held-out")]}, x="step", y=label, height=260)
-                sections.append(
-                    Section(title=label, chart=drawn, notes=[f"now {points[-1][1]:,.4g}, step {points[-1][0]:,}"])
-                )
+                note = f"now {points[-1][1]:,.4g}, step {points[-1][0]:,}"
+                sections.append(Section(title=label, chart=drawn, notes=[note]))
         return as_page("Training", sections)
 
 
@@ -273,7 +265,3 @@ def _message(title: str, lines: Sequence[str], text: str = "", *, frame: bool = 
 
 def _same(one: str | None, other: str) -> bool:
     return one is not None and hmac.compare_digest(one.encode(), other.encode())
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and value == value and abs(value) != float("inf")

@@ -17,12 +17,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from webtext.app.demo import plan as plans
 from webtext.app.demo import run as demo
 from webtext.app.demo import web
-from webtext.app.demo.dump import BAD_LINES, ODD_ROWS, write_dump
-from webtext.app.demo.layout import Section, article, blocks, listing, thread
-from webtext.app.demo.pages import NAMES, render_pages
-from webtext.app.demo.plan import CANARY, HOSTS, RESERVED, Plan, Planted, make_plan, robots_txt
+from webtext.app.demo.pages import NAMES, Section, article, blocks, listing, render_pages, thread
+from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan, write_dump
 from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import MachineError
 from webtext.base.parts.identifiers import link_id, split_of
@@ -41,7 +40,7 @@ PAGE = "<html><body><p>{} is the page, and the words of the page are the text.</
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Generated pages with real names."""
     folder = tmp_path_factory.mktemp("web")
-    names = [*MODULES, *RESERVED]
+    names = [*MODULES, *plans.RESERVED]
     for name in names:
         (folder / f"{name}.html").write_text(PAGE.format(name))
     (folder / NAMES).write_text(json.dumps(names))
@@ -57,7 +56,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def plan(port: int) -> Plan:
-    return make_plan([*MODULES, *RESERVED], port)
+    return make_plan([*MODULES, *plans.RESERVED], port)
 
 
 def planted(plan: Plan, label: str) -> Planted:
@@ -65,8 +64,8 @@ def planted(plan: Plan, label: str) -> Planted:
 
 
 def test_the_plan_is_a_function_of_names_and_port(plan: Plan) -> None:
-    assert make_plan([*MODULES, *RESERVED], plan.port) == plan
-    assert make_plan([*MODULES, *RESERVED], plan.port + 1) != plan
+    assert make_plan([*MODULES, *plans.RESERVED], plan.port) == plan
+    assert make_plan([*MODULES, *plans.RESERVED], plan.port + 1) != plan
 
 
 def test_every_url_is_canonical_and_planned_once(plan: Plan) -> None:
@@ -79,13 +78,13 @@ def test_every_url_is_canonical_and_planned_once(plan: Plan) -> None:
 def test_the_pages_are_spread_over_eight_hosts_and_reserved_ones_are_not_plain(plan: Plan) -> None:
     assert {urlsplit(page.url).hostname for page in plan.plain} == set(HOSTS)
     assert [page.page for page in plan.plain] == list(MODULES)
-    assert not set(RESERVED) & {page.page for page in plan.plain}
-    assert RESERVED[2] == planted(plan, "held-out page with a canary").page
+    assert not set(plans.RESERVED) & {page.page for page in plan.plain}
+    assert plans.RESERVED[2] == planted(plan, "held-out page with a canary").page
 
 
 @pytest.mark.parametrize("port", [8000, 8001, 8002, 8420, 40_000])
 def test_a_copy_is_held_out_exactly_when_its_original_is_and_has_less_karma(port: int) -> None:
-    plan = make_plan([*MODULES, *RESERVED], port)
+    plan = make_plan([*MODULES, *plans.RESERVED], port)
     originals = {page.page: page for page in plan.plain}
     copies = [page for page in plan.planted if page.content in ("copy", "edited")]
     assert len(copies) == 3
@@ -107,9 +106,9 @@ def test_the_dump_reads_as_the_plan_voted(plan: Plan, tmp_path: Path) -> None:
     with open(path, "rb") as file:
         records = [source.parse(record) if isinstance(record, bytes) else record for _, record in source.records(file)]
     second_posts = (len(plan.plain) + 1) // 2
-    assert len(records) == len(plan.all) + second_posts + len(BAD_LINES) + len(ODD_ROWS)
+    assert len(records) == len(plan.all) + second_posts + len(plans.BAD_LINES) + len(plans.ODD_ROWS)
     posts = [post for record in records if not isinstance(record, Unreadable) for post in record]
-    assert len(records) - len(posts) == len(BAD_LINES)
+    assert len(records) - len(posts) == len(plans.BAD_LINES)
     verdicts = [Judge.of(LinkSettings())(post) for post in posts]
     expected = {page.url for page in plan.all if page.stage != "links"}
     assert {url for url, _ in verdicts if url} == expected
@@ -176,7 +175,7 @@ def test_an_edited_copy_differs_in_a_word_of_a_hundred(pages: Path, plan: Plan, 
 def test_each_hostile_page_answers_as_planted(plan: Plan, get: Get) -> None:
     status, headers, _ = get(planted(plan, "redirect to a page nobody linked").url)
     assert (status, headers["Location"]) == (302, planted(plan, "redirect to a page nobody linked").location)
-    assert text(get(headers["Location"])) == PAGE.format(RESERVED[0])
+    assert text(get(headers["Location"])) == PAGE.format(plans.RESERVED[0])
     assert get(planted(plan, "redirect into a private network").url)[1]["Location"] == "http://10.0.0.1/"
     assert get(planted(plan, "404").url)[0] == 404
     assert get(planted(plan, "PDF").url)[2].startswith(b"%PDF-")
@@ -191,7 +190,7 @@ def test_each_hostile_page_answers_as_planted(plan: Plan, get: Get) -> None:
 
 def test_robots_txt_disallows_a_folder_on_one_host(plan: Plan, get: Get) -> None:
     bodies = {host: get(f"http://{host}:{plan.port}/robots.txt")[2].decode() for host in HOSTS}
-    assert bodies == {host: robots_txt(host) for host in HOSTS}
+    assert bodies == {host: plans.robots_txt(host) for host in HOSTS}
     assert [host for host, body in bodies.items() if "/private/" in body] == [HOSTS[1]]
     assert urlsplit(planted(plan, "forbidden by robots.txt").url).hostname == HOSTS[1]
 
@@ -224,10 +223,10 @@ def test_pages_are_rendered_from_pythons_own_documentation(tmp_path: Path) -> No
     """`keyword` has too little text for a page."""
     names = render_pages(tmp_path, ["argparse", "keyword", "no_such_module_at_all"])
     assert [name for name in names if not name.startswith("topic-")] == ["argparse"]
-    assert set(RESERVED) < set(names)
+    assert set(plans.RESERVED) < set(names)
     assert json.loads((tmp_path / NAMES).read_text()) == names
     assert "ArgumentParser" in (tmp_path / "argparse.html").read_text()
-    assert "<p>" in (tmp_path / f"{RESERVED[2]}.html").read_text()  # where the canary is put
+    assert "<p>" in (tmp_path / f"{plans.RESERVED[2]}.html").read_text()  # where the canary is put
 
 
 @pytest.mark.slow

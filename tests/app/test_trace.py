@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.app.inspect.lookup import find_rows
-from webtext.app.inspect.trace import Tracer, find_cluster
+from webtext.app.inspect.trace import Tracer, find_cluster, find_rows
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
 
