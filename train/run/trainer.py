@@ -237,7 +237,7 @@ class Trainer:
         self._log(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
         note = f"loss {loss:.3f}, rate {queued.rate:.2e}, gradient {norm:.2f}, {speed}"
         facts = {name: row[name] for name in ("loss", "grad_norm", "learning_rate", "tokens") if name in row}
-        progress.advance(1, note, row.get("loss"), **facts, tokens_per_second=speed.tokens_per_second)
+        progress.advance(1, note, **facts, tokens_per_second=speed.tokens_per_second)
 
     def _evaluate(self) -> None:
         losses = self.held_out.losses(self.engine, self.microbatch)
