@@ -24,8 +24,7 @@ from webtext.crawl.exchange.addresses import AddressRule
 from webtext.crawl.exchange.body import read_body
 from webtext.crawl.exchange.client import host_and_port
 from webtext.crawl.exchange.connections import guarded_session
-from webtext.crawl.exchange.failures import Failure, NotConnected, Refused, failure_of
-from webtext.crawl.exchange.messages import retry_after
+from webtext.crawl.exchange.messages import Failure, NotConnected, Refused, failure_of, retry_after
 from webtext.crawl.exchange.resolver import PinnedResolver
 
 MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB

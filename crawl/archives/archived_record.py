@@ -20,8 +20,7 @@ from webtext.base.web.content_coding import dechunk
 from webtext.base.web.http_head import Headers, split_http
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import not_archived
-from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.exchange.messages import Exchange, Failure
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 
 MAX_HEAD_BYTES = 1 << 20  # a record's WARC head and HTTP head together

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import Exchange, is_redirect
+from webtext.crawl.exchange.messages import Exchange, Failure, Refused, is_redirect
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.opt_outs.robots import Robots
 from webtext.crawl.opt_outs.robots_cache import ORIGINS_KEPT, origin_of, read_robots

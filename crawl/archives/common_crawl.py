@@ -21,7 +21,7 @@ from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Judge, Preference, archived_robots, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import Failure
 from webtext.crawl.fetch.page_source import Answer, Queue
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.visits.settings import COMMON_CRAWL, FetchSettings

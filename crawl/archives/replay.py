@@ -18,8 +18,7 @@ from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Preference, not_archived
-from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.exchange.messages import Exchange, is_redirect
+from webtext.crawl.exchange.messages import Exchange, Failure, is_redirect
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.surt import surt
 from webtext.crawl.visits.settings import WARC

@@ -15,9 +15,8 @@ from collections.abc import Collection, Sequence
 
 from webtext.base.errors import NetworkError
 from webtext.crawl.exchange.client import Client, Limits, WantsBody
-from webtext.crawl.exchange.failures import Failure, Refused
 from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.messages import Exchange, retry_after
+from webtext.crawl.exchange.messages import Exchange, Failure, Refused, retry_after
 from webtext.crawl.reasons import ARCHIVE_UNAVAILABLE
 from webtext.crawl.visits.visit import Visit
 

@@ -20,15 +20,12 @@ from webtext.base.web.content_coding import BodyError, decode_body
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.exchange.failures import Failure
-from webtext.crawl.exchange.messages import Exchange, Headers, http_date, is_redirect, redirect_target
-from webtext.crawl.pages.cdxj import seconds_of, stamp
-from webtext.crawl.pages.warc_writer import warc_date
+from webtext.crawl.exchange.messages import Exchange, Failure, Headers, http_date, is_redirect, redirect_target
+from webtext.crawl.pages.warc_writer import seconds_of, stamp, warc_date
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.surt import surt
 from webtext.crawl.visits.settings import WAYBACK, FetchSettings
-from webtext.crawl.visits.sniff import TEXT_TYPES, media_type
-from webtext.crawl.visits.visit import PAGE_STATUSES, Visit, objection
+from webtext.crawl.visits.visit import PAGE_STATUSES, TEXT_TYPES, Visit, media_type, objection
 
 CDX_LIMIT = 25  # captures to request from the CDX server, nearest first
 MAX_CDX_BYTES = 1 << 20

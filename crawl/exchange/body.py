@@ -12,7 +12,7 @@ from typing import IO
 
 from aiohttp import StreamReader
 
-from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import Failure
 
 RATE_SECONDS = 10.0  # after these seconds, a body must have come at min_rate on average
 MEMORY_BYTES = 6 * 2**20  # of all buffered bodies together; 64 endless answers in memory took 605 MiB

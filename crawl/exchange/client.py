@@ -20,9 +20,17 @@ from webtext.base.web.urls import host_of, port_of
 from webtext.crawl.exchange.addresses import AddressRule
 from webtext.crawl.exchange.body import MinimumRate, SpoolMemory, read_body
 from webtext.crawl.exchange.connections import Connections
-from webtext.crawl.exchange.failures import Failure, KeptConnectionBroke, NotConnected, dns_failure, failure_of
 from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.messages import Exchange, Headers, retry_after
+from webtext.crawl.exchange.messages import (
+    Exchange,
+    Failure,
+    Headers,
+    KeptConnectionBroke,
+    NotConnected,
+    dns_failure,
+    failure_of,
+    retry_after,
+)
 from webtext.crawl.exchange.resolver import PinnedResolver
 
 MAX_TRIED_ADDRESSES = 3

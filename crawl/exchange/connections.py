@@ -28,7 +28,7 @@ from aiohttp.streams import StreamReader
 from yarl import URL
 
 from webtext.crawl.exchange.addresses import AddressRule
-from webtext.crawl.exchange.failures import KeptConnectionBroke
+from webtext.crawl.exchange.messages import KeptConnectionBroke
 from webtext.crawl.exchange.resolver import PinnedResolver, guarded_socket
 
 if TYPE_CHECKING:

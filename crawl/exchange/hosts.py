@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from webtext.crawl.exchange.clock_journal import FORGOTTEN_SECONDS, ClockJournal, NotedClock
-from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.exchange.messages import Refused
 from webtext.crawl.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 
 MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey; like Nutch, skip pages of sites that ask for more

@@ -1,17 +1,80 @@
-"""HTTP messages as bytes: one request and its response, and what the response's headers ask for."""
+"""HTTP messages as bytes: one request and its response, what the headers ask for, and why an exchange has none."""
 
 from __future__ import annotations
 
+import socket
+import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+
+import aiohttp
 
 from webtext.base.web.urls import join_url
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
+
+
+class _NoPage(Exception):
+    """`reason` is one of the fetch log's, and `cause` explains it to people."""
+
+    def __init__(self, reason: str, cause: str = "") -> None:
+        super().__init__(f"{reason}: {cause}" if cause else reason)
+        self.reason = reason
+        self.cause = cause or None
+
+
+class Failure(_NoPage):
+    """A failed exchange."""
+
+
+class Refused(_NoPage):
+    """A refused connection, or an answer that is not kept."""
+
+
+class NotConnected(Failure):
+    """A failure to connect, after which another address of the host may work."""
+
+
+class KeptConnectionBroke(Failure):
+    """A kept connection broke before an answer: the server may have closed it just before the request."""
+
+
+def dns_failure(error: OSError) -> Failure:
+    """Return the failure of a look-up: the name has no address, or no name server answered in time, which may pass.
+
+    >>> dns_failure(TimeoutError()).reason
+    'dns_unanswered'
+    """
+    reason = "dns_unanswered" if is_unanswered(error) else "dns_failed"
+    return Failure(reason, str(error) or type(error).__name__)
+
+
+def is_unanswered(error: OSError) -> bool:
+    """Whether the look-up itself failed (no answer, server failure), so that the name may still have an address."""
+    return error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA)
+
+
+def failure_of(error: Exception) -> Failure:
+    """Convert an error raised by aiohttp, asyncio or the system into a Failure."""
+    cause = f"{type(error).__name__}: {error}"
+    if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
+        return Failure("tls_failed", cause)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return dns_failure(error.os_error)
+    if isinstance(error, aiohttp.ConnectionTimeoutError):
+        return NotConnected("timed_out", cause)
+    if isinstance(error, TimeoutError):
+        return Failure("timed_out", cause)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return NotConnected("connection_failed", cause)
+    cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
+    if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
+        return Failure("connection_failed", cause)
+    return Failure("bad_response", cause)
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs

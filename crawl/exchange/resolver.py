@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from webtext.crawl.exchange.addresses import AddressRule
-from webtext.crawl.exchange.failures import Refused, is_unanswered
+from webtext.crawl.exchange.messages import Refused, is_unanswered
 
 if TYPE_CHECKING:
     import pycares

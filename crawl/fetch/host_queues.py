@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from webtext.base.errors import WebtextError
-from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import Failure
 from webtext.crawl.fetch.page_source import Answer, Queue
 from webtext.crawl.pages.pages_set import Link
 from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, RETRY_SECONDS, FetchSettings

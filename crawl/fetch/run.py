@@ -46,8 +46,7 @@ from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
 from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.opt_outs.silent_sites import GONE_DAYS, GONE_RUNS, SilentSites
-from webtext.crawl.opt_outs.silent_sites import NAME as SILENT_SITES
+from webtext.crawl.opt_outs.robots_cache import GONE_DAYS, GONE_RUNS, SILENT_SITES, SilentSites
 from webtext.crawl.pages.link_table import (
     LinkTable,
     are_fetchable,

@@ -8,8 +8,7 @@ failed.
 from __future__ import annotations
 
 from webtext.crawl.exchange.client import Client
-from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import Exchange, Headers, is_redirect, retry_after
+from webtext.crawl.exchange.messages import Exchange, Failure, Headers, Refused, is_redirect, retry_after
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.reasons import REDIRECTS_TO_LINK
 from webtext.crawl.visits.settings import FetchSettings

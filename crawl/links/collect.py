@@ -1,6 +1,6 @@
 """Link collection: dumps and lists in, one row per canonical URL out, with every post that voted for it.
 
-    dumps ──► spills ──► parts      first one task per file (votes.py), then one task per part (merging.py)
+    dumps ──► spills ──► parts      first one task per file (reading.py), then one task per part (merging.py)
 
 A part is a range of link_id, so the set is sorted by it. The number of parts depends only on the size of the input.
 Spills are kept in `OUT/_work` until the set is sealed.
@@ -28,10 +28,9 @@ from webtext.base.web.urls import library_versions
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.merging import MergePayload, merge_part
-from webtext.crawl.links.reading import Dump, Spill, SpillJob
+from webtext.crawl.links.reading import Dump, Spill, SpillJob, identify_dumps, spill_dumps
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
 from webtext.crawl.links.spill import N_BUCKETS, Block
-from webtext.crawl.links.votes import identify_dumps, spill_dumps
 
 STAGE = "crawl.links"
 CODE_VERSION = 2

@@ -8,12 +8,10 @@ import time
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, OPT_OUTS, PRODUCT_TOKEN, obeyed
 from webtext.base.web.urls import target_of
 from webtext.crawl.exchange.client import Client, host_and_port
-from webtext.crawl.exchange.failures import Failure, Refused
 from webtext.crawl.exchange.hosts import MAX_CRAWL_DELAY
-from webtext.crawl.opt_outs.robots import Robots
-from webtext.crawl.opt_outs.robots_cache import RobotsCache, origin_of
-from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.opt_outs.tdm_file import PATH as TDM_PATH
+from webtext.crawl.exchange.messages import Failure, Refused
+from webtext.crawl.opt_outs.robots import TDM_PATH, Robots
+from webtext.crawl.opt_outs.robots_cache import RobotsCache, SilentSites, origin_of
 from webtext.crawl.reasons import CRAWL_DELAY_TOO_LONG, HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
 from webtext.crawl.visits.settings import WEB, FetchSettings
 from webtext.crawl.visits.visit import Visit, limits_of

@@ -1,9 +1,13 @@
-"""robots.txt (RFC 9309): the rules for one product token, as Google's reference parser reads them.
+"""robots.txt (RFC 9309) as Google's reference parser reads it, and tdmrep.json.
 
 Protego only matches paths. Its own reading of lines and groups differs from the RFC: `Crawl-delay` and unknown lines
 close a group, and a product token matches anywhere in a name. So this module reads the file line by line by the rules
 of google/robotstxt and passes Protego a single group, the one that applies to the token.
 `tests/crawl/test_robots.py` compares it with verdicts of Google's parser on real files.
+
+`/.well-known/tdmrep.json` (W3C Community Group report TDMRep, 2024-05-10) says where text and data mining is reserved.
+It is an array of rules, each with a path pattern as in robots.txt (`*`, and `$` at the end). The first that matches
+counts. What isn't such an array or rule states nothing, as the report says of protocol errors.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
 from protego import Protego
 
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, content_signal, forbids_training, utf_16_codec
-from webtext.crawl.opt_outs.tdm_file import TdmFile
 
 MAX_ROBOTS_BYTES = 500 * 1024  # RFC 9309 §2.5: parse at least the first 500 KiB; the rest is not read
 LARGE_BYTES = 32 * 1024  # to be judged in a thread: 24,000 rules with stars and a long path take more than 0.1 s
@@ -36,6 +40,59 @@ _CONTENT_USAGE = (b"content-usage",)
 _PRODUCT_TOKEN = re.compile(rb"[A-Za-z_-]*")
 ANY_AGENT = "*"
 T = TypeVar("T")
+TDM_PATH = "/.well-known/tdmrep.json"
+MAX_RULES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class TdmFile:
+    """The rules in their order: a pattern, and whether text and data mining is reserved where it matches."""
+
+    rules: tuple[tuple[str, bool], ...] = ()
+
+    @classmethod
+    def read(cls, content: bytes) -> TdmFile:
+        """Read any bytes; at most MAX_RULES rules count.
+
+        >>> TdmFile.read(b'[{"location": "/a/*.html$", "tdm-reservation": 1}]').reserves("/a/b.html")
+        True
+        """
+        try:
+            given = msgspec.json.decode(content)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return cls()
+        rules = given if isinstance(given, list) else []
+        return cls(tuple(rule for each in rules[:MAX_RULES] if (rule := _rule(each)) is not None))
+
+    def reserves(self, path: str) -> bool:
+        """Whether mining is reserved for `path` (path and query of a canonical URL)."""
+        return next((reserved for pattern, reserved in self.rules if _matches(pattern, path)), False)
+
+
+def _rule(given: Any) -> tuple[str, bool] | None:
+    if not isinstance(given, dict):
+        return None
+    pattern, reserved = given.get("location"), given.get("tdm-reservation")
+    if not isinstance(pattern, str) or reserved not in (0, 1, "0", "1"):
+        return None
+    return pattern, reserved in (1, "1")
+
+
+def _matches(pattern: str, path: str) -> bool:
+    """Whether the pattern matches a start of the path, or all of it if it ends with `$`; linear in both."""
+    first, *parts = pattern.removesuffix("$").split("*")
+    if not path.startswith(first):
+        return False
+    end = len(first)
+    last = parts.pop() if parts and pattern.endswith("$") else None
+    for part in parts:
+        found = path.find(part, end)
+        if found < 0:
+            return False
+        end = found + len(part)
+    if last is not None:
+        return len(path) - len(last) >= end and path.endswith(last)
+    return not pattern.endswith("$") or end == len(path)
 
 
 @dataclass(slots=True, eq=False)

@@ -152,15 +152,15 @@ def are_fetchable(urls: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def count_hosts(links: PartSet) -> pa.Table:
-    """Return a table (host, registrable domain, n) of links per host, largest first, then by name."""
-    partial: list[pa.Table] = []
-    for batch in batches(links, ["url", "domain"]):
-        ones = pa.array(np.ones(batch.num_rows, np.int64))
-        hosts = pa.table({"host": hosts_of(batch.column("url")), "domain": batch.column("domain"), "n": ones})
-        partial.append(_added_up([hosts]))
-        if sum(table.num_rows for table in partial) > _FOLD_AT:
-            partial = [_added_up(partial)]
-    return _added_up(partial).sort_by([("n", "descending"), ("host", "ascending")])
+    """Return a table (host, n) of links per host, largest first, then by name."""
+    counts, n_hosts = _COUNTS.empty_table(), 0
+    for batch in batches(links, ["url"]):
+        hosts = pa.table({"host": hosts_of(batch["url"]), "n": pa.array(np.ones(batch.num_rows, np.int64))})
+        counts = pa.concat_tables([counts, hosts])
+        if counts.num_rows > max(_FOLD_AT, 2 * n_hosts):
+            counts = _added_up(counts)
+            n_hosts = counts.num_rows
+    return _added_up(counts).sort_by([("n", "descending"), ("host", "ascending")])
 
 
 def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
@@ -203,9 +203,8 @@ def batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
         yield from links.batches(part, columns, batch_size=_ROWS_AT_A_TIME)
 
 
-_COUNTS = pa.schema([("host", pa.string()), ("domain", pa.string()), ("n", pa.int64())])
+_COUNTS = pa.schema([("host", pa.string()), ("n", pa.int64())])
 
 
-def _added_up(partial: list[pa.Table]) -> pa.Table:
-    added = pa.concat_tables([_COUNTS.empty_table(), *partial]).group_by(["host", "domain"]).aggregate([("n", "sum")])
-    return added.select(["host", "domain", "n_sum"]).rename_columns(_COUNTS.names)
+def _added_up(counts: pa.Table) -> pa.Table:
+    return counts.group_by("host").aggregate([("n", "sum")]).rename_columns(_COUNTS.names)

@@ -24,8 +24,7 @@ from webtext.base.parts.partset import Part, part_name
 from webtext.base.parts.partwriter import PartWriter, SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.exchange.messages import Exchange
-from webtext.crawl.pages.cdxj import index_bytes
-from webtext.crawl.pages.warc_writer import WarcWriter
+from webtext.crawl.pages.warc_writer import WarcWriter, index_bytes
 from webtext.crawl.reasons import FAILED, outcome_of
 
 OPEN = "_open"

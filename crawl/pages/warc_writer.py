@@ -5,10 +5,14 @@ times the CPU of the entire fetch. Nothing is decoded. One thing differs from th
 chunks, so `Transfer-Encoding` is renamed `X-Crawler-Transfer-Encoding` and `Content-Length` fits what is stored.
 A body that is already in the file is not stored again: a `revisit` record refers to it.
 Follows WARC 1.1 (ISO 28500:2017), and the layout of Common Crawl's files.
+
+CDXJ is the index of a WARC file as pywb writes it: one line per page, `KEY TIMESTAMP {JSON}`, sorted as bytes. `offset`,
+`length` and `filename` locate the gzip member of the page's record, which can be read alone.
 """
 
 from __future__ import annotations
 
+import calendar
 import functools
 import hashlib
 import itertools
@@ -20,9 +24,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from webtext.crawl.exchange.messages import Exchange, Headers
-from webtext.crawl.pages.cdxj import REVISIT_TYPE, index_line, read_index_line
-from webtext.crawl.visits.sniff import media_type
+from webtext.crawl.surt import surt
+from webtext.crawl.visits.visit import media_type
 
 try:
     from isal.isal_zlib import crc32  # takes a tenth of zlib's time, but not every platform has a wheel
@@ -50,6 +56,8 @@ _SMALL_BYTES = 4096  # up to this size, copying costs less than passing on a sep
 _BLOCK_HEAD = struct.Struct("<BHH")  # whether it is the last block, its length, the length's complement
 _LAST_BLOCK = _BLOCK_HEAD.pack(1, 0, 0xFFFF)
 _TRAILER = struct.Struct("<II")
+_STAMP = re.compile(r"\d{14}")
+REVISIT_TYPE = "warc/revisit"  # replaces the media type if the record only refers to the body of another one
 
 
 @dataclass(slots=True)
@@ -278,3 +286,37 @@ def stored_member(*data: bytes) -> list[bytes | memoryview]:
     small += _LAST_BLOCK, _TRAILER.pack(checksum, size & 0xFFFFFFFF)
     pieces.append(b"".join(small))
     return pieces
+
+
+def index_line(url: str, captured: int, **fields: str | int) -> str:
+    """Return the line of one record, without its line end. `fields` keep their order; numbers become strings.
+
+    >>> index_line("http://example.com/", 0, status=200)
+    'com,example)/ 19700101000000 {"url":"http://example.com/","status":"200"}'
+    """
+    texts = {"url": url} | {name: str(value) for name, value in fields.items()}
+    return f"{surt(url)} {stamp(captured)} {msgspec.json.encode(texts).decode()}"
+
+
+@functools.lru_cache(maxsize=64)  # many pages have the same second
+def stamp(captured: int) -> str:
+    """Return UTC seconds as the 14 digits of an archive's timestamp."""
+    return time.strftime("%Y%m%d%H%M%S", time.gmtime(captured))
+
+
+def read_index_line(line: str) -> tuple[int, dict[str, str]]:
+    """Parse a line into the time of capture (UTC seconds) and the fields. Raises ValueError for any other line."""
+    _, captured, fields = line.split(" ", 2)
+    return seconds_of(captured), msgspec.json.decode(fields, type=dict[str, str])
+
+
+def seconds_of(captured: str) -> int:
+    """Return the UTC seconds of an archive's timestamp. Raises ValueError unless it is one, of 14 digits."""
+    if not _STAMP.fullmatch(captured):
+        raise ValueError(f"{captured!r} is not a timestamp")
+    return calendar.timegm(time.strptime(captured, "%Y%m%d%H%M%S"))
+
+
+def index_bytes(lines: Iterable[str]) -> bytes:
+    """Return the contents of the index file: the lines, sorted."""
+    return "".join(f"{line}\n" for line in sorted(lines)).encode()

@@ -1,25 +1,47 @@
-"""The visit of one link, on the web or in an archive: what is recorded of it, and the rules for every answer."""
+"""The visit of one link, on the web or in an archive: what is recorded of it, and the rules for every answer.
+
+Only text is kept, by the page's Content-Type and its first bytes: a subset of the WHATWG MIME sniffing standard, enough
+to catch an image or a PDF that is labelled text/html, and HTML that has no label. At most 1 KiB is decompressed here.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
 from webtext.crawl.exchange.client import Limits
-from webtext.crawl.exchange.failures import Failure, Refused
-from webtext.crawl.exchange.messages import Exchange, Headers, lower_headers, redirect_target
+from webtext.crawl.exchange.messages import Exchange, Failure, Headers, Refused, lower_headers, redirect_target
 from webtext.crawl.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK, RETRIED_REASONS
 from webtext.crawl.tracking import without_tracking
 from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.sniff import TEXT_TYPES, identified_type, media_type
 
 PAGE_STATUSES = frozenset({200, 203})
 MAX_CAUSE = 200  # characters
 CONNECT_SECONDS = 15.0  # the longest time to connect: four tries of TCP's first packet
 MIN_RATE = 500.0  # bytes per second on average, after ten seconds; slower bodies hold a host's turn for nothing
 MAX_REDIRECTS = 5  # as for robots.txt (RFC 9309); longer chains are nearly always loops through a log-in
+TEXT_TYPES = frozenset({"text/html", "application/xhtml+xml", "text/plain", "text/markdown", "text/x-markdown"})
+
+SNIFFED_BYTES = 1024
+GLANCED_BYTES = 64  # enough to identify most pages, at half the cost
+_MAGIC = {
+    b"%PDF-": "application/pdf",
+    b"\x89PNG\r\n\x1a\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF87a": "image/gif",
+    b"GIF89a": "image/gif",
+    b"PK\x03\x04": "application/zip",
+    b"\x1f\x8b\x08": "application/gzip",
+    b"7z\xbc\xaf\x27\x1c": "application/x-7z-compressed",
+    b"OggS\x00": "application/ogg",
+    b"\x1aE\xdf\xa3": "video/webm",
+    b"ID3": "audio/mpeg",
+    b"%!PS-Adobe-": "application/postscript",
+}
+_HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<title", b"<!--", b"<div", b"<p", b"<h1")
 
 
 class Evidence(NamedTuple):
@@ -160,3 +182,41 @@ def text_type(body: bytes, content_encoding: str) -> str | None:
     if identified is not None and identified not in TEXT_TYPES:
         raise Refused("not_text", f"begins as {identified}")
     return identified
+
+
+def media_type(content_type: str | None) -> str | None:
+    """Return the type without parameters, in lower case, or None if it is missing.
+
+    >>> media_type('Text/HTML; charset="utf-8"')
+    'text/html'
+    """
+    name = (content_type or "").partition(";")[0].strip().lower()
+    return name or None
+
+
+def identified_type(body: bytes, content_encoding: str) -> str | None:
+    """Return the type that the first bytes show, or None if they show none or can't be decoded."""
+    encoding = content_encoding.strip().lower()
+    return _type_of(_decoded_start(body, encoding, GLANCED_BYTES)) or _type_of(
+        _decoded_start(body, encoding, SNIFFED_BYTES)
+    )
+
+
+def _type_of(start: bytes) -> str | None:
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith(_HTML_STARTS):
+        return "text/html"
+    return next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def _decoded_start(body: bytes, content_encoding: str, n_bytes: int) -> bytes:
+    """Return up to `n_bytes` decoded bytes, or b"" if they can't be decoded."""
+    if content_encoding in ("", "identity"):
+        return body[:n_bytes]
+    if content_encoding not in ("gzip", "x-gzip"):
+        return b""
+    try:
+        # For the first 64 bytes zlib takes 1.9 µs, ISA-L 16.
+        return zlib.decompressobj(31).decompress(body[: 4 * SNIFFED_BYTES], n_bytes)
+    except zlib.error:
+        return b""

@@ -9,7 +9,7 @@ import pytest
 
 from webtext.base.errors import ConfigError
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
-from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.exchange.messages import Refused
 from webtext.crawl.exchange.resolver import Names, PinnedResolver, guarded_socket
 
 # fmt: off

@@ -27,7 +27,7 @@ from webtext.crawl.archives import server as archive_server
 from webtext.crawl.archives.archived_record import read_record
 from webtext.crawl.archives.cc_index import Place
 from webtext.crawl.archives.common_crawl import neighbours
-from webtext.crawl.exchange.failures import Failure
+from webtext.crawl.exchange.messages import Failure
 from webtext.crawl.surt import surt
 
 

@@ -29,7 +29,7 @@ from local_names import (
 )
 
 from webtext.crawl.exchange.addresses import AddressRule
-from webtext.crawl.exchange.failures import Refused
+from webtext.crawl.exchange.messages import Refused
 from webtext.crawl.exchange.resolver import Names, PinnedResolver
 
 pytestmark = pytest.mark.usefixtures("wire")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.schemas import LINK
-from webtext.crawl.links.link_rows import LinkColumns, link_row, merge_posts
+from webtext.crawl.links.merging import LinkColumns, link_row, merge_posts
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import Submission
 

@@ -31,7 +31,7 @@ from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.base.workers.journal import Journal
 from webtext.crawl.command import group
-from webtext.crawl.links import merging, reading, votes
+from webtext.crawl.links import merging, reading
 from webtext.crawl.links.collect import broken_dumps, collect_links
 from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
@@ -240,7 +240,7 @@ def test_a_process_that_decompresses_for_another_changes_no_byte(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Twenty MB, but for Zstandard; more failures than are listed."""
-    monkeypatch.setattr(votes, "MIN_AHEAD_BYTES", 1)
+    monkeypatch.setattr(reading, "MIN_AHEAD_BYTES", 1)
     given: list[bool] = []
     real = Run.map
 
@@ -271,7 +271,7 @@ def test_dumps_read_on_another_machine_give_the_same_links(
     collect: Any, dumps: list[str], whole: PartSet, elsewhere: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One dump at a time, which a worker decompresses by a decoder; all dumps, with other limits."""
-    monkeypatch.setattr(votes, "MIN_AHEAD_BYTES", 1)
+    monkeypatch.setattr(reading, "MIN_AHEAD_BYTES", 1)
     for name in dumps:
         assert collect(name, out="there", by=elsewhere).hash == collect(name, out="here").hash
     assert collect(*dumps, out="all", parts=3, by=elsewhere).hash == whole.hash
@@ -372,7 +372,7 @@ def test_links_merged_a_few_at_a_time_are_the_same(
     whole = collect(*inputs, out="whole", parts=2, profile=profile)
     monkeypatch.setattr(merging, "MERGE_BYTES", merge_bytes)
     monkeypatch.setattr(merging, "ROWS_AT_A_TIME", 3)
-    monkeypatch.setattr("webtext.crawl.links.votes._engine_for", lambda jobs, run: contextlib.nullcontext(run.engine))
+    monkeypatch.setattr("webtext.crawl.links.reading._engine_for", lambda jobs, run: contextlib.nullcontext(run.engine))
     here = Run(InThisProcess(), run.console)  # type: ignore[arg-type]
     assert collect(*inputs, out="few", parts=2, profile=profile, by=here).hash == whole.hash
 
@@ -520,7 +520,7 @@ def test_a_line_that_kills_its_worker_is_the_only_loss(
     monkeypatch.setattr(Run, "map", planted)
     path = dump(tmp_path / "RS_x", post("a"), post("b", title=title), post("c", "http://b.com/"))
     Path(path).write_bytes(compress(Path(path).read_bytes()))
-    monkeypatch.setattr(votes, "MIN_AHEAD_BYTES", 1)
+    monkeypatch.setattr(reading, "MIN_AHEAD_BYTES", 1)
     quiet = Run.quiet(workers=2 if compress is lzma.compress else 1)
     links = collect(path, by=quiet)
     quiet.engine.close()  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from warc_exchanges import page, record, revisit_record
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.crawl.opt_outs.tdm_file import PATH
+from webtext.crawl.opt_outs.robots import PATH
 
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 

@@ -19,9 +19,8 @@ from hostile_answers import IN_A_SECOND, answer, redirect
 from local_web import SITE_FILES
 
 from webtext.crawl.exchange.clock_journal import NAME, ClockJournal, NotedClock
-from webtext.crawl.exchange.failures import Refused
 from webtext.crawl.exchange.hosts import Hosts, Pace
-from webtext.crawl.exchange.messages import retry_after
+from webtext.crawl.exchange.messages import Refused, retry_after
 
 SOON = {"retries": 2, "retry_seconds": 0.05}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from warc_exchanges import page, record
 from webtext.base.errors import RunFailed
 from webtext.base.parts.outcomes import check_settled
 from webtext.base.parts.partset import PartSet
-from webtext.crawl.opt_outs.silent_sites import DAY, NAME, SilentSites
+from webtext.crawl.opt_outs.robots_cache import DAY, SILENT_SITES, SilentSites
 
 LATE = {"total_seconds": 1.0, "connect_seconds": 1.0}
 """Settings for a crawl of sites that never answer."""
@@ -78,8 +79,8 @@ def run_at(crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     """Fetch into the same folder on a given day, and return the set and its rows."""
 
     def fetch(day: float, links: str, **changes: Any) -> tuple[PartSet, Any]:
-        clock = SimpleNamespace(time=lambda: 1.5e9 + day * DAY)
-        monkeypatch.setattr("webtext.crawl.opt_outs.silent_sites.time", clock)
+        clock = SimpleNamespace(monotonic=time.monotonic, time=lambda: 1.5e9 + day * DAY)
+        monkeypatch.setattr("webtext.crawl.opt_outs.robots_cache.time", clock)
         rows = crawl(links, **changes)
         return PartSet.open(str(tmp_path / "pages"), "pages"), rows
 
@@ -104,7 +105,7 @@ def test_without_the_setting_a_silent_site_is_not_looked_for_in_archives(
     assert {(row["outcome"], row["reason"], row["source"]) for row in rows.values()} == {
         ("refused", "robots_unreachable", "web")
     }
-    assert NAME not in {path.name for path in (tmp_path / "pages").iterdir()}
+    assert SILENT_SITES not in {path.name for path in (tmp_path / "pages").iterdir()}
 
 
 def test_archived_pages_are_taken_for_sites_silent_in_enough_runs(
@@ -170,7 +171,7 @@ def test_without_archives_an_unreachable_robots_txt_always_forbids(
 
 
 def test_an_answer_resets_the_count_and_an_incomplete_line_is_skipped(tmp_path: Path) -> None:
-    path = tmp_path / NAME
+    path = tmp_path / SILENT_SITES
     sites = SilentSites(path, 1, 0.0)
     for origin in ("http://a", "http://b"):
         sites.did_not_answer(origin)

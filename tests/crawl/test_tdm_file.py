@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.crawl.opt_outs.silent_sites import SilentSites
-from webtext.crawl.opt_outs.tdm_file import MAX_RULES, PATH, TdmFile
+from webtext.crawl.opt_outs.robots import MAX_RULES, TDM_PATH, TdmFile
+from webtext.crawl.opt_outs.robots_cache import SilentSites
 
 EXAMPLE = b"""[
   {"location": "/directory-a/", "tdm-reservation": 1},
@@ -80,30 +80,30 @@ def test_any_bytes_are_read_without_an_error(content: bytes) -> None:
 
 
 def test_a_crawl_asks_for_the_file_once_per_site_and_obeys_it(crawl: Any, web: Any) -> None:
-    web.page(PATH, EXAMPLE, "Content-Type: application/json")
+    web.page(TDM_PATH, EXAMPLE, "Content-Type: application/json")
     urls = [web.page("/directory-a/x"), web.page("/y"), web.page("/z")]
     rows = crawl(urls)
     assert [rows[url]["reason"] for url in urls] == ["tdm_reserved", None, None]
     assert [rows[url]["opt_outs"] for url in urls] == [["tdm_reserved"], [], []]
-    assert web.paths(robots=True).count(PATH) == 1
+    assert web.paths(robots=True).count(TDM_PATH) == 1
     assert "/directory-a/x" not in web.paths()
 
 
 def test_a_crawl_that_doesn_t_obey_it_doesn_t_ask_for_it(crawl: Any, web: Any) -> None:
     crawl([web.page("/y")], obey_tdm_reservation=False)
-    assert PATH not in web.paths(robots=True)
+    assert TDM_PATH not in web.paths(robots=True)
 
 
 def test_a_file_that_robots_txt_forbids_is_not_asked_for(crawl: Any, web: Any) -> None:
     web.page("/robots.txt", "User-agent: *\nDisallow: /.well-known/\n", "Content-Type: text/plain")
     url = web.page("/y")
     assert crawl([url])[url]["reason"] is None
-    assert PATH not in web.paths(robots=True)
+    assert TDM_PATH not in web.paths(robots=True)
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "500 Oops", "301 Moved"])
 def test_a_site_without_the_file_reserves_nothing(crawl: Any, web: Any, status: str) -> None:
-    web.page(PATH, EXAMPLE, status=status)
+    web.page(TDM_PATH, EXAMPLE, status=status)
     url = web.page("/directory-a/x")
     assert crawl([url])[url]["reason"] is None
 
@@ -114,7 +114,7 @@ def test_a_site_that_answers_for_robots_txt_alone_is_not_silent(
     noted: list[str] = []
     monkeypatch.setattr(SilentSites, "answered", lambda self, origin: noted.append("answered"))
     monkeypatch.setattr(SilentSites, "did_not_answer", lambda self, origin: noted.append("silent"))
-    web.plant(PATH, b"")
+    web.plant(TDM_PATH, b"")
     url = web.page("/x")
     assert crawl([url], total_seconds=1.0)[url]["reason"] is None
     assert noted == ["answered", "silent", "answered"]

@@ -18,8 +18,8 @@ from warc_exchanges import BODY, bodies_by_fastwarc, bodies_by_warcio, exchange,
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.crawl.exchange.messages import Exchange
-from webtext.crawl.pages.cdxj import read_index_line
-from webtext.crawl.visits.sniff import identified_type, media_type
+from webtext.crawl.pages.warc_writer import read_index_line
+from webtext.crawl.visits.visit import identified_type, media_type
 
 
 def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from fastwarc.warc import WarcRecordType
 from warcio.archiveiterator import ArchiveIterator
 
 from webtext.crawl.exchange.messages import Exchange
-from webtext.crawl.pages.cdxj import index_bytes
-from webtext.crawl.pages.warc_writer import Stored, WarcWriter
+from webtext.crawl.pages.warc_writer import Stored, WarcWriter, index_bytes
 
 BODY = b"<html><p>Hello</p></html>"
 

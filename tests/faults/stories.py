@@ -143,7 +143,7 @@ def crawl(links: str, out: str) -> int:
     from warc_exchanges import exchange
 
     from webtext.crawl.exchange.clock_journal import ClockJournal, NotedClock
-    from webtext.crawl.opt_outs.silent_sites import SilentSites
+    from webtext.crawl.opt_outs.robots_cache import SilentSites
     from webtext.crawl.pages.pages_set import Link, PagesSet
 
     parent = PartSet.open(links, "links")
