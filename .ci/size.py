@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_152,
+    "Python, lines": 44_145,
     "Python in base/, lines": 7355,
     "Python in crawl/, lines": 9259,
-    "Python in clean/, lines": 7450,
+    "Python in clean/, lines": 7443,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
     "Python in train/, lines": 9797,
     "Python in app/, lines": 3391,
     "Python in base/, tokens": 46_804,
     "Python in crawl/, tokens": 59_561,
-    "Python in clean/, tokens": 58_394,
+    "Python in clean/, tokens": 58_368,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
     "Python in train/, tokens": 73_123,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 329,
     "settings": 141,
     "C++, lines": 9349,
-    "tests, lines": 58_542,
+    "tests, lines": 58_544,
     "benches, lines": 4451,
     "templates, scripts, TOML and JSON, lines": 2230,
 }

@@ -18,9 +18,8 @@ from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
-from webtext.clean import _minhash
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.dedup.sign import CODE_VERSION, KIND, signature_recipe, signatures_name, signed_rows
+from webtext.clean.dedup.sign import KIND, signature_recipe, signatures_name, signed_rows
 
 STAGE = "clean.index"
 
@@ -36,11 +35,17 @@ class Index:
 def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
     """Open the indexes that the settings name, sorted by hash; `named` folders are passed to `parents_of`.
 
-    Raises InputError if an index is damaged or its corpus is missing.
+    Raises InputError if an index is damaged, has signatures of another version, or its corpus is missing.
     """
-    found = {}
+    found, wanted = {}, signature_recipe(STAGE).to_json()
     for url in settings.index:
-        signatures = open_signatures(url)
+        signatures = PartSet.open(url, KIND)
+        made = signatures.recipe
+        differs = [f"{name} {made[name]!r}, not {wanted[name]!r}" for name in wanted if made[name] != wanted[name]]
+        if differs:
+            raise InputError(
+                f"the index '{url}' has signatures of {'; '.join(differs)}", "make it again with --keep-index"
+            )
         corpus = corpus_of(signatures, *named)
         if corpus is None:
             raise InputError(
@@ -49,19 +54,6 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
             )
         found[signatures.hash] = Index(signatures, corpus)
     return [found[key] for key in sorted(found)]
-
-
-def open_signatures(url: str) -> PartSet:
-    """Open the index at `url`; raises InputError if it is damaged or if another version of webtext signed it."""
-    signatures = PartSet.open(url, KIND)
-    made = signatures.recipe["code_version"], signatures.recipe["versions"].get("unicode", "unknown")
-    if made != (CODE_VERSION, _minhash.UNICODE_VERSION):
-        raise InputError(
-            f"the index '{url}' has signatures of version {made[0]} and Unicode {made[1]}; this webtext compares those "
-            f"of version {CODE_VERSION} and Unicode {_minhash.UNICODE_VERSION}",
-            "make it again with --keep-index",
-        )
-    return signatures
 
 
 def corpus_of(index: PartSet, *named: Folder) -> PartSet | None:

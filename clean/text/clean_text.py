@@ -18,9 +18,10 @@ _CONTROLS = bytes({*range(0x20)} - {*b"\t\n\r\x0b\x0c"})
 _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
-def is_longer(text: str, max_bytes: int = MAX_TEXT_BYTES) -> bool:
-    """Return whether a text has more than max_bytes bytes in UTF-8."""
-    return len(text) > max_bytes or (4 * len(text) > max_bytes and len(text.encode("utf-8", "replace")) > max_bytes)
+def is_longer(text: str) -> bool:
+    """Return whether a text has more than MAX_TEXT_BYTES bytes in UTF-8."""
+    most = MAX_TEXT_BYTES
+    return len(text) > most or (4 * len(text) > most and len(text.encode("utf-8", "replace")) > most)
 
 
 def clean_text(text: str) -> str:

@@ -223,9 +223,8 @@ def test_an_index_without_a_signature_for_each_document_is_rejected(kept, run):
     folder = kept / "index"
     data = (folder / "part-00000.signatures").read_bytes()[:512]
     (folder / "part-00000.signatures").write_bytes(data)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = without_check(json.loads((folder / "manifest.json").read_text()))
     manifest["parts"][0]["attachments"][0] |= {"bytes": 512, "sha256": hashlib.sha256(data).hexdigest()}
-    del manifest["check"]
     (folder / "manifest.json").write_text(json.dumps(with_check(manifest)))
     with pytest.raises(InputError, match="does not have a signature for each document"):
         against(folder, run, kept)
@@ -243,12 +242,15 @@ def test_another_index_invalidates_the_result(kept, run):
     assert "n" in by_id(given, find_duplicates(given, DedupSettings(index=(str(kept / "index"),)), work, run))
 
 
-def test_an_index_of_another_version_of_the_signatures_is_rejected(kept, run):
+@pytest.mark.parametrize(
+    ("name", "value"), [("code_version", 3), ("settings", {"shingle_words": 4, "permutations": 128})]
+)
+def test_an_index_of_another_version_of_the_signatures_is_rejected(kept, run, name, value):
     path = kept / "index" / "manifest.json"
     manifest = without_check(json.loads(path.read_text()))
-    manifest["recipe"]["code_version"] = 3
+    manifest["recipe"][name] = value
     path.write_text(json.dumps(with_check(manifest)))
-    with pytest.raises(InputError, match=r"has signatures of version 3 and .*\nmake it again with --keep-index"):
+    with pytest.raises(InputError, match=rf"has signatures of {name} .*, not .*\nmake it again with --keep-index"):
         against(kept / "index", run, kept)
 
 
