@@ -16,7 +16,7 @@ from warc_exchanges import page, record, revisit_record
 from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.crawl.opt_outs.robots import PATH
+from webtext.crawl.opt_outs.robots import TDM_PATH
 
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
@@ -157,7 +157,7 @@ def test_a_crawl_delay_does_not_apply_to_archived_pages_but_opt_outs_do(
     for module in ("exchange.hosts", "opt_outs.check"):
         monkeypatch.setattr(f"webtext.crawl.{module}.MAX_CRAWL_DELAY", 0.2)
     web.page("/robots.txt", "User-agent: *\nCrawl-delay: 9\nDisallow: /closed\n")
-    web.page(PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
+    web.page(TDM_PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
     urls = [web.url("/a"), web.url("/closed"), web.url("/reserved")]
     records = [record(url, page(b"<html>" + url.encode())) for url in urls]
     rows = replay(urls, *records)
@@ -170,7 +170,7 @@ def test_a_crawl_delay_does_not_apply_to_archived_pages_but_opt_outs_do(
 def test_the_evidence_of_an_opt_out_says_where_it_stood_and_when(replay: Any, web: Any) -> None:
     started = int(time.time())
     web.page("/robots.txt", "User-agent: *\nDisallow: /closed\n")
-    web.page(PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
+    web.page(TDM_PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")
     marked = page(b'<meta name="robots" content="noai">', b"X-Robots-Tag: noai")
     urls = [web.url(path) for path in ("/closed", "/reserved", "/marked")]
     records = [record(url, marked, "2010-01-01T00:00:00Z") for url in urls]
