@@ -79,6 +79,7 @@ def test_it_has_every_module_and_every_core_with_its_stub_and_nothing_of_the_bui
         ".html",
         ".jinja",
         ".js",
+        ".yaml",
     }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -46,6 +48,14 @@ SCHEMAS = [
 ]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Copies of files that datasets keeps as Arrow aren't kept between runs of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tasks' files, of ten items each."""
@@ -73,11 +83,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i in range(5)
         for text, pronoun, at, options, label in SCHEMAS
     ]
-    for name, some in (
-        ("cnn_dailymail", rows),
-        ("wmt14-fr-en", [{"translation": pair} for pair in pairs]),
-        ("wsc273", schemas),
-    ):
+    tables = {"cnn_dailymail": rows, "wmt14-fr-en": [{"translation": pair} for pair in pairs], "wsc273": schemas}
+    for name, some in tables.items():
         pq.write_table(pa.Table.from_pylist(some), folder / f"{name}.parquet")
     return folder
 
@@ -272,11 +279,7 @@ def test_answers_depend_neither_on_batches_nor_on_processes(
     assert len(set(said(answer))) > 1
     assert said(evaluate("cnn_dm", batch_size=2, windows=5)) == said(answer)
 
-    class Request:
-        def __init__(self, row: Mapping[str, Any]) -> None:
-            self.args = row["arguments"][0]
-
-    requests = [Request(row) for row in answer["samples"]]
+    requests = [SimpleNamespace(args=row["arguments"][0]) for row in answer["samples"]]
     for rank in (1, 0):
         world = Other(rank, 2, torch.device("cpu"))
         model = HarnessModel(Judge(tiny, tokenizer, EvalSettings(batch_size=2), world, Run.quiet()))
@@ -287,17 +290,15 @@ def test_answers_depend_neither_on_batches_nor_on_processes(
 
 def test_a_text_is_scored_in_windows_of_the_context(tiny: GPT2, tokenizer: Tokenizer) -> None:
     """By hand: the first 512 tokens after an end-of-text, and the rest after as many tokens as fit."""
-
-    class Request:
-        args = (f"{STORY} " * 30,)
-
-    tokens = [tokenizer.eot_id, *tokenizer.encode(Request.args[0])]
+    text = f"{STORY} " * 30
+    tokens = [tokenizer.eot_id, *tokenizer.encode(text)]
     rest = len(tokens) - 1 - 512
     assert 0 < rest < 512
     by_hand = tiny.log_likelihood(torch.tensor([tokens[:513]])).sum()
     by_hand += tiny.log_likelihood(torch.tensor([tokens[-513:]]), last=rest).sum()
     judge = Judge(tiny, tokenizer, EvalSettings(), World(0, 1, torch.device("cpu")), Run.quiet())
-    assert HarnessModel(judge).loglikelihood_rolling([Request()]) == pytest.approx([float(by_hand)], rel=1e-5)
+    found = HarnessModel(judge).loglikelihood_rolling([SimpleNamespace(args=(text,))])
+    assert found == pytest.approx([float(by_hand)], rel=1e-5)
 
 
 def test_a_prompt_that_does_not_fit_is_cut_from_the_left_and_counted(
@@ -398,10 +399,7 @@ def test_the_verb_writes_results_and_samples(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("only local files are read")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket.socket, "connect", None)  # only local files are read
     tiny.to_huggingface(tmp_path / "model", tokenizer)
     call = ["train", "eval", str(tmp_path / "model"), str(data), "--windows", "2"]
     assert command([*call, "--tasks", "nq,winograd", "--out", str(tmp_path / "out"), "--json"]) == 0
