@@ -99,3 +99,13 @@ def test_a_run_that_is_done_costs_five_requests_per_set(store: ObjectStore, plac
     store.requests.clear()
     double(place, 12, run)
     assert len(store.requests) <= 2 * 5 + 2 * 1, store.requests
+
+
+def test_an_altered_part_in_a_store_is_rejected_by_readers(store: ObjectStore, place: str, run: Run) -> None:
+    opened = double(place, 2, run)
+    data = bytearray(opened.folder.read_bytes("part-00001.parquet"))
+    data[len(data) // 2] ^= 1
+    opened.folder.write_bytes("part-00001.parquet", bytes(data))
+    assert opened.table(0).num_rows == opened.parts[0].records
+    with pytest.raises(InputError, match=r"part-00001.parquet' was altered: SHA-256"):
+        PartSet.open(f"{place}/kept").table(1)
