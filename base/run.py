@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
@@ -90,3 +92,9 @@ class Run:
         from webtext.base.workers.engine import LocalEngine
 
         return cls(LocalEngine(workers=workers), Console("quiet"))
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has had resident so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -25,10 +25,9 @@ from webtext.base.parts.lineage import PARENTS, places_of
 from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check, without_check
-from webtext.base.run import Run
+from webtext.base.run import Run, peak_bytes
 from webtext.base.storage import Folder, disk_error
 from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
-from webtext.base.workers.usage import peak_bytes
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from webtext.base.workers.usage import peak_bytes
+from webtext.base.run import peak_bytes
 from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
 
