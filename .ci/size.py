@@ -38,7 +38,7 @@ CEILINGS = {
     "C++, lines": 9349,
     "tests, lines": 58_561,
     "benches, lines": 4451,
-    "templates, scripts, TOML and JSON, lines": 2230,
+    "templates, scripts, TOML and JSON, lines": 2229,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

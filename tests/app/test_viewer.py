@@ -22,6 +22,7 @@ from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.app.view.server import Viewer
 from webtext.base.errors import InputError, MachineError
 from webtext.base.parts.partset import PartSet
+from webtext.tokenizer import Tokenizer
 
 from .conftest import IDS, SCRIPT, TEXTS, URLS, write_set
 
@@ -339,3 +340,13 @@ def test_in_a_browser_keys_reach_everything_and_nothing_is_wrong(many: Client, s
         assert page.evaluate("document.title").startswith("<script>")
         browser.close()
     assert wrong == []
+
+
+def test_the_tokens_of_a_document_are_boxes_with_their_ids(written_build: Path, tmp_path: Path) -> None:
+    shutil.copytree(written_build, tmp_path / "build")
+    (tmp_path / "build/tokenizer").mkdir()
+    Tokenizer.train(["to be"], vocab_size=257, special_tokens=[]).save(tmp_path / "build/tokenizer/tokenizer.json")
+    for client in serving(tmp_path / "build"):
+        text = client.ask(f"/document?id={IDS['short']}")[2]
+        assert '<div class="tokens"><code title="id 51">T</code><code title="id 78">o</code>' in text
+        assert '<code title="id 256">be</code><code title="id 27">&lt;</code>' in text
