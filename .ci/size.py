@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 328,
     "settings": 141,
     "C++, lines": 9349,
-    "tests, lines": 58_561,
+    "tests, lines": 58_560,
     "benches, lines": 4451,
     "templates, scripts, TOML and JSON, lines": 2229,
 }
