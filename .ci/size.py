@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_139,
+    "Python, lines": 44_055,
     "Python in base/, lines": 7350,
     "Python in crawl/, lines": 9258,
     "Python in clean/, lines": 7443,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
-    "Python in train/, lines": 9797,
+    "Python in train/, lines": 9713,
     "Python in app/, lines": 3391,
     "Python in base/, tokens": 46_792,
     "Python in crawl/, tokens": 59_553,
     "Python in clean/, tokens": 58_368,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
-    "Python in train/, tokens": 73_121,
+    "Python in train/, tokens": 72_782,
     "Python in app/, tokens": 25_861,
-    "modules": 328,
+    "modules": 320,
     "settings": 141,
     "C++, lines": 9349,
-    "tests, lines": 58_560,
-    "benches, lines": 4451,
+    "tests, lines": 58_559,
+    "benches, lines": 4446,
     "templates, scripts, TOML and JSON, lines": 2229,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.parallel.refusal import check_trainable
-from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings
+from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings, check_trainable
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 from webtext.base.config import from_table, options, setting
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
-from webtext.train.mesh import MeshShape
+from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")
@@ -281,6 +281,43 @@ class SampleSettings:
         _at_least_1(self, "max_tokens", "top_k")
         require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
         require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or none")
+
+
+def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:
+    """Return the mesh of a run of `n_processes` processes.
+
+    ConfigError if the mesh doesn't divide the model or the batch, if a setting needs what no process of the mesh has,
+    or if the mesh needs another number of processes.
+    """
+    shape = settings.machine.mesh_shape(n_processes)
+    _check_tensor_parallel(config, shape)
+    stages = n_stages(settings.machine.pipeline_schedule, shape.pp)
+    if config.n_layer < stages:
+        raise ConfigError(
+            f"{config.n_layer} layers do not fill the {stages} pipeline stages of mesh '{shape}' with schedule "
+            f"'{settings.machine.pipeline_schedule}'",
+            "choose a smaller pp",
+        )
+    check_microbatches(settings.machine.pipeline_schedule, settings.accumulation(shape.n_data)[1], shape.pp)
+    if shape.size != n_processes:
+        are = "is 1 process" if n_processes == 1 else f"are {n_processes} processes"
+        raise ConfigError(
+            f"mesh '{settings.machine.mesh}' needs {shape.size} processes, but there {are}",
+            f"start it by 'torchrun --nproc-per-node {shape.size} -m webtext.app.main train run ...'",
+        )
+    return shape
+
+
+def _check_tensor_parallel(config: GPT2Config, shape: MeshShape) -> None:
+    for name in ("n_head", "context", "padded_vocab_size"):
+        value = getattr(config, name)
+        if value % shape.tp:
+            raise ConfigError(f"tp={shape.tp} does not divide {name} = {value}", "choose a degree that does")
+    if config.dropout and shape.tp > 1:
+        raise ConfigError(
+            f"dropout is {config.dropout}, and the ranks of tp={shape.tp} would drop different values",
+            "choose dropout = 0, or a mesh without tp",
+        )
 
 
 def difference(recorded: dict[str, object], wanted: dict[str, object], where: str = "in the checkpoint") -> str:

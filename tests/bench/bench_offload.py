@@ -20,11 +20,9 @@ from torch import Tensor
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.model.loss import WindowRules
 from webtext.train.offload.engine import HostOptimizer
-from webtext.train.offload.host import HostMemory
+from webtext.train.offload.host import HostMemory, Link
 from webtext.train.offload.offloaded import OffloadedModel
-from webtext.train.offload.rows import Link
-from webtext.train.optimizer.optimizer import make_optimizer
-from webtext.train.optimizer.update import gradient_norm, update
+from webtext.train.optimizer.optimizer import gradient_norm, make_optimizer, update
 
 CPU = torch.device("cpu")
 SETTINGS = TrainSettings(dtype="float32")

@@ -40,8 +40,7 @@ from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
-from webtext.train.optimizer.optimizer import make_optimizer
-from webtext.train.optimizer.update import Reading, is_fault
+from webtext.train.optimizer.optimizer import Reading, is_fault, make_optimizer
 from webtext.train.resilience.distributed import join_world
 from webtext.train.run.loop import make_recipe, train_model
 from webtext.train.run.memory import is_out_of_memory

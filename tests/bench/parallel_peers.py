@@ -21,9 +21,8 @@ from webtext.train import GPT2
 from webtext.train.mesh import MeshShape
 from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.parallelize import ParallelModel
-from webtext.train.run.engine import Engine
+from webtext.train.run.engine import Engine, SingleProcessModel
 from webtext.train.run.memory import keep_freed_memory
-from webtext.train.run.single_process import SingleProcessModel
 from webtext.train.settings import TrainSettings
 
 CPU, DTYPE = torch.device("cpu"), torch.float32

@@ -48,8 +48,7 @@ def webtext(
 ) -> Step:
     """webtext's step, from the trainer's parts. Document masks don't change the loss: a window has one document."""
     from webtext.train.model.loss import documents_of
-    from webtext.train.optimizer.optimizer import make_optimizer
-    from webtext.train.optimizer.update import Reading, gradient_norm, is_fault, update
+    from webtext.train.optimizer.optimizer import Reading, gradient_norm, is_fault, make_optimizer, update
     from webtext.train.run.memory import keep_freed_memory
     from webtext.train.settings import TrainSettings
 

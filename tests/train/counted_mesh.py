@@ -26,8 +26,7 @@ from webtext.train.data.windows import Windows
 from webtext.train.mesh import MeshShape
 from webtext.train.model.compilation import compile_model
 from webtext.train.model.loss import WindowRules
-from webtext.train.optimizer.optimizer import compile_update, set_learning_rate
-from webtext.train.optimizer.update import is_fault
+from webtext.train.optimizer.optimizer import compile_update, is_fault, set_learning_rate
 from webtext.train.parallel.parallelize import ParallelModel
 
 META, MICROBATCH = torch.device("meta"), 4

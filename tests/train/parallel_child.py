@@ -20,7 +20,7 @@ from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import Windows
 from webtext.train.mesh import MeshShape
 from webtext.train.model.loss import WindowRules
-from webtext.train.optimizer.update import update
+from webtext.train.optimizer.optimizer import update
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.run.engine import Engine
 

@@ -106,7 +106,7 @@ def full_disk(*_: object, **__: object) -> None:
 def test_a_full_disk_is_reported_in_two_lines_and_leaves_nothing(
     saver: CheckpointSaver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webtext.train.model.tensor_file.save_file", full_disk)
+    monkeypatch.setattr("webtext.train.model.huggingface.save_file", full_disk)
     saver.begin(1, CONFIG, {"model.weight": torch.ones(3)}, {})
     saver.wait_until_staged()
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_an_error_of_the_run_itself_is_the_one_that_is_raised(tmp_path: Path, mo
     with pytest.raises(KeyError):
         stopped(tmp_path, 1)
     assert len(list_checkpoints(tmp_path)) == 1
-    monkeypatch.setattr("webtext.train.model.tensor_file.save_file", full_disk)
+    monkeypatch.setattr("webtext.train.model.huggingface.save_file", full_disk)
     with pytest.raises(KeyError):
         stopped(tmp_path, 2)
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1

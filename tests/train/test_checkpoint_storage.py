@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from webtext.base.errors import InputError
+from webtext.base.parts.recipe import with_check
 from webtext.train.checkpoint.checkpoint import Checkpoint, load_model, open_checkpoint
 from webtext.train.checkpoint.storage import PieceReader, share_of
 
@@ -41,7 +42,7 @@ def rewrite(checkpoint: Checkpoint, name: str, content: bytes) -> Checkpoint:
     (checkpoint.path / name).write_bytes(content)
     state = dict(checkpoint.state)
     state["files"] = {**state["files"], name: hashlib.sha256(content).hexdigest()}
-    (checkpoint.path / "state.json").write_text(json.dumps(state))
+    (checkpoint.path / "state.json").write_text(json.dumps(with_check(state)))
     return open_checkpoint(checkpoint.path)
 
 

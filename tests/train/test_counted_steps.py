@@ -19,9 +19,8 @@ from webtext.train import GPT2, TrainSettings
 from webtext.train.data.windows import Windows
 from webtext.train.model.compilation import compile_model
 from webtext.train.model.loss import WindowRules
-from webtext.train.optimizer.optimizer import compile_update, set_learning_rate
-from webtext.train.optimizer.update import Reading, is_fault
-from webtext.train.run.single_process import SingleProcessModel
+from webtext.train.optimizer.optimizer import Reading, compile_update, is_fault, set_learning_rate
+from webtext.train.run.engine import SingleProcessModel
 from webtext.train.shape import GPT2Config
 
 META = torch.device("meta")

@@ -12,14 +12,8 @@ from webtext.base.config import changed
 from webtext.train import train_model
 
 SETTINGS = small(
-    steps=4,
-    dropout=0.1,
-    eval_windows=2,
-    eval_interval=None,
-    checkpoint_interval=2,
-    keep_checkpoints=None,
-    dtype="float32",
-)
+    steps=4, dropout=0.1, eval_windows=2, eval_interval=None, checkpoint_interval=2, keep_checkpoints=None, dtype="float32",
+)  # fmt: skip
 
 
 def test_on_a_cpu_it_changes_no_bit_and_a_resumed_run_reports_the_change(

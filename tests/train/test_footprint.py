@@ -73,9 +73,7 @@ def kept_bytes(settings: TrainSettings, microbatch: int = 7, *, compiled: bool =
 def test_the_planned_activations_are_the_tensors_that_the_model_keeps(dtype: str, n_layer: int) -> None:
     settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype)
     config = settings.config(61)
-    of_flash = (
-        n_layer * 7 * 16 * 2 * 4 if dtype == "bfloat16" else 0
-    )  # one float32 per head, which `_BlockedAttention` saves
+    of_flash = 4 * n_layer * 7 * 16 * 2 if dtype == "bfloat16" else 0  # one float32 per head
     assert activations_of(config, settings, 7) == kept_bytes(settings) + of_flash
 
 

@@ -12,8 +12,13 @@ from webtext.base.errors import MachineError
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.offload.engine import HostOptimizer
 from webtext.train.offload.host import HostMemory
-from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors, set_learning_rate
-from webtext.train.optimizer.update import gradient_norm, update
+from webtext.train.optimizer.optimizer import (
+    gradient_norm,
+    make_optimizer,
+    optimizer_tensors,
+    set_learning_rate,
+    update,
+)
 
 
 def test_files_are_mapped_and_have_no_name_that_a_killed_run_could_leave(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from small_runs import SECONDS, flags, saved_bytes, timeless
 
 from webtext.app.main import run
 from webtext.base.errors import Interrupted
-from webtext.train.resilience.termination import UNDER_TORCHRUN, Termination
+from webtext.train.resilience.distributed import UNDER_TORCHRUN, Termination
 
 
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.dist)])

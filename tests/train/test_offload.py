@@ -21,10 +21,10 @@ from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config
 from webtext.train.model.loss import TrainingLoss, WindowRules, documents_of
-from webtext.train.offload import rows as module
+from webtext.train.offload import host as module
 from webtext.train.offload.engine import fit
+from webtext.train.offload.host import Link
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
-from webtext.train.offload.rows import Link
 
 CPU = torch.device("cpu")
 CONTEXT, WIDTH, EOT = 16, 32, 7

@@ -18,10 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from webtext.train import GPT2, TrainSettings
 from webtext.train.model.initialization import drawn
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload import rows
+from webtext.train.offload import host as module
 from webtext.train.offload.engine import OffloadedEngine
-from webtext.train.optimizer.optimizer import set_learning_rate
-from webtext.train.optimizer.update import Reading, is_fault
+from webtext.train.optimizer.optimizer import Reading, is_fault, set_learning_rate
 from webtext.train.resilience.distributed import World
 
 META = torch.device("meta")
@@ -41,7 +40,7 @@ def counted(
     tokens = [torch.empty(2, 17, dtype=torch.long, device=META) for _ in range(MICROBATCHES)]
     with (
         SimulatedDevice() as device,
-        patch.object(rows, "ThreadPoolExecutor", device.host_thread),
+        patch.object(module, "ThreadPoolExecutor", device.host_thread),
         patch.object(torch, "get_device_module", lambda _: device),
         patch.object(Reading, "read", lambda _: FINE),
     ):

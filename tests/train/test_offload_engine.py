@@ -135,10 +135,7 @@ def test_what_excludes_offloading_is_rejected_before_anything_is_written(tokens:
     with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
         check_folder(in_file)
     for changes, said in {
-        (
-            "mesh",
-            "fsdp=2",
-        ): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process or its replicas\nchoose",
+        ("mesh", "fsdp=2"): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process or its replicas",
         ("mesh", "dp=2,tp=2"): "and mesh 'dp=2,tp=2': an offloaded run is one process or its replicas",
         ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process or its replicas",
         ("compile", "on"): "offload is 'host' and compile is 'on'",

@@ -10,8 +10,16 @@ from counted_device import CountedDevice
 from torch import Tensor, nn
 
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.optimizer.optimizer import compile_update, make_optimizer, optimizer_tensors, set_learning_rate
-from webtext.train.optimizer.update import Reading, gradient_norm, is_fault, update
+from webtext.train.optimizer.optimizer import (
+    Reading,
+    compile_update,
+    gradient_norm,
+    is_fault,
+    make_optimizer,
+    optimizer_tensors,
+    set_learning_rate,
+    update,
+)
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

@@ -16,7 +16,7 @@ import torch
 from small_runs import on_ranks
 
 from webtext.train.mesh import MeshShape
-from webtext.train.run.single_process import SingleProcessModel
+from webtext.train.run.engine import SingleProcessModel
 
 EVERY_AXIS = ["dp=2,tp=2 1f1b float64 masks selective", "pp=2,fsdp=2 1f1b float64 pads"]
 SHORT = [

@@ -15,8 +15,7 @@ from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows, total_loss
 from webtext.train.mesh import SCHEDULES, blocks_of_stage, check_microbatches, n_stages, stages_of_rank
 from webtext.train.model.loss import WindowRules
-from webtext.train.parallel.evaluation import StageWalk
-from webtext.train.parallel.stage import Stage
+from webtext.train.parallel.stage import Stage, StageWalk
 from webtext.train.resilience.distributed import World
 
 

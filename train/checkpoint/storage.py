@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 
 from webtext.base.errors import InputError
 from webtext.base.storage import file_sha256
-from webtext.train.model.tensor_file import write_tensors
+from webtext.train.model.huggingface import write_tensors
 
 _DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16", "I64": "int64", "U8": "uint8"}
 _Piece = tuple[list[int], list[int], Any]  # first indices, those after the last, and the data

@@ -36,7 +36,7 @@ from webtext.train.data.sources import Source, open_sources
 from webtext.train.footprint import GIB
 from webtext.train.metrics import METRICS, read_metrics, steps_made
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.resilience.termination import Termination
+from webtext.train.resilience.distributed import Termination
 from webtext.train.run.loop import finished_result, train_model
 from webtext.train.settings import TrainSettings
 

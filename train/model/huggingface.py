@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
-from webtext.train.model.tensor_file import write_tensors
 from webtext.train.shape import GPT2Config
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -276,3 +277,17 @@ def _to_theirs(ours: Mapping[str, Tensor], config: GPT2Config, name: str) -> Ten
 
 def _write_json(place: Folder, name: str, value: dict[str, Any]) -> None:
     place.write_bytes(name, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file. System errors, such as no space left, are raised as OSError."""
+    path.touch()
+    mode = path.stat().st_mode  # safetensors leaves a file that only its owner may read
+    try:
+        save_file(dict(tensors), path, metadata={"format": "pt"})
+        path.chmod(mode)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), str(error), str(path)) from None

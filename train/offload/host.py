@@ -1,15 +1,27 @@
-"""An offloaded model on the host: a row of parameters and one of gradients for each layer, in memory or in files."""
+"""An offloaded model on the host, and the rows that travel between it and the device.
+
+For each layer there are a row of parameters and one of gradients, in memory or in files. They travel on a stream for each
+direction next to the one that computes. Copies and computing are ordered by events, one for each row, and nothing waits
+for all of a stream. On a CPU, whose streams do nothing (`torch.cpu`), a copy is made at once. Memory of the device
+belongs to the current stream. It needs no `record_stream`, which keeps freed blocks while the host runs ahead: the
+current stream waits for a copy's event before it drops or changes what is copied.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -109,3 +121,142 @@ def _mapped(folder: Path, n_bytes: int) -> mmap.mmap:
             what, advice = f"has no room for {n_bytes:,} bytes", "free some space, or name a folder on another disk"
         message = f"'{folder}' {what} of an offloaded model ({error.strerror})"
         raise MachineError(message, f"{advice} as offload") from None
+
+
+Event = Any
+"""A point in a stream's work, as `torch.cuda.Event`. `wait` makes the current stream wait for it, `synchronize` the host."""
+OnGradients = Callable[[int, Tensor], None]
+"""Called in the host's thread with a layer and its row of complete gradients."""
+
+
+class Link:
+    """The connection of a `device`: two of its streams, or of others that show their order, and a thread of the host."""
+
+    def __init__(self, device: torch.device, streams: Any = None) -> None:
+        self.device, self._streams = device, streams or torch.get_device_module(device)
+        self._loads, self._stores = self._streams.Stream(), self._streams.Stream()
+        self.host = ThreadPoolExecutor(1, thread_name_prefix="webtext-offload")
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """Return memory of the device."""
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def now(self) -> Event:
+        """Return an event after all work that is queued on the current stream."""
+        event = self._streams.Event()
+        event.record()
+        return event
+
+    def load(self, target: Tensor, source: Tensor, free: Event) -> Event:
+        """Copy host memory to the device, once `free` says that nothing uses `target`; return the end of the copy."""
+        return self._copy(self._loads, target, source, free)
+
+    def store(self, target: Tensor, source: Tensor) -> Event:
+        """Copy to host memory what is queued to be computed until now; return the end of the copy."""
+        return self._copy(self._stores, target, source, self.now())
+
+    @torch.no_grad()
+    def _copy(self, stream: Any, target: Tensor, source: Tensor, after: Event) -> Event:
+        with self._streams.stream(stream):
+            after.wait()
+            target.copy_(source, non_blocking=True)
+            return self.now()
+
+
+@dataclass(slots=True)
+class _Parameters:
+    """A row for one layer: which one it has, when that has arrived, and when computing with it has ended."""
+
+    values: Tensor
+    arrived: Event
+    free: Event
+    layer: int = -1
+
+
+class MovingWindow:
+    """The parameters of `size` layers on the device. A layer is loaded after `updated` has returned for it."""
+
+    def __init__(self, layers: HostLayers, link: Link, size: int, updated: Callable[[int], None]) -> None:
+        self.size, self._layers, self._link, self._updated = min(size, layers.n_layers), layers, link, updated
+        self._rows: list[_Parameters] = []
+
+    def begin(self) -> None:
+        """Drop loaded layers, which the host may have changed, and load the first one."""
+        while len(self._rows) < self.size:  # a tensor each: for autograd, a copy into one row would change the others
+            row = self._link.empty((self._layers.n_elements,), self._layers.copies.dtype)
+            self._rows.append(_Parameters(row, self._link.now(), self._link.now()))
+        for loaded in self._rows:
+            loaded.layer = -1
+        self.ask_for(0)
+
+    def ask_for(self, layer: int) -> None:
+        """Start loading a layer's parameters, unless there is no such layer or it is loaded already."""
+        row = self._rows[layer % self.size]
+        if 0 <= layer < self._layers.n_layers and row.layer != layer:
+            self._updated(layer)
+            row.arrived = self._link.load(row.values, self._layers.copies[layer], row.free)
+            row.layer = layer
+
+    @contextlib.contextmanager
+    def parameters(self, layer: int) -> Iterator[dict[str, Tensor]]:
+        """Return a layer's parameters by name, for the computing that is queued in this context."""
+        row = self._rows[layer % self.size]
+        assert row.layer == layer
+        row.arrived.wait()
+        yield self._layers.views(row.values.detach())
+        row.free = self._link.now()
+
+
+@dataclass(slots=True)
+class _Gradients:
+    """A row on both sides; `left`: when the device's may change again, `taken`: when the host's may."""
+
+    sent: Tensor
+    arriving: Tensor
+    left: Event
+    taken: Future[None]
+
+
+class GradientRows:
+    """`n_rows` rows on both sides: with two, a layer's gradients are summed while the previous ones leave.
+
+    They are summed in the parameters' dtype, on the device and on the host, and sent in `dtype`. A single microbatch
+    that was computed in `dtype` loses nothing by that.
+    """
+
+    def __init__(self, layers: HostLayers, link: Link, dtype: torch.dtype, memory: HostMemory, n_rows: int) -> None:
+        self._layers, self._link = layers, link
+        shape, own = (layers.n_elements,), layers.gradients.dtype
+        rows = [(link.empty(shape, dtype), memory.zeros(shape, dtype, linked=True)) for _ in range(n_rows)]
+        self._rows = deque(_Gradients(*row, link.now(), link.host.submit(lambda: None)) for row in rows)
+        self._sums = None if dtype == own else link.empty(shape, own)
+
+    def begin(self) -> dict[str, Tensor]:
+        """Return zeros to which the next layer's gradients are added, by name."""
+        self._rows[0].left.wait()
+        return self._layers.views((self._rows[0].sent if self._sums is None else self._sums).zero_())
+
+    @torch.no_grad()
+    def send(self, layer: int, *, adds: bool, then: OnGradients | None) -> None:
+        """Send the sums to a layer's row on the host, replacing it or added to it; `then` is called with that."""
+        row = self._rows[0]
+        self._rows.rotate(-1)
+        if self._sums is not None:
+            row.sent.copy_(self._sums)
+        row.taken.result()
+        left = row.left = self._link.store(row.arriving, row.sent)
+        target, arriving = self._layers.gradients[layer], row.arriving
+
+        @torch.no_grad()
+        def take() -> None:
+            left.synchronize()
+            target.add_(arriving) if adds else target.copy_(arriving)
+            if then is not None:
+                then(layer, target)
+
+        row.taken = self._link.host.submit(take)
+
+    def settle(self) -> None:
+        """Wait until all gradients are on the host and `then` is done."""
+        for row in self._rows:
+            row.taken.result()

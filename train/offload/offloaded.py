@@ -33,8 +33,7 @@ from torch.func import functional_call
 from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload.host import HostLayers, HostMemory
-from webtext.train.offload.rows import Event, GradientRows, Link, MovingWindow, OnGradients
+from webtext.train.offload.host import Event, GradientRows, HostLayers, HostMemory, Link, MovingWindow, OnGradients
 from webtext.train.shape import GPT2Config
 
 NAMES = ("token_embedding", "position_embedding", "final_norm")  # before the first layer and after the last

@@ -35,11 +35,8 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import GradientSums, cast_parameters
-from webtext.train.optimizer.optimizer import make_optimizer
-from webtext.train.optimizer.update import update
-from webtext.train.parallel.evaluation import StageWalk
-from webtext.train.parallel.pipeline import Pipeline
-from webtext.train.parallel.stage import Stage
+from webtext.train.optimizer.optimizer import make_optimizer, update
+from webtext.train.parallel.stage import Pipeline, Stage, StageWalk
 from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
 from webtext.train.settings import TrainSettings
 

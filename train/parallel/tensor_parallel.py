@@ -43,7 +43,7 @@ def split_tensors(model: GPT2, group: ProcessGroup) -> None:
     """Replace each split parameter of a model, or of a stage, by this rank's shard, in place.
 
     The gradient of a parameter that isn't split (`split_axis`) covers only the rank's part of the sequence, so it has
-    to be summed over `group`. Heads, positions and rows of the embedding must divide (`refusal.py`).
+    to be summed over `group`. Heads, positions and rows of the embedding must divide (`settings.check_trainable`).
     """
     rank, n = distributed.get_rank(group), group.size()
     for name, parameter in list(model.named_parameters()):

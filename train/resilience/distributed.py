@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.rendezvous import rendezvous
 
-from webtext.base.errors import ConfigError, MachineError, WebtextError
+from webtext.base.errors import ConfigError, Interrupted, MachineError, WebtextError
 
 T = TypeVar("T")
 _ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
@@ -121,3 +123,36 @@ def _lost_process_is_an_error() -> Iterator[None]:
             "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
         )
         raise WebtextError(f"lost another process of the run: {message[:150]}", who, resume) from error
+
+
+UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"  # an environment variable of the processes that torchrun starts
+
+
+class Termination:
+    """Whether this process was asked to end, by SIGTERM: batch systems send it before they take a machine away."""
+
+    asked = False
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+
+    @classmethod
+    @contextlib.contextmanager
+    def noticed(cls) -> Iterator[Termination]:
+        """Make SIGTERM set `asked` until the block ends, except outside the main thread, where no handler can be set.
+
+        Under torchrun a process that ends with Interrupted ignores SIGTERM from then on: as soon as one process has
+        ended, torchrun sends SIGTERM to the others, which are about to end in the same way.
+        """
+        termination, after = cls(), signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is not threading.main_thread():
+            yield termination
+            return
+        signal.signal(signal.SIGTERM, termination._ask)
+        try:
+            yield termination
+        except Interrupted:
+            after = signal.SIG_IGN if UNDER_TORCHRUN in os.environ else after
+            raise
+        finally:
+            signal.signal(signal.SIGTERM, after)

@@ -26,9 +26,8 @@ from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.mesh import MeshShape
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.parallel.refusal import check_trainable
 from webtext.train.run.given_weights import FROM, GivenWeights, given_weights
-from webtext.train.settings import TrainSettings, difference
+from webtext.train.settings import TrainSettings, check_trainable, difference
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -114,8 +113,6 @@ def _train(
     published: Callable[[], None] = lambda: None,
 ) -> TrainResult:
     try:
-        import torch
-
         from webtext.train.offload.engine import check_folder
         from webtext.train.resilience.distributed import join_world
         from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
@@ -130,8 +127,7 @@ def _train(
     uses = source_uses(sources, settings, total_tokens(settings))
     _check_tokenizer(tokenizer, sources)
     model_dir = Folder(out).local_path()
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB and no speed
-    torch.use_deterministic_algorithms(settings.machine.deterministic)
+    _use_deterministic_kernels(settings.machine.deterministic)
     with join_world(settings.device) as world:
         check_folder(settings)
         console = run.console if world.is_main else Console("quiet")
@@ -158,6 +154,14 @@ def _train(
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
+
+
+def _use_deterministic_kernels(wanted: bool) -> None:
+    import torch
+
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB, no speed
+    torch.use_deterministic_algorithms(wanted)
 
 
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:

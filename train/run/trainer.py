@@ -36,11 +36,9 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
-from webtext.train.optimizer.optimizer import compile_update, optimizer_tensors, set_learning_rate
+from webtext.train.optimizer.optimizer import Reading, compile_update, is_fault, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import learning_rate, total_tokens
-from webtext.train.optimizer.update import Reading, is_fault
-from webtext.train.resilience.distributed import World
-from webtext.train.resilience.termination import Termination
+from webtext.train.resilience.distributed import Termination, World
 from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
