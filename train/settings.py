@@ -34,7 +34,7 @@ class ShapeSettings:
     n_layer: int | None = setting(None, "layers  [default: the model size's]")
     n_head: int | None = setting(None, "attention heads  [default: the model size's]")
     n_embd: int | None = setting(None, "width  [default: the model size's]")
-    dropout: float = setting(0.0, "dropout ratio")
+    dropout: float = setting(0.0, "dropout ratio", flag=False)
 
     def __post_init__(self) -> None:
         require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
@@ -47,8 +47,10 @@ class DataSettings:
     weights: tuple[float, ...] = setting(
         (), "weights of the token sets in a mixture, in their order  [default: by their sizes]"
     )
-    crosses_documents: bool = setting(True, "cut windows across documents; else each is inside one, padded")
-    document_masks: bool = setting(False, "make tokens attend only to their own document in a window of several")
+    crosses_documents: bool = setting(True, "cut windows across documents; else each is inside one, padded", flag=False)
+    document_masks: bool = setting(
+        False, "make tokens attend only to their own document in a window of several", flag=False
+    )
 
     def __post_init__(self) -> None:
         require(all(weight > 0 for weight in self.weights), "weights", self.weights, "above 0, one for each token set")
@@ -63,16 +65,19 @@ class DataSettings:
 class OptimizerSettings:
     """[train.optimizer]: How gradients become updates, and which are skipped."""
 
-    optimizer: str = setting("adamw", "adamw, or muon: Muon for the hidden matrices and AdamW for the rest")
+    optimizer: str = setting("adamw", "adamw, or muon: Muon for the hidden matrices and AdamW for the rest", flag=False)
     muon_learning_rate: float | None = setting(
-        None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]"
+        None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]", flag=False
     )
-    weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices")
-    max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped; 'none' for no clipping")
+    weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices", flag=False)
+    max_grad_norm: float | None = setting(
+        1.0, "norm to which longer gradients are clipped; 'none' for no clipping", flag=False
+    )
     spike_sigmas: float | None = setting(
         None,
         "skip updates with a loss or gradient that is not finite, or so many standard deviations above the last 128; "
         "'none' stops the run at one that is not finite",
+        flag=False,
     )
 
     def __post_init__(self) -> None:
@@ -87,9 +92,13 @@ class OptimizerSettings:
 class ScheduleSettings:
     """[train.schedule]: The learning rate over a run."""
 
-    schedule: str = setting("cosine", "schedule of the learning rate: cosine, or wsd (warm-up, stable, decay)")
-    min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest")
-    decay_ratio: float = setting(0.2, "share of the steps, at the end, in which wsd lowers the learning rate")
+    schedule: str = setting(
+        "cosine", "schedule of the learning rate: cosine, or wsd (warm-up, stable, decay)", flag=False
+    )
+    min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest", flag=False)
+    decay_ratio: float = setting(
+        0.2, "share of the steps, at the end, in which wsd lowers the learning rate", flag=False
+    )
 
     def __post_init__(self) -> None:
         for name in ("min_learning_rate_ratio", "decay_ratio"):
@@ -106,6 +115,7 @@ class MachineSettings:
         "what blocks recompute instead of keeping: none, selective (norms and GELU), or full (all but their inputs), "
         "which offloaded runs always use",
         in_recipe=False,
+        flag=False,
     )
     mesh: str | None = setting(
         None,
@@ -113,16 +123,24 @@ class MachineSettings:
         "e.g. pp=2,dp=2,tp=2  [default: all are replicas]",
         in_recipe=False,
     )
-    pipeline_schedule: str = setting("1f1b", "schedule of pipeline stages: 1f1b or interleaved", in_recipe=False)
+    pipeline_schedule: str = setting(
+        "1f1b", "schedule of pipeline stages: 1f1b or interleaved", in_recipe=False, flag=False
+    )
     offload: str | None = setting(
         None,
         "keep all but a window of layers off the device: in 'host' memory, or in files in a folder (path with a slash)",
         in_recipe=False,
+        flag=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
-    compile: str = setting("auto", "compile blocks and loss by torch: on, off, or auto (on a GPU)", in_recipe=False)
+    compile: str = setting(
+        "auto", "compile blocks and loss by torch: on, off, or auto (on a GPU)", in_recipe=False, flag=False
+    )
     deterministic: bool = setting(
-        False, "make GPU runs repeatable bit for bit by slower kernels; CPU runs always are", in_recipe=False
+        False,
+        "make GPU runs repeatable bit for bit by slower kernels; CPU runs always are",
+        in_recipe=False,
+        flag=False,
     )
 
     def __post_init__(self) -> None:
@@ -162,8 +180,10 @@ class MachineSettings:
 class MonitorSettings:
     """[train.monitor]: What a run measures beside its steps."""
 
-    eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False)
-    eval_windows: int | None = setting(256, "held-out windows of one context each; 'none' for all", in_recipe=False)
+    eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False, flag=False)
+    eval_windows: int | None = setting(
+        256, "held-out windows of one context each; 'none' for all", in_recipe=False, flag=False
+    )
 
     def __post_init__(self) -> None:
         _at_least_1(self, "eval_interval", "eval_windows")
@@ -173,12 +193,18 @@ class MonitorSettings:
 class CheckpointSettings:
     """[train.checkpoint]: When a run saves, what it keeps, and where it ends."""
 
-    checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False)
+    checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False, flag=False)
     keep_checkpoints: int | None = setting(
-        2, "newest checkpoints to keep, beside the one of lowest held-out loss; 'none' keeps all", in_recipe=False
+        2,
+        "newest checkpoints to keep, beside the one of lowest held-out loss; 'none' keeps all",
+        in_recipe=False,
+        flag=False,
     )
     stop_at_step: int | None = setting(
-        None, "save and end after this step; the schedule is still that of all steps  [default: steps]", in_recipe=False
+        None,
+        "save and end after this step; the schedule is still that of all steps  [default: steps]",
+        in_recipe=False,
+        flag=False,
     )
 
     def __post_init__(self) -> None:
@@ -196,9 +222,9 @@ class TrainSettings:
     microbatch_size: int = setting(8, "sequences on a device at once; the rest of the step's batch is accumulated")
     learning_rate: float = setting(6e-4, "highest learning rate")
     warmup_steps: int = setting(700, "steps in which the learning rate grows linearly")
-    seed: int = setting(0, "seed for initial weights, data order and dropout")
-    dtype: str = setting("auto", "dtype of the matrix products: float32, bfloat16, or auto")
-    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False)
+    seed: int = setting(0, "seed for initial weights, data order and dropout", flag=False)
+    dtype: str = setting("auto", "dtype of the matrix products: float32, bfloat16, or auto", flag=False)
+    device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False, flag=False)
     shape: ShapeSettings = field(default_factory=ShapeSettings)
     data: DataSettings = field(default_factory=DataSettings)
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)

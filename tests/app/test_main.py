@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -212,3 +213,18 @@ def test_the_verbs_that_make_or_check_parts_or_use_threads_have_options_for_work
         "inspect set",
         *(f"tokenizer {verb}" for verb in ("train", "encode")),
     }
+
+
+def test_a_verb_has_25_options_at_most() -> None:
+    """With --config, --set and the other common ones; the rest is set by the file and `--set`."""
+    assert {name: n for name, n in n_options(cli, "webtext") if n > 25} == {}
+
+
+def n_options(command: click.Command, name: str) -> Iterator[tuple[str, int]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for each in command.list_commands(context):
+            if (child := command.get_command(context, each)) is not None:
+                yield from n_options(child, f"{name} {each}")
+    else:
+        yield name, sum(isinstance(each, click.Option) for each in command.params)

@@ -11,7 +11,6 @@ import json
 import random
 from pathlib import Path
 
-import click
 import pytest
 from set_contents import contents, rows
 from warc_files import DATE, article, page
@@ -21,7 +20,6 @@ from warcio.warcwriter import WARCWriter
 from webtext.base.console import Console
 from webtext.base.run import Run
 from webtext.base.workers.engine import Limits, LocalEngine
-from webtext.clean.command import group
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.reasons import FAILED
@@ -196,8 +194,3 @@ def test_texts_without_a_letter_are_in_no_language_and_equal_only_to_themselves(
     settings = CleanSettings(language=LanguageSettings(language=("all",)), rules=rules)
     result = clean_pages([str(tmp_path / "faces.jsonl")], str(tmp_path / "out"), settings, run)
     assert (result.corpus.records, result.counts.dropped) == (3, {"exact_duplicate": 3})
-
-
-def test_no_verb_has_more_than_25_options() -> None:
-    for name, verb in group.commands.items():
-        assert sum(isinstance(each, click.Option) for each in verb.params) <= 25, name

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import click
 import hostile_answers as hostile
 import pytest
 from click.testing import CliRunner
@@ -245,11 +244,6 @@ def test_a_page_of_another_part_s_link_is_left_to_it(
         rows |= {row["url"]: row for part in found.parts for row in found.table(part).to_pylist()}
     assert {rows[url]["reason"] for url in redirects} == {"redirects_to_link"}
     assert {rows[url]["reason"] for url in pages.values()} == {None}
-
-
-def test_the_verb_has_at_most_25_flags() -> None:
-    for verb in ("links", "fetch"):
-        assert sum(isinstance(each, click.Option) for each in group.commands[verb].params) <= 25, verb
 
 
 def test_the_options_are_listed_in_groups() -> None:

@@ -19,7 +19,10 @@ SMALL = {
     ("tokenizer", "score"): "--workers 1",
     ("shards", "pack"): "--workers 1",
     ("train", "plan"): "--steps 4 --warmup-steps 1",
-    ("train", "run"): "--steps 4 --warmup-steps 1 --n-layer 1 --n-embd 32 --context 64 --threads 1 --eval-interval 2",
+    (
+        "train",
+        "run",
+    ): "--steps 4 --warmup-steps 1 --n-layer 1 --n-embd 32 --context 64 --threads 1 --set train.monitor.eval_interval=2",
 }
 """What makes a command end soon. `--vocab-size` replaces the guide's."""
 

@@ -40,8 +40,9 @@ OF_THE_CLOCK = {
 KEPT = 2  # checkpoints
 TRAIN = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --steps 6 --warmup-steps 1 --threads 1 "
-    "--dtype float32 --dropout 0.1 --eval-windows 2 --eval-interval 2 --checkpoint-interval 2 --keep-checkpoints "
-    f"{KEPT}"
+    "--set train.dtype=float32 --set train.shape.dropout=0.1 --set train.monitor.eval_windows=2 "
+    "--set train.monitor.eval_interval=2 --set train.checkpoint.checkpoint_interval=2 "
+    f"--set train.checkpoint.keep_checkpoints={KEPT}"
 )
 CLEAN = "clean run pages-0.warc.gz pages-1.warc.gz --out . --keep-index index"
 CLEAN_AGAIN = f"{CLEAN} --rule too_few_words=200"

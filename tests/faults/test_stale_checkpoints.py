@@ -32,7 +32,8 @@ SETTINGS = TrainSettings.of(
 )
 FLAGS = (
     "--n-layer 1 --n-head 1 --n-embd 16 --context 16 --batch-size 4 --microbatch-size 2 --threads 1 --steps 8 "
-    "--warmup-steps 2 --checkpoint-interval 2 --eval-interval none --keep-checkpoints none --dtype float32"
+    "--warmup-steps 2 --set train.checkpoint.checkpoint_interval=2 --set train.monitor.eval_interval=none "
+    "--set train.checkpoint.keep_checkpoints=none --set train.dtype=float32"
 )
 GUARD_SECONDS = 300  # only to end a run that hangs
 CHILD = '''

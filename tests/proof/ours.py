@@ -177,7 +177,8 @@ def train(out: Path, port: int, corpus: str, seed: int, size: str) -> list[dict[
     name, (token_set, tokenizer) = f"webtext-{corpus}-{seed}", _tokens_of(out, corpus)
     run, config = out / "ours" / name, str(write_config(out, "build", port, size))
     command = [WEBTEXT, "train", "run", str(token_set), "--out", str(run), "--config", config]
-    command += ["--seed", str(seed), "--threads", "1", "--checkpoint-interval", str(STEPS[size] // N_CHECKPOINTS)]
+    command += ["--threads", "1", "--set", f"train.seed={seed}"]
+    command += ["--set", f"train.checkpoint.checkpoint_interval={STEPS[size] // N_CHECKPOINTS}"]
     figures = out / f"ours/{name}.json"
     if not figures.exists():
         rows = run_measured(name, command, figures.with_suffix(".log"), env=os.environ | {"OMP_NUM_THREADS": "1"})

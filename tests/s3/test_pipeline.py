@@ -16,7 +16,8 @@ from webtext.app.main import run
 
 from .conftest import files, spoiled
 
-TRAIN = " ".join(f"--{each}" for each in f"{MODEL} checkpoint-interval=3 keep-checkpoints=2".split())
+TRAIN = " ".join(f"--{each}" for each in MODEL.split())
+TRAIN += " --set train.checkpoint.checkpoint_interval=3 --set train.checkpoint.keep_checkpoints=2"
 
 
 def commands(warc: Path, out: str) -> list[str]:

@@ -10,7 +10,7 @@ import re
 import string
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import distributed
 
+from webtext.base.config import options, place
 from webtext.base.run import Run
 from webtext.train import TrainResult, TrainSettings, train_model
 
@@ -33,13 +34,14 @@ def small(**changes: Any) -> TrainSettings:
 
 def flags(**changes: Any) -> list[str]:
     """`small` as options of `train run`."""
-    words = []
-    for name, value in {**SHAPE, "warmup_steps": 1, "threads": 1, **changes}.items():
-        option = name.replace("_", "-")
-        words += (
-            [f"--{option}" if value else f"--no-{option}"] if isinstance(value, bool) else [f"--{option}", str(value)]
-        )
-    return [word.lower() if word == "None" else word for word in words]
+    return given({**SHAPE, "warmup_steps": 1, "threads": 1, **changes})
+
+
+def given(values: Mapping[str, Any]) -> list[str]:
+    """Settings of training as `--set`, each in its section."""
+    known = options(TrainSettings)
+    named = {place("train", known[name].subsection) + f".{name}": value for name, value in values.items()}
+    return [word for name, value in named.items() for word in ("--set", f"{name}={str(value).lower()}")]
 
 
 def train(tokens: str | Sequence[str], out: Path | str, settings: TrainSettings, **how: Any) -> TrainResult:

@@ -87,7 +87,7 @@ def test_shards_that_are_missing_foreign_or_damaged(
     nowhere = str(tmp_path / "no")
     fails(["train", "run", nowhere, *command[3:]], 3, f"the part set '{nowhere}' doesn't exist", "check the")
     shard.write_bytes(b"PK\3\4" + whole[4:])
-    fails(command, 3, f"'{shard}' was altered: SHA-256", "rerun the command that made the set")
+    fails(command, 3, f"'{shard}' was altered: SHA-256", "remove that file, then rerun")
     shard.write_bytes(whole[: len(whole) // 2])
     fails(
         command,
@@ -97,7 +97,7 @@ def test_shards_that_are_missing_foreign_or_damaged(
     )
     foreign = Path(make_token_set("foreign", tokenizer_hash="12" * 32)) / shard.name
     shard.write_bytes(foreign.read_bytes())
-    fails(command, 3, f"'{shard}' was altered: SHA-256", "rerun the command that made the set")
+    fails(command, 3, f"'{shard}' was altered: SHA-256", "remove that file, then rerun")
     shard.unlink()
     fails(command, 3, f"'{shard}' is missing", "rerun the command that made the set")
     assert not (out / "checkpoints").exists()

@@ -28,14 +28,14 @@ def command(tokens: str, out: Path, *more: str) -> list[str]:
     return ["train", "run", tokens, "--out", str(out), *FLAGS, "--quiet", *more]
 
 
-MUON = "--optimizer muon --muon-learning-rate 0.003"
+MUON = "--set train.optimizer.optimizer=muon --set train.optimizer.muon_learning_rate=0.003"
 
 
 @pytest.mark.parametrize(
     ("more", "bound"),
     [
-        ("--no-crosses-documents", 1e-5),
-        pytest.param("--crosses-documents", 1e-5, marks=pytest.mark.slow),
+        ("--set train.data.crosses_documents=false", 1e-5),
+        pytest.param("--set train.data.crosses_documents=true", 1e-5, marks=pytest.mark.slow),
         pytest.param(MUON, 5e-5, marks=pytest.mark.slow),
     ],
 )

@@ -17,7 +17,7 @@ import small_runs
 import torch
 import transformers
 from huggingface_hub import ModelCard
-from small_runs import losses, on_ranks, rows, small, train
+from small_runs import given, losses, on_ranks, rows, small, train
 
 from webtext.app.main import run as command
 from webtext.base.config import all_settings, changed
@@ -88,13 +88,9 @@ def test_the_first_loss_is_that_of_the_weights(
         load_model(trained).to_huggingface(folder, tokenizer)
     out = tmp_path / "out"
     call = ["train", "run", own_tokens, "--from", folder, "--out", str(out), "--quiet"]
-    assert command([*call, *words_of(HOW), "--batch-size", "4", "--warmup-steps", "1"]) == 0
+    assert command([*call, *given(HOW), "--batch-size", "4", "--warmup-steps", "1"]) == 0
     assert held_out_losses(out)[0] == pytest.approx(loss_of(folder, own_tokens), rel=1e-6)
     assert held_out_losses(out)[-1] < held_out_losses(out)[0]
-
-
-def words_of(how: dict[str, Any]) -> list[str]:
-    return [word for name, value in how.items() for word in (f"--{name.replace('_', '-')}", str(value).lower())]
 
 
 def test_an_offloaded_run_starts_with_the_same_weights(theirs: str, own_tokens: str, tmp_path: Path) -> None:
@@ -181,7 +177,7 @@ def test_a_run_resumes_without_the_folder_and_equals_an_undisturbed_one(
         command(
             [
                 *call,
-                *words_of(HOW),
+                *given(HOW),
                 "--batch-size",
                 "4",
                 "--microbatch-size",

@@ -1,4 +1,4 @@
-"""`train run --offload`: the numbers, files and errors of a plain run, with the model on the host or in files."""
+"""`train run` with `offload`: the numbers, files and errors of a plain run, with the model on the host or in files."""
 
 from __future__ import annotations
 

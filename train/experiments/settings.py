@@ -13,7 +13,7 @@ class ExperimentSettings:
     """Settings for the runs of any experiment; the model, its schedule and the first seed are in [train]."""
 
     seeds: int | None = setting(
-        None, "runs of each corpus, candidate or size: --seed and the seeds after it  [default: 3 in compare, else 1]"
+        None, "runs of each corpus, candidate or size: seed and those after it  [default: 3 in compare, else 1]"
     )
     side_by_side: int | None = setting(
         None, "runs at a time  [default: one per GPU, or as many as cores allow]", in_recipe=False

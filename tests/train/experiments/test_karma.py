@@ -237,7 +237,7 @@ def test_the_command_line(
     """No document of the first part reaches the second threshold."""
     build = vote(rows_of({1: texts_of(1, 20)}, {}), rows_of({3: texts_of(3, 20)}, {3: HELD}))
     model = "--n-layer 1 --n-head 1 --n-embd 16 --context 32 --batch-size 4 --microbatch-size 4 --warmup-steps 2"
-    how = f"--device cpu --dtype float32 --seeds 2 --karma 1,3 --out {tmp_path}/out --json"
+    how = f"--set train.device=cpu --set train.dtype=float32 --seeds 2 --karma 1,3 --out {tmp_path}/out --json"
     assert run(["train", "compare", build, *model.split(), *how.split()]) == 0
     assert [each["corpus"] for each in json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]] == [
         "karma 1",

@@ -19,11 +19,12 @@ from webtext.train.metrics import steps_made
 SECONDS = 300.0  # a guard against hanging, not a measurement
 FLAGS = (
     "--n-layer 2 --n-head 2 --n-embd 32 --context 32 --batch-size 4 --microbatch-size 4 --steps 4 --warmup-steps 1 "
-    "--learning-rate 1e-2 --threads 1 --dtype float32 --device cpu --eval-interval none --eval-windows 4 "
-    "--checkpoint-interval none --side-by-side 1"
+    "--learning-rate 1e-2 --threads 1 --set train.dtype=float32 --set train.device=cpu "
+    "--set train.monitor.eval_interval=none --set train.monitor.eval_windows=4 "
+    "--set train.checkpoint.checkpoint_interval=none --side-by-side 1"
 )
 SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2 --rungs 0.5,1"
-UNDER_WSD = f"{SWEEP} --schedule wsd --decay-ratio 0.5"
+UNDER_WSD = f"{SWEEP} --set train.schedule.schedule=wsd --set train.schedule.decay_ratio=0.5"
 SCALE = "train scale {tokens} --size 1x32 --size 2x32 --size 2x64 --tokens 256,512,768"
 COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512"
 Made = list[tuple[Trial, int | None]]
