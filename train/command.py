@@ -176,7 +176,7 @@ def sweep(
     over: tuple[str, ...],
     out: str | None,
 ) -> None:
-    """Find the best of a grid of settings by held-out loss; the worse ones stop early (successive halving).
+    """Find the best of a grid of settings by held-out loss, all trained to the end.
 
     Rerun the same command to resume, or with a larger grid to add to it. --dry-run prints the runs and tokens.
 

@@ -41,7 +41,7 @@ from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.corpora import Corpus, karma_views, open_corpora, shared_settings
 from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import ALPHA, POWER, Difference, Floats, differences, holm
-from webtext.train.experiments.trials import Result, Trial, seeded, table
+from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
@@ -98,14 +98,15 @@ def compare_corpora(
             run.console.warn(f"'{name}' is repeated, and repeated text teaches less: its size makes a difference")
     about = described(frozen)
     run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {about}")
-    with table("compare", out, trials, {"validation": about}, run, compare.side_by_side) as made:
-        Folder(out).write_bytes(VALIDATION, validation_bytes(frozen))
-        made.run(trials, "compare")
-        measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trials]
-        bits = np.array(measures).reshape(len(corpora), n_seeds, -1)
+    facts = {"tokens": total_tokens(shared), "settings": recipe_settings(shared), "validation": about}
+
+    def judge(trained: Trials) -> Result:
+        measures = [Folder(trial.folder).read_object(MEASURES)["bits"] for trial in trained]
         n_bytes = np.array([len(text.encode()) for text in frozen.values()], np.float64)
-        facts = {"tokens": total_tokens(shared), "settings": recipe_settings(shared), "validation": about}
-        return made.publish(compared(rows, bits, n_bytes, facts))
+        return compared(rows, np.array(measures).reshape(len(corpora), n_seeds, -1), n_bytes, facts)
+
+    plan, files = {"validation": about}, {VALIDATION: validation_bytes(frozen)}
+    return run_experiment("compare", out, trials, plan, run, compare.side_by_side, judge, files=files)
 
 
 def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:

@@ -28,7 +28,16 @@ from webtext.base.run import Run
 from webtext.train.data.sources import source_uses
 from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.significance import ALPHA
-from webtext.train.experiments.trials import LOSS, Result, Trial, held_out_sources, seeded, table, with_tokens
+from webtext.train.experiments.trials import (
+    LOSS,
+    Result,
+    Trial,
+    Trials,
+    held_out_sources,
+    run_experiment,
+    seeded,
+    with_tokens,
+)
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
 
@@ -85,10 +94,13 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
             f"scale: {name}: {config.n_parameters:,} parameters, {ours.steps:,} steps, {n_tokens:,} tokens, "
             f"{passes:.2f} passes{'; repeated text teaches less' if passes > 1 else ''}"
         )
-    with table("scale", out, trials, {"eval_windows": settings.monitor.eval_windows}, run, scale.side_by_side) as made:
-        made.run(trials, "scale")
-        losses = (trial.loss() for trial in trials)
-        return made.publish(scaled([row | {"losses": list(itertools.islice(losses, n_seeds))} for row in rows]))
+
+    def judge(trained: Trials) -> Result:
+        losses = (trial.loss() for trial in trained)
+        return scaled([row | {"losses": list(itertools.islice(losses, n_seeds))} for row in rows])
+
+    plan = {"eval_windows": settings.monitor.eval_windows}
+    return run_experiment("scale", out, trials, plan, run, scale.side_by_side, judge)
 
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:

@@ -40,16 +40,6 @@ class CompareSettings(ExperimentSettings):
 class SweepSettings(ExperimentSettings):
     """Settings of `train sweep`; the grid is `--over`."""
 
-    rungs: tuple[float, ...] = setting(
-        (0.25, 0.5, 1.0), "shares of the steps after which the worse half of the candidates stops; the last is 1"
-    )
-
-    def __post_init__(self) -> None:
-        ExperimentSettings.__post_init__(self)
-        if [0.0, *self.rungs] != sorted({0.0, *self.rungs}) or self.rungs[-1:] != (1.0,):
-            listed = ", ".join(map(str, self.rungs)) or "none"
-            raise ConfigError(f"rungs are {listed}", "they must rise above 0 and end at 1, e.g. 0.25,0.5,1")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleSettings(ExperimentSettings):

@@ -1,9 +1,7 @@
-"""The trials of an experiment: one table that `train compare`, `sweep` and `scale` fill, run and read.
+"""The trials of an experiment: one table that `train compare`, `sweep` and `scale` fill, run and judge.
 
-A trial is a training run in a model folder like any other, which records its result. It follows the rules of `train
-run`: a finished one is skipped, a killed one resumes from its last complete checkpoint, and the folder of another recipe
-is rejected before anything starts. With `stop_at_step`, which isn't part of the recipe, it makes a part of its schedule;
-run again with a later step, or none, it continues.
+A trial is a training run in a model folder like any other, with the rules of `train run`: a finished one is skipped, a
+killed one resumes from its last complete checkpoint, and the folder of another recipe is rejected before anything starts.
 
 Several run at a time, each in a process and session of its own, with a share of the machine: a GPU, or some cores. Ctrl-C
 reaches only the parent, which ends them by SIGTERM. If the parent dies, their standard input is closed, and they send
@@ -21,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import Source, open_sources
-from webtext.train.footprint import GIB
 from webtext.train.metrics import METRICS, read_metrics, steps_made
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.resilience.distributed import Termination
@@ -44,13 +41,11 @@ LOSS = "held-out loss, nats per token"
 START = "from webtext.train.experiments.trials import serve; serve()"
 POLL_SECONDS = 0.1
 PLAN, LOG = "plan.json", "log.txt"
-CHECKPOINT_BYTES = 12
-"""Bytes per parameter in a checkpoint: the parameter and AdamW's two moments, in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run: `tokens` are the token sets that it mixes, `folder` is its model folder, `name` is used in messages.
+    """One run: the token sets that it mixes, its model folder, and its name in messages.
 
     `measure`, which must be picklable, is called with the trial in its process, also if it was finished before.
     """
@@ -60,10 +55,6 @@ class Trial:
     settings: TrainSettings
     folder: str
     measure: Callable[[Trial], None] | None = None
-
-    def until(self, step: int) -> Trial:
-        """Return the same trial, ending at a step of its schedule."""
-        return replace(self, settings=changed(self.settings, stop_at_step=step))
 
     def is_done(self) -> bool:
         """Return whether nothing is left to do. Raises InputError for the folder of another run."""
@@ -78,10 +69,7 @@ class Trial:
             self.measure(self)
 
     def loss(self) -> float:
-        """Return the held-out loss at the trial's last step in nats per token; InputError if none was measured.
-
-        It is read from the run's metrics, because the run may be past that step: the experiment was run again.
-        """
+        """Return the held-out loss at the last step in nats per token; InputError if none was measured."""
         for row in read_metrics(Folder(self.folder), "rerun the command"):
             if row["step"] == self.settings.last_step and "validation_loss" in row:
                 return float(row["validation_loss"])
@@ -128,15 +116,16 @@ def held_out_sources(tokens: str | Sequence[str]) -> list[Source]:
     return sources
 
 
-@contextlib.contextmanager
-def table(
-    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, side_by_side: int | None, share: float = 1.0
-) -> Iterator[Table]:
-    """Print the budget of the trials, of which `share` of all steps will be made, and lock the folder `out`.
+def run_experiment(
+    verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, side_by_side: int | None,
+    judge: Callable[[Trials], Result], *, files: Mapping[str, bytes] | None = None, may_fail: bool = False,
+) -> Result:  # fmt: skip
+    """Make the trials in the locked folder `out`, and write what `judge` finds in those that didn't fail.
 
-    Raises DryRun on a dry run, and ConfigError if the folder was made with another `plan`: what must be equal for its
-    trials to be comparable, beyond what their checkpoints record. ConfigError also for two trials of one folder, and
-    under torchrun, whose processes would each start all the trials.
+    The result is VERB.json and its page VERB.html; `files` are written there before the trials. Raises DryRun on a dry
+    run, and ConfigError if the folder was made with another `plan`: what must be equal for its trials to be comparable,
+    beyond what their checkpoints record. ConfigError also for two trials of one folder, and under torchrun, whose
+    processes would each start all the trials.
     """
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
@@ -149,22 +138,18 @@ def table(
     for i, trial in enumerate(trials):
         if any(trial.folder == other.folder for other in trials[:i]):
             raise ConfigError(f"two runs have the folder of '{trial.name}'", "give values and budgets that differ more")
-    vocab_size = open_sources(trials[0].tokens)[0].train.vocab_size
-    tokens, flops, disk = 0.0, 0.0, 0
-    for settings in (trial.settings for trial in trials):
-        config, n_tokens = settings.config(vocab_size), total_tokens(settings) * share
-        tokens += n_tokens
-        flops += n_tokens * config.flops_per_token
-        disk += config.n_parameters * CHECKPOINT_BYTES * ((settings.checkpoint.keep_checkpoints or 1) + 1)
-    run.console.say(
-        f"{verb}: {len(trials):,} runs, {len(slots_for(trials, side_by_side)):,} at a time, {round(tokens):,} tokens and "
-        f"{flops:.3g} FLOP in all; at most {disk / GIB:,.2f} GiB of disk"
-    )
+    n_tokens, n = sum(total_tokens(trial.settings) for trial in trials), len(slots_for(trials, side_by_side))
+    run.console.say(f"{verb}: {len(trials):,} runs, {n:,} at a time, {n_tokens:,} tokens in all")
     if run.dry_run:
         raise DryRun
     with folder.held():
         folder.write_object(PLAN, plan)
-        yield Table(verb, folder, run, side_by_side)
+        for name, content in (files or {}).items():
+            folder.write_bytes(name, content)
+        found = judge(run_trials(trials, verb, run, side_by_side, may_fail=may_fail))
+        folder.write_object(f"{verb}.json", found.to_json())
+        folder.write_bytes(f"{verb}.html", as_page(found.title, found.sections()).encode())
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,65 +175,49 @@ class Result:
         return [Section(title=self.title, notes=self.notes, rows=[self.columns, *cells], chart=self.chart)]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The trials in one locked folder."""
+def run_trials(
+    trials: Trials, label: str, run: Run, side_by_side: int | None, *, may_fail: bool = False
+) -> list[Trial]:
+    """Run trials to their ends, as many at a time as fit; return those that didn't fail.
 
-    verb: str
-    folder: Folder
-    ui: Run
-    side_by_side: int | None = None
-
-    def run(self, trials: Trials, label: str, *, may_fail: bool = False) -> list[Trial]:
-        """Run trials to their ends (or their `stop_at_step`), as many at a time as fit; return those that didn't fail.
-
-        The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log.
-        With `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out;
-        errors of settings, input and machine are still raised. SIGTERM raises Interrupted when all processes have
-        ended; Ctrl-C does the same with KeyboardInterrupt. The same call resumes.
-        """
-        waiting = [trial for trial in trials if not trial.is_done()]
-        if not waiting:
-            return list(trials)
-        slots = slots_for(trials, self.side_by_side)  # of all, so a resumed run gets the same threads as before
-        skipped = f", {len(trials) - len(waiting):,} are done" if len(waiting) < len(trials) else ""
-        self.ui.console.say(f"{label}: {len(trials):,} runs, {len(slots):,} at a time{skipped}")
-        running: list[Child] = []
-        failed: list[Trial] = []
-        total = sum(trial.settings.last_step for trial in trials)
-        with self.ui.console.progress(total, label, "steps") as progress, Termination.noticed() as termination:
-            try:
-                while waiting or running:
-                    if termination.asked:
-                        said = "ended by SIGTERM; running trials have saved"
-                        raise Interrupted(said, "rerun the same command to resume")
-                    while waiting and slots:
-                        running.append(Child(waiting.pop(0), slots.pop(0)))
-                    time.sleep(POLL_SECONDS)
-                    for child in [child for child in running if child.process.poll() is not None]:
-                        running.remove(child)
-                        slots.append(child.slot)
-                        try:
-                            child.check()
-                        except RunFailed as error:
-                            if not may_fail:
-                                raise
-                            self.ui.console.say(f"{error.lines[0]}: it has lost")
-                            failed.append(child.trial)
-                    steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
-                    progress.advance(max(0, steps - progress.done))
-            finally:
-                for child in running:
-                    child.process.terminate()
-                for child in running:
-                    child.process.wait()
-        return [trial for trial in trials if trial not in failed]
-
-    def publish(self, found: Result) -> Result:
-        """Write the result's VERB.json and VERB.html into the folder."""
-        self.folder.write_object(f"{self.verb}.json", found.to_json())
-        self.folder.write_bytes(f"{self.verb}.html", as_page(found.title, found.sections()).encode())
-        return found
+    The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With
+    `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out. SIGTERM
+    raises Interrupted when all processes have ended; Ctrl-C does the same with KeyboardInterrupt. The same call resumes.
+    """
+    waiting = [trial for trial in trials if not trial.is_done()]
+    if not waiting:
+        return list(trials)
+    slots = slots_for(trials, side_by_side)  # of all, so a resumed run gets the same threads as before
+    running: list[Child] = []
+    failed: list[Trial] = []
+    total = sum(trial.settings.last_step for trial in trials)
+    with run.console.progress(total, label, "steps") as progress, Termination.noticed() as termination:
+        try:
+            while waiting or running:
+                if termination.asked:
+                    said = "ended by SIGTERM; running trials have saved"
+                    raise Interrupted(said, "rerun the same command to resume")
+                while waiting and slots:
+                    running.append(Child(waiting.pop(0), slots.pop(0)))
+                time.sleep(POLL_SECONDS)
+                for child in [child for child in running if child.process.poll() is not None]:
+                    running.remove(child)
+                    slots.append(child.slot)
+                    try:
+                        child.check()
+                    except RunFailed as error:
+                        if not may_fail:
+                            raise
+                        run.console.say(f"{error.lines[0]}: it has lost")
+                        failed.append(child.trial)
+                steps = sum(min(steps_made(Path(each.folder)), each.settings.last_step) for each in trials)
+                progress.advance(max(0, steps - progress.done))
+        finally:
+            for child in running:
+                child.process.terminate()
+            for child in running:
+                child.process.wait()
+    return [trial for trial in trials if trial not in failed]
 
 
 class Child:

@@ -61,7 +61,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert said.count("named before") == 1
     assert "; a token set that was named before: other seeds, so only chance differs" in said
     assert "20 steps each; validation set: 6 documents" in said
-    assert "9 runs, 2 at a time, 23,040 tokens and " in said
+    assert "9 runs, 2 at a time, 23,040 tokens in all" in said
 
     written = json.loads((tmp_path / "out/compare.json").read_text())
     assert [row["seeds"] for row in written["rows"]] == [[100, 101, 102], [103, 104, 105], [100, 101, 102]]

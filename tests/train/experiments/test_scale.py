@@ -135,7 +135,7 @@ def test_a_dry_run_prints_sizes_tokens_and_passes_and_makes_nothing(
         run_scale(tokens, str(tmp_path / "out"), settings, scale, talking(dry_run=True))
     said = capsys.readouterr().err
     assert "18 runs, " in said
-    assert f" at a time, {3 * 16_640 * 2:,} tokens and " in said
+    assert f" at a time, {3 * 16_640 * 2:,} tokens in all" in said
     assert "10 steps, 1,280 tokens, 0.13 passes" in said
     assert "passes; repeated text teaches less" in said
     assert not (tmp_path / "out").exists()

@@ -17,10 +17,9 @@ from small_runs import talking
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.run import Run
-from webtext.base.storage import Folder
 from webtext.train import TrainSettings, train_model
 from webtext.train.checkpoint.checkpoint import list_checkpoints
-from webtext.train.experiments.trials import Table, Trial, table
+from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, run_trials
 from webtext.train.metrics import steps_made
 
 SECONDS = 300.0  # a guard against hanging, not a measurement
@@ -34,7 +33,11 @@ def trials_of(tokens: str, out: Path, settings: TrainSettings, seeds: int = 2) -
 
 
 def run(trials: list[Trial], *, at_a_time: int | None = None, may_fail: bool = False) -> list[Trial]:
-    return Table("trials", Folder("."), Run.quiet(), at_a_time).run(trials, "trials", may_fail=may_fail)
+    return run_trials(trials, "trials", Run.quiet(), at_a_time, may_fail=may_fail)
+
+
+def judged(trials: Trials) -> Result:
+    return Result(title="Trials", notes=[], columns=["name"], rows=[{"name": each.name} for each in trials], facts={})
 
 
 def weights(folder: str, step: int = 12) -> bytes:
@@ -57,23 +60,6 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
     assert Path(trials[0].folder, "log.txt").read_bytes() == before, "no process was started"
 
 
-def test_a_trial_runs_to_a_step_and_continues_like_the_complete_run(
-    tokens: str, tmp_path: Path, settings: TrainSettings
-) -> None:
-    (trial,) = trials_of(tokens, tmp_path / "parts", settings, seeds=1)
-    run([trial.until(5)])
-    assert [path.name for path in list_checkpoints(Path(trial.folder))][-1] == "step-000005"
-    loss = trial.until(5).loss()
-    run([trial])
-    train_model(tokens, str(tmp_path / "whole"), settings, Run.quiet())
-    assert weights(trial.folder) == weights(str(tmp_path / "whole"))
-    run([trial.until(5)])
-    assert trial.until(5).loss() == loss, "measured then, told again now that the trial is at its end"
-    assert trial.loss() != loss
-    with pytest.raises(InputError, match="no held-out loss of step 6"):
-        trial.until(6).loss()
-
-
 def test_a_failed_trial_is_an_error_with_its_name_and_log_or_left_out_if_allowed(
     tokens: str, tmp_path: Path, settings: TrainSettings
 ) -> None:
@@ -93,47 +79,32 @@ def test_a_folder_of_another_run_is_rejected_before_any_starts(
         run([one, other])
     assert not Path(one.folder).exists()
     twice = [one, replace(other, folder=one.folder)]
-    with (
-        pytest.raises(ConfigError, match="two runs have the folder of 'seed 1'"),
-        table("scale", str(tmp_path), twice, {}, Run.quiet(), 1),
-    ):
-        pytest.fail("one of them would be judged twice")
+    with pytest.raises(ConfigError, match="two runs have the folder of 'seed 1'"):
+        run_experiment("scale", str(tmp_path), twice, {}, Run.quiet(), 1, judged)
 
 
-def test_the_budget_is_printed_first_and_another_plan_is_rejected(
-    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
+def test_the_runs_are_printed_first_and_another_plan_is_rejected(
+    tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str], made: object
 ) -> None:
-    trials = trials_of(tokens, tmp_path, settings)
-    n_tokens = 12 * 4 * 32
-    n_parameters = settings.config(61).n_parameters
-    flops = settings.config(61).flops_per_token * n_tokens
-    with (
-        pytest.raises(DryRun),
-        table("sweep", "out", trials, {}, talking(dry_run=True), 1, share=0.5),
-    ):
-        pytest.fail("nothing is made on a dry run")
-    said = capsys.readouterr().err
-    assert f"sweep: 2 runs, 1 at a time, {n_tokens:,} tokens and {flops:.3g} FLOP in all; at most" in said
-    assert f"at most {2 * n_parameters * 12 * 3 / 2**30:,.2f} GiB of disk" in said
-    out = str(tmp_path / "out")
-    with table("sweep", out, trials, {"windows": 4}, Run.quiet(), 1):
-        pass
-    with (
-        pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"),
-        table("sweep", out, trials, {"windows": 5}, Run.quiet(), 1),
-    ):
-        pytest.fail("its trials can't be compared")
+    trials, out = trials_of(tokens, tmp_path, settings), str(tmp_path / "out")
+    with pytest.raises(DryRun):
+        run_experiment("sweep", out, trials, {}, talking(dry_run=True), 1, judged)
+    assert f"sweep: 2 runs, 1 at a time, {2 * 12 * 4 * 32:,} tokens in all" in capsys.readouterr().err
+    assert not Path(out).exists()
+    run_experiment("sweep", out, trials, {"windows": 4}, Run.quiet(), 1, judged, files={"held.txt": b"out"})
+    assert json.loads((tmp_path / "out/sweep.json").read_text())["rows"] == [{"name": "seed 0"}, {"name": "seed 1"}]
+    assert (tmp_path / "out/held.txt").read_bytes() == b"out"
+    with pytest.raises(ConfigError, match="was made with windows 4, but here it is 5"):
+        run_experiment("sweep", out, trials, {"windows": 5}, Run.quiet(), 1, judged)
 
 
 PARENT = """
 import pickle, sys
 from webtext.base.errors import WebtextError
 from webtext.base.run import Run
-from webtext.base.storage import Folder
-from webtext.base.storage import Folder
-from webtext.train.experiments.trials import Table
+from webtext.train.experiments.trials import run_trials
 try:
-    Table('trials', Folder('.'), Run.quiet(), 2).run(pickle.loads(bytes.fromhex(sys.argv[1])), 'trials')
+    run_trials(pickle.loads(bytes.fromhex(sys.argv[1])), 'trials', Run.quiet(), 2)
 except WebtextError as error:
     print(error, flush=True)
     sys.exit(error.exit_code)
@@ -180,6 +151,6 @@ def test_when_the_parent_ends_its_children_save_and_the_same_trials_resume(
     if number == signal.SIGKILL:
         return
     step = steps_made(folders[0])
-    run([trials[0].until(step + 2)])
+    run([replace(trials[0], settings=changed(endless, stop_at_step=step + 2))])
     assert steps_made(folders[0]) == step + 2
     assert "resuming from step" in Path(trials[0].folder, "log.txt").read_text()
