@@ -13,9 +13,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from webtext.base.errors import WebtextError
+from webtext.base.errors import WebtextError, visible
 from webtext.base.progress import Events, Lines, Panel, Progress, has_cursor
-from webtext.base.visible import visible
 
 Mode = Literal["human", "json", "quiet"]
 

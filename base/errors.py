@@ -15,6 +15,7 @@ Library code raises; only the command line prints and chooses exit codes.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -95,3 +96,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(choices)}"
+
+
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)  # C0, C1, directions
+
+
+def visible(text: str) -> str:
+    """Escape the control characters of untrusted text, with which it could command a terminal or hide other text."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from webtext.base.visible import visible
+from webtext.base.errors import visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Any
 
-from webtext.base.visible import visible
+from webtext.base.errors import visible
 
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_BETWEEN_EVENTS = 1.0

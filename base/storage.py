@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import glob
 import hashlib
 import json
@@ -15,15 +16,16 @@ import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from webtext.base.errors import InputError, MachineError, WebtextError
-from webtext.base.lock import lock
 from webtext.base.object_store import ObjectStore, entity_tag
 
 TEMPORARY_SUFFIX = ".tmp"
+MAX_COMMAND_CHARACTERS = 300  # of the process that has locked a folder
 MAX_WHOLE_BYTES = 256 << 20  # of a local file that is read at once; a manifest of some thousand parts has a tenth of it
 
 
@@ -228,7 +230,7 @@ class Folder:
             raise InputError(f"the folder's name {self.url!r} is not valid UTF-8", "choose another --out") from None
         with no_space_is_an_error(self.url):
             make_folder(self._path)
-        return lock(self._path, shared)
+        return _lock(self._path, shared)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there, so that a power cut doesn't bring it back."""
@@ -388,3 +390,40 @@ def _publish_local(temporary: Path, target: Path) -> None:
         os.fsync(file.fileno())
     os.replace(temporary, target)
     sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, shared: bool) -> Iterator[None]:
+    """Lock an existing folder, alone or with others that share it; InputError names a process that has it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what, remedy = f"another run is writing '{folder}'", "wait for it, or choose another --out"
+            raise InputError(what, _locker(handle), remedy) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _locker(handle: int) -> str:
+    """Describe the process that has locked an open folder; Linux lists this machine's locks in /proc/locks."""
+    about = os.fstat(handle)
+    place = f"{os.major(about.st_dev):02x}:{os.minor(about.st_dev):02x}:{about.st_ino}"
+    with contextlib.suppress(OSError, StopIteration):
+        locks = map(str.split, Path("/proc/locks").read_text().splitlines())
+        return _describe(next(fields[4] for fields in locks if fields[1] == "FLOCK" and fields[5] == place))
+    return f"it isn't visible from {os.uname().nodename}: it runs on another host or in another container"
+
+
+def _describe(pid: str) -> str:
+    """Describe a process of this machine for people: its number, host, start and command."""
+    described = f"process {pid} on {os.uname().nodename}"
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        command = " ".join(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").split())
+        start = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])  # ticks since the machine's
+        seconds = float(Path("/proc/uptime").read_text().split()[0]) - start / os.sysconf("SC_CLK_TCK")
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - seconds))
+        described += f" since {since}: {command[:MAX_COMMAND_CHARACTERS]}"
+    return described

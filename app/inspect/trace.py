@@ -18,8 +18,7 @@ from webtext.app.chain import SETS, Layout
 from webtext.base.config import from_table
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import MANIFEST, PartSet
+from webtext.base.parts.partset import MANIFEST, PartSet, parents_of
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
 from webtext.clean.rules.thresholds import RULES, RuleSettings

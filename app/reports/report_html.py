@@ -13,9 +13,9 @@ from markupsafe import Markup, escape
 from webtext import __version__
 from webtext.app.reports import report_charts
 from webtext.app.reports.signals import FACTORS
+from webtext.base.errors import visible
 from webtext.base.html import render as rendered
 from webtext.base.html import short
-from webtext.base.visible import visible
 
 Row = Mapping[str, Any]
 

@@ -26,10 +26,9 @@ from webtext.app.reports.report_charts import CURVES as OTHER_CURVES
 from webtext.app.reports.report_charts import curve
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.base.charts import Line, chart, thinned
-from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
+from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError, visible
 from webtext.base.html import Section, as_page, own_file, render, stream
 from webtext.base.storage import Folder
-from webtext.base.visible import visible
 from webtext.tokenizer import Tokenizer
 from webtext.train.metrics import METRICS, read_metrics
 

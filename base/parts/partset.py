@@ -8,6 +8,10 @@
 
 Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
 `base/parts/partwriter.py` writes part sets.
+
+A set's parts name their parents' parts by digest (`Source`). Its `run.json` has the parents' locations relative to the
+set, so that a build can be moved as a whole. A URL there is opened only if it is in a store that the user named;
+otherwise a set could make its readers connect to any host.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 RUN = "run.json"
 ENTRIES = "_parts"
+PARENTS = "parents"  # in RUN
 FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
 PARTS_A_TASK = 16  # that a worker verifies: workers are replaced after 64 tasks
@@ -368,6 +373,29 @@ def _open(name: SetName) -> PartSet:
     return opened
 
 
+def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
+    """Yield the set's parents in their current state; parents that were moved or deleted are skipped.
+
+    A parent at a URL is opened only if the set itself, or a folder that the user `named`, is in the same store.
+    """
+    stores = [_store(folder.url) for folder in (opened.folder, *named) if not folder.is_local]
+    places = read_run(opened.folder).get(PARENTS)
+    for place in places if isinstance(places, list) else []:
+        is_url = "://" in str(place)
+        if is_url and _store(place) not in stores:
+            continue
+        url = place if is_url or not opened.folder.is_local else _join(opened.folder, str(place))
+        try:
+            yield PartSet.open(url, checks_sizes=False)
+        except (InputError, ValueError):  # ValueError: a NUL in the path
+            continue
+
+
+def places_of(parents: Sequence[Any], folder: Folder) -> list[str]:
+    """Return the parent part sets' locations relative to the folder, as stored in `run.json`."""
+    return [_seen_from(folder, parent.folder) for parent in parents if isinstance(parent, PartSet)]
+
+
 _MEND = "rerun the command that made the set: it makes again what is missing or has another size"
 REMAKE = "remove that file, then rerun the command that made the set"
 
@@ -394,3 +422,18 @@ def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
         )
     check_version(manifest["format"], FORMAT_VERSION, folder.location(MANIFEST))
     return manifest
+
+
+def _store(url: str) -> list[str]:
+    return url.split("/", 3)[:3]
+
+
+def _seen_from(here: Folder, there: Folder) -> str:
+    if not there.is_local:
+        return there.url
+    path = os.path.realpath(there.local_path())
+    return os.path.relpath(path, os.path.realpath(here.local_path())) if here.is_local else path
+
+
+def _join(folder: Folder, place: str) -> str:
+    return os.path.normpath(os.path.join(folder.url, place))

@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from webtext.base.console import counted
 from webtext.base.errors import DryRun, InputError, RunFailed
-from webtext.base.parts.lineage import PARENTS, places_of
-from webtext.base.parts.partset import QUARANTINE, Part, PartSet, Source
+from webtext.base.parts.partset import PARENTS, QUARANTINE, Part, PartSet, Source, places_of
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.run import Run, peak_bytes

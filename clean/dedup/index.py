@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
-from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import PartSet, SetName, parents_of
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array

@@ -25,8 +25,7 @@ import uvloop
 from webtext.base.config import recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.parts.lineage import PARENTS, places_of
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PARENTS, PartSet, places_of
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Progress

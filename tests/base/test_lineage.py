@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from webtext.base.console import Console
-from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, parents_of
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts

@@ -15,8 +15,7 @@ import pytest
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, parents_of
 from webtext.base.parts.recipe import without_check
 from webtext.base.run import Run
 from webtext.base.storage import Folder

@@ -19,8 +19,7 @@ import numpy as np
 from webtext.base.config import options
 from webtext.base.console import counted
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.parts.lineage import parents_of
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import PartSet, SetName, parents_of
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run

@@ -18,8 +18,7 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.html import as_text
 from webtext.base.parts.identifiers import text_digest
-from webtext.base.parts.lineage import places_of
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import PartSet, places_of
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
