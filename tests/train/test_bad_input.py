@@ -16,17 +16,13 @@ import torch
 from small_runs import flags
 
 from webtext.app.main import run
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError
 from webtext.base.storage import Folder
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import list_checkpoints, load_model
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.resilience.distributed import World
-from webtext.train.run.memory import warn_if_too_large
 from webtext.train.settings import TrainSettings
-from webtext.train.shape import GPT2Config
 
 FLAGS = flags(microbatch_size=4, steps=4, checkpoint_interval=2, keep_checkpoints=None, eval_interval=4)
 CUDA = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -275,6 +271,7 @@ def test_too_little_memory(
         with monkeypatch.context() as patch:
             patch.setattr(GPT2, name, raising)
             fails(command, 1, too_large, fewer)
+            assert not (tmp_path / "new/checkpoints").exists()
     monkeypatch.setattr(GPT2, "log_likelihood", raising)
     evaluation = ["train", "eval", str(model), tokens]
     fails(evaluation, 1, "the model and batches of 8 do not fit the device's memory", "give --batch-size 4")
@@ -291,20 +288,6 @@ def test_another_error_of_torch_does_not_count_as_out_of_memory(
     monkeypatch.setattr(GPT2, "loss", raising)
     command = ["train", "run", tokens, "--out", str(tmp_path / "new"), *FLAGS]
     fails(command, 1, "unexpected RuntimeError: mat1 and mat2 shapes cannot", "to see where")
-
-
-def test_a_run_that_does_not_fit_its_machine_gets_a_warning_first(
-    tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The estimate for 2^30 sequences of 1,024 tokens only warns, because an estimate is not a measurement."""
-    settings = TrainSettings(batch_size=2**30, microbatch_size=2**30, context=1024)
-    world = World(0, 1, torch.device("cpu"))
-    warn_if_too_large(settings.config(50_257), settings, world, Console())
-    shown = capsys.readouterr().err
-    assert shown.startswith("warning: a process is estimated to take ")
-    assert ": choose microbatch_size = " in shown
-    warn_if_too_large(GPT2Config(n_layer=1, n_embd=12), TrainSettings(microbatch_size=1), world, Console())
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("data", [{}, {"config": {"n_layer": 10**9}}])

@@ -173,23 +173,8 @@ def test_a_run_resumes_without_the_folder_and_equals_an_undisturbed_one(
     train(own_tokens, tmp_path / "out", changed(SETTINGS, stop_at_step=2), start=str(folder))
     shutil.rmtree(folder)
     call = ["train", "run", own_tokens, "--from", str(folder), "--out", str(tmp_path / "out"), "--quiet"]
-    assert (
-        command(
-            [
-                *call,
-                *given(HOW),
-                "--batch-size",
-                "4",
-                "--microbatch-size",
-                "2",
-                "--warmup-steps",
-                "1",
-                "--threads",
-                "1",
-            ]
-        )
-        == 0
-    )
+    how = "--batch-size 4 --microbatch-size 2 --warmup-steps 1 --threads 1"
+    assert command([*call, *given(HOW), *how.split()]) == 0
     assert losses(tmp_path / "out")[-4:] == losses(tmp_path / "whole")[-4:]
     ours, whole = load_model(tmp_path / "out"), load_model(tmp_path / "whole")
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), whole.parameters(), strict=True))
@@ -259,37 +244,13 @@ def test_a_given_setting_of_the_shape_is_compared_with_the_weights(
 # Bad input
 
 
-def test_a_missing_folder_is_named_before_the_run_has_a_checkpoint(
-    own_tokens: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = ["train", "run", own_tokens, "--from", str(tmp_path / "nothing"), "--out", str(tmp_path / "out")]
-    assert command(call) == 3
-    assert f"'{tmp_path / 'nothing'}' contains no model" in capsys.readouterr().err
-
-
-def llama(folder: Path) -> None:
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=40)).save_pretrained(folder)
-
-
-def pickled(folder: Path) -> None:
-    torch.save(safetensors.torch.load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (llama, "says model_type = 'llama'"),
-        (pickled, "pickled weights are not read"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no file '.*model.safetensors'"),
         (lambda folder: (folder / "config.json").unlink(), "contains no model"),
         (lambda folder: shutil.rmtree(folder), "contains no model"),
         (lambda folder: (folder / "config.json").write_text("[]"), "config.json"),
-        (
-            lambda folder: rewrite(folder, lambda w: w.update({"transformer.wpe.weight": torch.zeros(21, 24)})),
-            r"tensor 'wpe.weight' in '.*' is \[21, 24\], but its config.json requires \[20, 24\]",
-        ),
         (
             lambda folder: rewrite(folder, lambda w: w["transformer.h.1.mlp.c_fc.bias"].fill_(math.nan)),
             "tensor 'h.1.mlp.c_fc.bias' in '.*' has values that are not finite",

@@ -18,8 +18,7 @@ import torch
 from small_runs import flags, rows, saved_bytes, small, talking, timeless, train
 
 from webtext.base.config import all_settings, changed
-from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.storage import Folder
+from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.train import TrainResult, TrainSettings, load_model, train_model
 
 SHAPE: dict[str, Any] = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8, "microbatch_size": 4}
@@ -163,36 +162,22 @@ def test_changed_settings_are_named_with_the_remedy(
     assert "choose another --out" in caught.value.lines[1]
 
 
-@pytest.mark.parametrize(
-    ("how", "message"),
-    [
-        ({"tokenizer_hash": "b" * 64}, "was trained with another tokenizer"),
-        ({"train": 61}, "was trained on other tokens"),
-    ],
-)
 def test_other_tokens_than_the_checkpoints_are_rejected(
-    undisturbed: Finished, make_token_set: Callable[..., str], how: dict[str, Any], message: str
+    undisturbed: Finished, make_token_set: Callable[..., str]
 ) -> None:
-    with pytest.raises(InputError, match=message):
-        train(make_token_set("other", **how), undisturbed.out, SETTINGS)
+    with pytest.raises(InputError, match="was trained on other tokens"):
+        train(make_token_set("other", train=61), undisturbed.out, SETTINGS)
 
 
-def test_too_few_tokens_and_no_token_set_are_rejected(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
+def test_a_set_without_training_tokens_is_rejected(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
     with pytest.raises(InputError, match=r"the train split of .* has 0 tokens"):
         train(make_token_set("empty", train=0), tmp_path / "model", SETTINGS)
-    with pytest.raises(InputError, match="nowhere"):
-        train(str(tmp_path / "nowhere"), tmp_path / "model", SETTINGS)
     assert not (tmp_path / "model").exists()
 
 
 def test_a_run_trains_without_a_validation_split(tmp_path: Path, make_token_set: Callable[..., str]) -> None:
     result = train(make_token_set("tokens", validation=0), tmp_path / "model", replace(SETTINGS, steps=6))
     assert (result.step, result.validation_loss) == (6, None)
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_with_the_remedy(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match=r"step \d+: the (loss|gradient norm) is (nan|inf)\nlower learning_rate"):
-        train(tokens, tmp_path / "model", changed(SETTINGS, learning_rate=1e30, max_grad_norm=None))
 
 
 def test_a_held_out_loss_that_is_not_finite_ends_the_run_too(tokens: str, tmp_path: Path) -> None:
@@ -211,11 +196,6 @@ def test_a_dry_run_prints_what_it_would_do_and_writes_nothing(
     assert not (tmp_path / "model").exists()
 
 
-def test_a_batch_that_does_not_divide_is_rejected(tokens: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="batch_size 8 does not divide into 1 processes x microbatches of 3"):
-        train(tokens, tmp_path / "model", replace(SETTINGS, microbatch_size=3))
-
-
 def test_the_checkpoint_loads_as_the_model_that_was_trained(tokens: str, tmp_path: Path) -> None:
     result = train(tokens, tmp_path / "model", replace(SETTINGS, steps=6))
     model = load_model(tmp_path / "model")
@@ -225,12 +205,6 @@ def test_the_checkpoint_loads_as_the_model_that_was_trained(tokens: str, tmp_pat
     assert torch.equal(load_model(tmp_path / "export")(tokens_bt), model(tokens_bt))
     with pytest.raises(InputError, match="contains no model"):
         load_model(tmp_path / "nothing")
-
-
-def test_a_second_run_on_the_same_folder_is_rejected(tokens: str, tmp_path: Path) -> None:
-    with Folder(tmp_path / "model").held(), pytest.raises(InputError, match="another run is writing"):
-        train(tokens, tmp_path / "model", SETTINGS)
-    assert not list((tmp_path / "model").iterdir())
 
 
 def test_a_flipped_bit_in_a_token_file_ends_the_run_which_resumes_once_it_is_repaired(

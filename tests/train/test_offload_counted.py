@@ -12,7 +12,6 @@ import pytest
 import torch
 from counted_device import launches, tensors_of
 from simulated_device import SimulatedDevice
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train import GPT2, TrainSettings
@@ -74,14 +73,6 @@ def test_a_step_asks_the_device_for_nothing(changes: dict[str, object]) -> None:
     assert device.n_waits == 0  # the host's thread waits for gradients; what queues the work never does
     assert device.counts.waits == []
     assert device.races == []
-
-
-def test_a_question_to_the_device_is_found() -> None:
-    def asking(loss: Tensor, norm: Tensor, limits: tuple[float, float]) -> Tensor:
-        return torch.tensor(float(bool(loss <= limits[0])))
-
-    with pytest.raises((RuntimeError, NotImplementedError)), patch(f"{__name__}.is_fault", asking):
-        counted()
 
 
 def test_a_layer_takes_as_many_operations_however_many_layers_there_are() -> None:

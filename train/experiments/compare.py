@@ -40,7 +40,7 @@ from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.corpora import Corpus, karma_views, open_corpora, shared_settings
 from webtext.train.experiments.settings import CompareSettings
-from webtext.train.experiments.significance import ALPHA, POWER, Difference, Floats, differences, holm
+from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
 from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import TrainSettings
@@ -220,19 +220,16 @@ def compared(corpora: Sequence[Mapping[str, Any]], bits: Floats, n_bytes: Floats
     for row, of_seeds, difference, p in zip(corpora, bits.sum(-1) / n_bytes.sum(), found, corrected, strict=True):
         values = of_seeds.tolist()
         spread = statistics.stdev(values) if len(values) > 1 else None
-        measured = {"bits_per_byte": values, "mean": statistics.fmean(values), "spread": spread}
-        judged = asdict(difference) | {"p": p, "verdict": verdict(difference, p)} if difference else {}
-        rows.append({**row, **measured, **judged})
+        measured: dict[str, Any] = {"bits_per_byte": values, "mean": statistics.fmean(values), "spread": spread}
+        if difference:
+            word = NONE if p is None else NOISE if p >= ALPHA else BETTER if difference.difference < 0 else WORSE
+            measured |= asdict(difference) | {"p": p, "verdict": word}
+        rows.append({**row, **measured})
     notes = [f"Each run: {facts['tokens']:,} tokens. Validation set: {facts['validation']}."]
     notes += NOTES if any(p is not None for p in corrected) else [NO_CHANCE]
     drawing = "" if rows[0]["karma"] is None else over_karma(rows)
     title = "Bits per byte, lower is better"
     return Result(title=title, notes=notes, columns=COLUMNS, rows=rows, facts=facts, chart=drawing)
-
-
-def verdict(found: Difference, p: float | None) -> str:
-    """Return what a difference says, given its corrected p value."""
-    return NONE if p is None else NOISE if p >= ALPHA else BETTER if found.difference < 0 else WORSE
 
 
 def over_karma(rows: Sequence[Mapping[str, Any]]) -> str:

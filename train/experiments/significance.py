@@ -57,9 +57,7 @@ def differences(measured: Any, n_bytes: Floats | None = None) -> list[Difference
     else:  # what documents add to each run's mean: their squares' sum is the documents' variance
         total = n_bytes.sum()
         runs = values.sum(-1) / total
-        known = (
-            float(total**2 / (n_bytes**2).sum()) - 1
-        )  # so many equally long ones more than one tell as much (Kish 1965)
+        known = float(total**2 / (n_bytes**2).sum()) - 1  # as many equally long ones beyond the first (Kish 1965)
         influence = (values - runs[..., None] * n_bytes) / total
     means = runs.mean(1, keepdims=True)
     freedom = len(runs) * (runs.shape[1] - 1)

@@ -56,10 +56,6 @@ class Trial:
     folder: str
     measure: Callable[[Trial], None] | None = None
 
-    def is_done(self) -> bool:
-        """Return whether nothing is left to do. Raises InputError for the folder of another run."""
-        return finished_result(self.tokens, self.folder, self.settings) is not None and self.measure is None
-
     def train(self) -> None:
         """Make the run in this process, and measure it."""
         run = Run.quiet()
@@ -184,9 +180,8 @@ def run_trials(
     `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out. SIGTERM
     raises Interrupted when all processes have ended; Ctrl-C does the same with KeyboardInterrupt. The same call resumes.
     """
-    waiting = [trial for trial in trials if not trial.is_done()]
-    if not waiting:
-        return list(trials)
+    finished = [finished_result(each.tokens, each.folder, each.settings) for each in trials]  # rejects another run's
+    waiting = [trial for trial, found in zip(trials, finished, strict=True) if found is None or trial.measure]
     slots = slots_for(trials, side_by_side)  # of all, so a resumed run gets the same threads as before
     running: list[Child] = []
     failed: list[Trial] = []
