@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import part_sets
 
 from webtext.base.console import Console
-from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
 from webtext.clean.dedup.find import Duplicates
@@ -24,20 +22,11 @@ from webtext.clean.dedup.sign import sign_documents
 def document(
     id_: str, text: str, karma: int | None = None, date: int | None = None, split: str = "train"
 ) -> dict[str, Any]:
-    row = {"id": id_, "link_ids": [], "posts": [], "text": text, "text_digest": text_digest(text)}
-    return row | {"karma": karma, "date": date, "split": split}
+    return part_sets.document(id_, text, split) | {"karma": karma, "date": date}
 
 
 def write_set(folder: Any, documents: list[dict[str, Any]], n_parts: int = 1) -> PartSet:
-    writer = SetWriter(str(folder), "documents", Recipe(stage="test", code_version=1, settings={}))
-    parts = []
-    for index in range(n_parts):
-        rows = documents[index::n_parts]
-        with writer.part(index, key=str(index)) as part:
-            part.write(rows)
-            part.counts.keep(len(rows))
-            parts.append(part.publish())
-    return writer.seal(parts)
+    return part_sets.made_set(folder, "documents", [documents[index::n_parts] for index in range(n_parts)])
 
 
 @dataclass(frozen=True)

@@ -170,13 +170,6 @@ def test_bad_pages_have_the_same_result_with_one_worker_and_four(
     assert contents(tmp_path) == contents(cleaned[0])
 
 
-def test_no_documents_at_all_give_an_empty_corpus_with_a_card(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "none.jsonl").write_text("\n\n \n")
-    result = clean_pages([str(tmp_path / "none.jsonl")], str(tmp_path / "out"), EVERY_LANGUAGE, run)
-    assert (result.documents.counts.records_in, result.corpus.records, result.dropped.records) == (0, 0, 0)
-    assert (tmp_path / "out/corpus/README.md").is_file()
-
-
 def test_many_equal_documents_leave_one(tmp_path: Path, run: Run) -> None:
     (tmp_path / "equal.jsonl").write_text((json.dumps({"text": article(1)}) + "\n") * 200)
     result = clean_pages([str(tmp_path / "equal.jsonl")], str(tmp_path / "out"), EVERY_LANGUAGE, run)

@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 import random
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +27,8 @@ from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.dedup import candidates, components, copies, settle
-from webtext.clean.dedup.arrays import Places, repeated
 from webtext.clean.dedup.components import EDGES, MEMBERS, find_components
-from webtext.clean.dedup.documents import COPY, Source, Work
+from webtext.clean.dedup.documents import Source, Work
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 
@@ -191,14 +189,6 @@ def test_rounds_of_stars_grow_with_the_logarithm_of_a_chain(tmp_path, monkeypatc
     assert n_rounds <= 4 * math.log2(1000)
 
 
-def test_a_copy_is_never_the_first_of_a_component():
-    first, copy = np.uint64(7 << 32), np.uint64(3) | COPY
-    assert [each.tolist() for each in components.stars(np.array([copy]), np.array([first]))] == [
-        [int(first), int(first)],
-        [int(first), int(copy)],
-    ]
-
-
 @pytest.mark.parametrize("threshold", [0.5, 0.7, 0.8])
 def test_a_pair_at_the_threshold_fails_the_check_of_sketches_less_than_once_in_a_hundred_thousand(threshold):
     """Bits of equal values agree, and of different ones half of them: (1 + J) / 2. A bit more would lose too many."""
@@ -216,21 +206,6 @@ def test_sketches_of_signatures_agree_in_the_bits_of_equal_values():
     common = 128 - np.bitwise_count(words[0] ^ words[1]).sum(axis=1)
     assert abs(common.mean() - 0.9 * 128) < 0.5
     assert (common >= candidates.min_agreement(0.9)).all()
-
-
-def test_repeated_keys_are_counted_and_found():
-    keys = [np.array([5, 9, 5], np.uint64), np.array([7, 9, 9, 1], np.uint64)]
-    several, sizes = repeated(keys)
-    assert (several.tolist(), sizes.tolist()) == ([5, 9], [2, 3])
-    assert Places(several).of(np.array([9, 1, 5, 10], np.uint64)).tolist() == [1, -1, 0, -1]
-    assert Places(several[:0]).of(np.array([9], np.uint64)).tolist() == [-1]
-
-
-@settings(max_examples=50)
-@given(st.lists(st.integers(0, 5)))
-def test_repeated_keys_are_those_that_occur_twice(keys):
-    several, sizes = repeated([np.array(keys, np.uint64)])
-    assert dict(zip(several.tolist(), sizes.tolist(), strict=True)) == {k: n for k, n in Counter(keys).items() if n > 1}
 
 
 class Stopping:

@@ -171,23 +171,8 @@ def test_text_outside_any_container_is_written() -> None:
 
 
 TAGS = [
-    "body",
-    "div",
-    "p",
-    "ul",
-    "ol",
-    "li",
-    "dl",
-    "dd",
-    "table",
-    "tr",
-    "td",
-    "th",
-    "pre",
-    "blockquote",
-    "h1",
-    "h4",
-    "caption",
+    *("body", "div", "p", "ul", "ol", "li", "dl", "dd", "table", "tr", "td", "th", "pre", "blockquote", "h1"),
+    *("h4", "caption"),
 ]
 
 

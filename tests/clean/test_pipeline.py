@@ -17,7 +17,7 @@ import zstandard
 from dedup_sets import document, write_set
 from elsewhere import only_tasks_read
 from set_contents import contents, rows, write_jsonl
-from warc_files import article, page, site, write_pages
+from warc_files import article, site, write_pages
 
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.partset import PartSet
@@ -265,11 +265,18 @@ def test_files_without_texts_are_rejected_with_their_names(tmp_path: Path, run: 
     lines = b"".join(b'{"text": "cut %d short"}\n' % number for number in range(100_000))
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
     (tmp_path / "d.jsonl.zst").write_bytes(zstandard.compress(lines)[:-20])
+    (tmp_path / "e.jsonl").touch()
+    pq.write_table(pa.table({"text": ["some words"]}), tmp_path / "f.parquet")
+    data = bytearray((tmp_path / "f.parquet").read_bytes())
+    data[4:40] = bytes(36)
+    (tmp_path / "f.parquet").write_bytes(data)
     for name, message in (
         ("a.parquet", "no column 'text'"),
         ("b.parquet", "b.parquet' cannot be read: not a Parquet file"),
         ("c.jsonl.gz", "c.jsonl.gz' cannot be read: gzip, ends at byte"),
         ("d.jsonl.zst", "d.jsonl.zst' cannot be read: Zstandard, ends at byte"),
+        ("e.jsonl", "e.jsonl' is empty"),
+        ("f.parquet", "f.parquet' cannot be read: a damaged Parquet file"),
     ):
         with pytest.raises(InputError, match=message):
             dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)
@@ -283,13 +290,6 @@ def test_an_altered_documents_part_is_rejected(built: CleanResult, tmp_path: Pat
     path.write_bytes(data)
     with pytest.raises(InputError, match="part-00001.parquet' was altered"):
         dedup_documents([str(documents)], str(tmp_path / "out"), CleanSettings().dedup, run)
-
-
-def test_documents_that_are_all_equal_leave_one(tmp_path: Path, run: Run) -> None:
-    equal = [{"url": f"http://a.example/{i}", "body": page(article(1))} for i in range(20)]
-    pages = write_pages(tmp_path / "pages", [equal])
-    result = clean_pages([pages.folder.url], str(tmp_path / "build"), CleanSettings(), run)
-    assert (result.corpus.records, result.counts.dropped) == (1, {"exact_duplicate": 19})
 
 
 def test_no_documents_produce_sealed_empty_sets(tmp_path: Path, run: Run) -> None:
@@ -330,18 +330,6 @@ def test_values_that_no_column_can_store_are_dropped_alone(tmp_path: Path, run: 
     for row in result.corpus.table(0).to_pylist():
         assert (row["karma"], row["date"], row["title"], row["url"]) == (None, None, None, None)
         assert len(row["id"]) == 32
-
-
-def test_an_empty_or_damaged_file_is_named(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(InputError, match="empty.jsonl' is empty"):
-        dedup_documents([str(tmp_path / "empty.jsonl")], str(tmp_path / "out"), DedupSettings(), run)
-    pq.write_table(pa.table({"text": ["some words"]}), tmp_path / "flip.parquet")
-    data = bytearray((tmp_path / "flip.parquet").read_bytes())
-    data[4:40] = bytes(36)
-    (tmp_path / "flip.parquet").write_bytes(data)
-    with pytest.raises(InputError, match="flip.parquet' cannot be read: a damaged Parquet file"):
-        dedup_documents([str(tmp_path / "flip.parquet")], str(tmp_path / "out"), DedupSettings(), run)
 
 
 def test_a_task_does_not_grow_with_the_number_of_parts(

@@ -12,14 +12,13 @@ from click.testing import CliRunner
 from elsewhere import only_tasks_read
 from hypothesis import given
 from hypothesis import strategies as st
+from part_sets import document, made_set
 from set_contents import rows
 from warc_files import article, page, site, write_pages
 
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean import removals as removals_module
 from webtext.clean.command import group
@@ -156,30 +155,12 @@ def test_filter_and_dedup_alone_take_lists_and_a_dry_run_changes_nothing(tmp_pat
 
 def test_removals_are_found_elsewhere_and_the_driver_reads_no_document(tmp_path: Path, elsewhere: Run) -> None:
     """Eleven parts in groups of two: links that are no longer collected, and lines."""
-    writer = SetWriter(str(tmp_path / "documents"), "documents", Recipe(stage="test", code_version=1, settings={}))
-    made = []
-    for index in range(11):
-        with writer.part(index, key=str(index)) as part:
-            for name in "abcd":
-                url = f"http://{name}{index}.example/"
-                row = {"id": url, "link_ids": [link_id(url)], "url": url, "posts": [], "text": ""}
-                part.write([row | {"text_digest": "", "split": "train"}])
-            made.append(part.publish())
-    documents = writer.seal(made)
+    parts = [[f"http://{name}{index}.example/" for name in "abcd"] for index in range(11)]
+    made = [[document(url, "") | {"link_ids": [link_id(url)], "url": url} for url in part] for part in parts]
+    documents = made_set(tmp_path / "documents", "documents", made)
     urls = [f"http://{name}{i}.example/" for name in "abd" for i in range(11)]
-    links = SetWriter(str(tmp_path / "links"), "links", Recipe(stage="test", code_version=1, settings={}))
-    with links.part(0, key="") as part:
-        link = {
-            "url_raw": "",
-            "domain": "",
-            "karma": 3,
-            "karma_sum": 3,
-            "first_created": 0,
-            "posts": [],
-            "split": "train",
-        }
-        part.write([link | {"link_id": link_id(url), "url": url} for url in urls])
-        collected = links.seal([part.publish()])
+    link = {"url_raw": "", "domain": "", "karma": 3, "karma_sum": 3, "first_created": 0, "posts": [], "split": "train"}
+    collected = made_set(tmp_path / "links", "links", [[link | {"link_id": link_id(u), "url": u} for u in urls]])
     others = "".join(f"http://other{number}.example/\n" for number in range(2000))
     (tmp_path / "requests.txt").write_text("d7.example\nd11.example\n" + others)
     elsewhere.engine.max_message_bytes = 16 << 10  # type: ignore[attr-defined]

@@ -20,6 +20,7 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
 from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields, decide
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
+from webtext.clean.rules.votes import REASONS
 
 PROSE = (
     "It was late when the boat came in, and the men on the quay had been waiting for the light to change. "
@@ -236,7 +237,18 @@ def test_megabytes_of_one_word_and_of_many_are_measured_in_linear_time() -> None
 
 def test_every_reason_is_documented() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "clean.md").read_text("utf-8")
-    names = (*RULES, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, *DROPPED, *FAILED, EXACT, NEAR, NEAR_TRAIN, SHARES_NGRAM)
+    names = (
+        *RULES,
+        *REASONS,
+        OTHER_LANGUAGE,
+        UNCERTAIN_LANGUAGE,
+        *DROPPED,
+        *FAILED,
+        EXACT,
+        NEAR,
+        NEAR_TRAIN,
+        SHARES_NGRAM,
+    )
     missing = [name for name in names if f"`{name}`" not in text]
     assert not missing
 

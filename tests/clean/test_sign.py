@@ -12,7 +12,6 @@ from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.clean.dedup import sign
 from webtext.clean.dedup.sign import minhash_of, sign_documents, signed_rows
@@ -44,11 +43,7 @@ def test_more_rows_than_a_block_are_read_in_order(tmp_path, run):
 
 
 def test_a_text_that_is_too_long_says_so_and_is_signed_like_one_without_words(tmp_path, run):
-    writer = SetWriter(str(tmp_path / "given"), "documents", Recipe(stage="test", code_version=1, settings={}))
-    rows = [document("long", "word " * 2_000_001), document("short", "a word")]
-    with writer.part(0, key="0") as part:
-        part.write([row | {"text_digest": text_digest(row["text"])} for row in rows])
-        given = writer.seal([part.publish()])
+    given = write_set(tmp_path / "given", [document("long", "word " * 2_000_001), document("short", "a word")])
     signatures = sign_documents(given, str(tmp_path / "signatures"), run)
     ((found, values),) = signed_rows(signatures, 0)
     assert found["failed"].to_pylist() == ["too_many_bytes", None]

@@ -19,19 +19,8 @@ from webtext.clean.extract.kinds import KINDS
 from webtext.clean.extract.scorer import MAX_LEAVES, read_scorer
 
 WORDS = [
-    "harbour",
-    "granite",
-    "evening",
-    "walk",
-    "town",
-    "pilot",
-    "gate",
-    "ship",
-    "dawn",
-    "noon",
-    "tide",
-    "crane",
-    "rope",
+    *("harbour", "granite", "evening", "walk", "town", "pilot", "gate", "ship", "dawn", "noon", "tide"),
+    *("crane", "rope"),
 ]
 LEFT = "Menu of ours"
 SMALL = {"min_data_in_leaf": 2, "num_threads": 1, "learning_rate": 0.5}

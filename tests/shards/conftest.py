@@ -10,9 +10,9 @@ from typing import Any
 import fsspec
 import numpy as np
 import pytest
+from part_sets import document, made_set
 
 from webtext.base.console import Console
-from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
@@ -52,27 +52,9 @@ class InProcessEngine:
         return []
 
 
-def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]:
-    return {
-        "id": identifier,
-        "link_ids": [],
-        "posts": [],
-        "text": text,
-        "text_digest": text_digest(text),
-        "split": split,
-    }
-
-
 def write_corpus(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]]) -> str:
     """Write a sealed part set of kind corpus with these documents."""
-    corpus = SetWriter(str(folder), "corpus", Recipe(stage="test", code_version=1, settings={}))
-    made = []
-    for index, rows in enumerate(parts):
-        with corpus.part(index, key=f"part {index}") as part:
-            part.write(rows)
-            made.append(part.publish())
-    corpus.seal(made)
-    return str(folder)
+    return made_set(folder, "corpus", parts).folder.url
 
 
 @pytest.fixture

@@ -75,12 +75,6 @@ def test_a_vocabulary_past_65536_takes_four_bytes_per_token(tmp_path: Path, voca
     assert shard.tokens.tolist() == [vocab_size - 1, 0, vocab_size - 2]
 
 
-def test_tokens_are_read_only(tmp_path: Path) -> None:
-    shard = ShardFile(write(tmp_path / "a.tok", [[1, 2]]))
-    with pytest.raises(ValueError, match="read-only"):
-        shard.tokens[0] = 5
-
-
 def test_an_id_past_the_vocabulary_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="token id 300 is not in the vocabulary of 300 tokens"):
         write(tmp_path / "a.tok", [[1], [2, 300]])

@@ -81,19 +81,6 @@ def test_a_flipped_bit_is_found_before_its_window_is_given_and_the_state_is_that
     assert all(np.array_equal(batch, next(reference)) for batch in [*given, *rest])
 
 
-def test_single_reads_and_document_indexes_are_compared_too(tmp_path: Path) -> None:
-    folder = make_set(tmp_path / "set", 1)
-    shards = TokenShards(folder)
-    flip(shards.file(0).location, 300)
-    for read in (lambda shards: shards.read(0, 5), lambda shards: shards.index(0)):
-        with pytest.raises(InputError, match="was altered: SHA-256"):
-            read(TokenShards(folder))
-    flip(shards.file(0).location, 300)
-    flip(shards.file(0).location, shards.n_tokens + 5)
-    with pytest.raises(InputError, match="was altered: SHA-256"):
-        TokenShards(folder).read(0, 5)
-
-
 def test_opening_touches_as_many_files_whatever_the_number_of_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

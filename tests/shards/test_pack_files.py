@@ -111,13 +111,9 @@ def test_a_separator_makes_documents_of_a_text_file(tmp_path: Path, byte_tokeniz
     made = pack_files_here([tmp_path / "a.txt"], tmp_path / "tokens", separator=r"\n\n")
     assert every_text(tmp_path / "tokens") == ["one\nand a half", "three\n", "two"]
     assert made.counts.records_in == 3
-    assert every_text_of_one_line_files(tmp_path) == ["a", "b"]
-
-
-def every_text_of_one_line_files(tmp_path: Path) -> list[str]:
     (tmp_path / "lines.txt").write_text("a\n\nb\n")
     pack_files_here([tmp_path / "lines.txt"], tmp_path / "of lines", separator="\n")
-    return every_text(tmp_path / "of lines")
+    assert every_text(tmp_path / "of lines") == ["a", "b"]
 
 
 def test_the_share_held_out_is_a_setting(tmp_path: Path, byte_tokenizer: ByteTokenizer) -> None:

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 from webtext.shards.sampling.order import Permutation
 
 
-def test_every_place_gets_another_element() -> None:
-    for n in range(1, 301):
-        assert sorted(Permutation(n, b"key")(np.arange(n)).tolist()) == list(range(n)), n
-
-
 @given(n=st.integers(1, 5000), key=st.binary(max_size=8))
 def test_it_is_a_permutation_whatever_the_key(n: int, key: bytes) -> None:
-    assert len(np.unique(Permutation(n, key)(np.arange(n)))) == n
+    assert sorted(Permutation(n, key)(np.arange(n)).tolist()) == list(range(n))
 
 
 @given(n=st.integers(2**20, 2**62), places=st.lists(st.integers(0, 2**20 - 1), min_size=2, max_size=50, unique=True))

@@ -33,10 +33,6 @@ def test_a_large_batch_keeps_its_order_over_threads(trained: Tokenizer, corpus_s
     assert trained.decode(one[0]) == "".join(lines)
 
 
-def test_counts_are_lengths(small: Tokenizer) -> None:
-    assert [*map(small.count, SAMPLES), small.count("")] == [len(small.encode(text)) for text in [*SAMPLES, ""]]
-
-
 def test_no_text_gives_no_tokens(small: Tokenizer) -> None:
     assert small.encode("") == small.encode(b"") == []
     assert small.decode([]) == ""

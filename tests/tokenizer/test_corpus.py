@@ -17,13 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from part_sets import document, made_set
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
-from webtext.base.parts.recipe import Recipe
 from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
@@ -35,27 +33,8 @@ CANARY = "zyzzyva"
 SETTINGS = TokenizerSettings(vocab_size=400)
 
 
-def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]:
-    return {
-        "id": identifier,
-        "link_ids": [],
-        "posts": [],
-        "text": text,
-        "text_digest": text_digest(text),
-        "split": split,
-    }
-
-
 def write_set(folder: Path, parts: Sequence[Sequence[Mapping[str, Any]]], kind: str = "corpus") -> str:
-    """Write a sealed part set with these documents."""
-    made = []
-    writer = SetWriter(str(folder), kind, Recipe(stage="test", code_version=1, settings={}))
-    for index, rows in enumerate(parts):
-        with writer.part(index, key=f"part {index}") as part:
-            part.write(rows)
-            made.append(part.publish())
-    writer.seal(made)
-    return str(folder)
+    return made_set(folder, kind, parts).folder.url
 
 
 @pytest.fixture

@@ -58,10 +58,6 @@ def words() -> list[str]:
     ]
 
 
-def test_a_worked_example() -> None:
-    assert dict(counted(["low lower", "low"]).items()) == {b"low": 2, b" lower": 1}
-
-
 def test_every_kind_of_text_is_counted_as_the_reference_counts_it() -> None:
     assert dict(counted(TEXTS).items()) == reference(TEXTS)
 

@@ -254,10 +254,7 @@ PARTS_NOT_READ: list[tuple[Json, str]] = [
         ]
     ),
     ({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}, "has a WordLevel model"),
-    (
-        {"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]], "byte_fallback": False}},
-        "has a Unigram model",
-    ),
+    ({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]], "byte_fallback": False}}, "has a Unigram model"),
     (
         {
             "model": {

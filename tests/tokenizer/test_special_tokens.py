@@ -61,12 +61,6 @@ def test_every_way_to_encode_agrees(tokenizer: Tokenizer, many: list[str], allow
             assert tokenizer.count(text, allowed) == len(ids)  # type: ignore[arg-type]
 
 
-def test_the_longest_special_token_wins() -> None:
-    tokenizer = Tokenizer.train([], special_tokens=["<a>", "<a>b"])
-    assert tokenizer.encode("<a>b<a>", "all") == [257, 256]
-    assert tokenizer.encode("<a>b<a>", ["<a>"]) == [256, *tokenizer.encode("b"), 256]
-
-
 def test_any_number_of_sets_may_be_allowed_one_after_the_other() -> None:
     names = [f"<{index}>" for index in range(300)]
     tokenizer = Tokenizer.train([], special_tokens=names)
