@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_943,
+    "Python, lines": 43_947,
     "Python in base/, lines": 7320,
     "Python in crawl/, lines": 9257,
     "Python in clean/, lines": 7441,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
-    "Python in train/, lines": 9636,
+    "Python in train/, lines": 9640,
     "Python in app/, lines": 3389,
     "Python in base/, tokens": 46_694,
     "Python in crawl/, tokens": 59_545,
     "Python in clean/, tokens": 58_352,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
-    "Python in train/, tokens": 71_987,
+    "Python in train/, tokens": 71_998,
     "Python in app/, tokens": 25_847,
     "modules": 317,
     "settings": 140,
     "C++, lines": 9349,
-    "tests, lines": 58_048,
-    "benches, lines": 4446,
+    "tests, lines": 58_050,
+    "benches, lines": 4449,
     "templates, scripts, TOML and JSON, lines": 2229,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -158,7 +158,6 @@ def config(tmp_path: Path, text: str) -> BuildConfig:
         ('links = ["a"]\nsample = "0.1"', "a percent sign is missing"),
         ('links = ["a"]\nsample = 0.1', "expected a string"),
         ('pages = ["a"]\nsample = "1%"', "only links can be sampled"),
-        ('links = ["a"]\nsample = "1%"\n[crawl.fetch]\nshare = "1/2"', "drawn from all links"),
         ('links = ["a"]\n[build.prices]\nhour = 1', r"unknown section \[build.prices\]"),
     ],
 )

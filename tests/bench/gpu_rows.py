@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import hashlib
 import json
 import math
 import os
@@ -110,7 +111,9 @@ def write_tokens(folder: Path, vocab_size: int, n_tokens: int) -> None:
             tokens = np.power(vocab_size - 1, generator.random(n, np.float32)).astype(np.uint16)  # frequency 1 / id
             for document in np.split(tokens, np.sort(generator.integers(n, size=n // 600))):
                 shard.append(document)
-        files.append(Attachment(path.name, path.stat().st_size, "", shard.in_manifest()))
+        with open(path, "rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files.append(Attachment(path.name, path.stat().st_size, sha256, shard.in_manifest()))
     sizes: Row = {"generation": 1, "records": 0, "bytes": 0, "sha256": "", "record_digest": "", "key": ""}
     part = Part(name="part-00000.parquet", attachments=tuple(files), **sizes)
     (folder / part.name).touch()

@@ -179,6 +179,9 @@ def test_a_second_call_reads_the_result_and_a_damaged_one_is_made_again(tmp_path
     data = bytearray(rows.read_bytes())
     data[len(data) // 2] ^= 0x10
     rows.write_bytes(data)
+    with pytest.raises(InputError, match="was altered: SHA-256"):
+        by_id(documents, find_duplicates(documents, DedupSettings(), work, run))
+    rows.unlink()
     assert by_id(documents, find_duplicates(documents, DedupSettings(), work, run)) == expected
 
     other = find_duplicates(documents, DedupSettings(threshold=0.9), work, run)

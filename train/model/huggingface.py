@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,8 +21,10 @@ from torch import Tensor
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
-from webtext.tokenizer import Tokenizer
 from webtext.train.shape import GPT2Config
+
+if TYPE_CHECKING:  # its native core isn't needed to train
+    from webtext.tokenizer import Tokenizer
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5 * 10**9
@@ -94,6 +96,8 @@ def write_huggingface(
 
 def own_tokenizer(folder: Path) -> Tokenizer | None:
     """Return the tokenizer of a folder; None if it has none."""
+    from webtext.tokenizer import Tokenizer
+
     return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
 
 
