@@ -239,12 +239,6 @@ def test_a_run_is_evaluated_once(tokens: str, model: str, tmp_path: Path, monkey
     )
 
 
-@pytest.mark.parametrize("path", ["export", "nothing"])
-def test_a_folder_without_a_model_is_named(path: str, tmp_path: Path, tokens: str) -> None:
-    with pytest.raises(InputError, match="contains no model"):
-        evaluate_model(load_measured(str(tmp_path / path)), tokens, EvalSettings(), Run.quiet())
-
-
 Pack = Callable[[Tokenizer, str], str]
 
 
