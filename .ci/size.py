@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 317,
     "settings": 140,
     "C++, lines": 9349,
-    "tests, lines": 58_042,
+    "tests, lines": 58_030,
     "benches, lines": 4449,
     "templates, scripts, TOML and JSON, lines": 2229,
 }

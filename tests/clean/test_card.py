@@ -15,6 +15,7 @@ import duckdb
 import polars
 import pytest
 import yaml
+from dedup_sets import in_process
 from elsewhere import only_tasks_read
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +23,6 @@ from markdown_it import MarkdownIt
 from set_contents import rows
 from warc_files import article, page, write_pages, write_warc
 
-from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
@@ -30,8 +30,6 @@ from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
-from webtext.base.workers.engine import LocalEngine, TaskFailure
-from webtext.base.workers.journal import Journal
 from webtext.clean.card import facts as card_facts
 from webtext.clean.card.facts import Facts, card_text, escaped, gather_facts, records_digest
 from webtext.clean.dedup.settings import DedupSettings
@@ -41,17 +39,7 @@ from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import CardSettings
 
-
-class Here(LocalEngine):
-    """Runs tasks in this process."""
-
-    def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[TaskFailure]:
-        for index, task in enumerate(tasks):
-            on_done(index, function(Journal(), task))
-        return []
-
-
-HERE = Run(Here(1), Console("quiet"))
+HERE = in_process()
 Build = tuple[PartSet, CleanResult]
 NEVER_FETCHED = {"url": "http://gone.example.org/", "outcome": "failed"}
 
