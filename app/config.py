@@ -43,8 +43,7 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.language import LanguageSettings
     from webtext.clean.rules.thresholds import RuleSettings
     from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
-    from webtext.crawl.apis.settings import ApiSettings
-    from webtext.crawl.links.settings import LinkSettings
+    from webtext.crawl.links.settings import ApiSettings, LinkSettings
     from webtext.crawl.visits.settings import FetchSettings
     from webtext.shards.settings import PackSettings
     from webtext.tokenizer.files.corpus import TokenizerSettings

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import KOfN, need_out, verb
-from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.settings import ApiSettings, LinkSettings
 from webtext.crawl.visits.settings import FetchSettings
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder, check_version
 from webtext.crawl.apis.reddit_api import Credentials, Reddit, open_reddit
-from webtext.crawl.apis.settings import ApiSettings
+from webtext.crawl.links.settings import ApiSettings
 
 PREFIX = "reddit:"
 SORTS = ("hot", "new", "top", "rising", "controversial")

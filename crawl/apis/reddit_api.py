@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from webtext.base.errors import ConfigError, InputError, NetworkError
 from webtext.crawl.apis.api import Answer, Api
-from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.exchange.addresses import AddressRule
+from webtext.crawl.links.settings import ApiSettings
 
 APP_ID = "webtext"
 API_URL = "https://oauth.reddit.com"

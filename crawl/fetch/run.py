@@ -15,6 +15,7 @@ import math
 import platform
 import resource
 import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -41,7 +42,6 @@ from webtext.crawl.exchange.hosts import MAX_DELAY, MAX_HOST_FAILURES, Hosts, Pa
 from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
-from webtext.crawl.fetch.tally import Tally
 from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.opt_outs.check import OptOutCheck
 from webtext.crawl.opt_outs.robots_cache import GONE_DAYS, GONE_RUNS, SILENT_SITES, SilentSites
@@ -62,6 +62,7 @@ from webtext.crawl.visits.settings import WEB, FetchSettings, open_files
 from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
+WINDOW_SECONDS, SAMPLE_SECONDS = 60.0, 1.0  # of the pace in the progress line
 
 OpenArchives = Callable[
     [FetchSettings, OptOutCheck, Known, AddressRule, Hosts, contextlib.AsyncExitStack],
@@ -212,6 +213,37 @@ def _rare_collection() -> Iterator[None]:
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
+
+
+class Tally:
+    """The note in the progress line: the pace of the last minute, and the number of links by outcome."""
+
+    def __init__(self) -> None:
+        self._outcomes: Counter[str] = Counter()
+        self._n_links = 0
+        self._n_bytes = 0
+        self._samples = deque([(time.monotonic(), 0, 0)])  # (moment, links, bytes) in the last minute
+        self._note = ""
+
+    def add(self, outcome: str, n_bytes: int) -> str:
+        """Count a finished link, and return the note, which changes at most once per second."""
+        self._outcomes[outcome] += 1
+        self._n_links += 1
+        self._n_bytes += n_bytes
+        now = time.monotonic()
+        if not self._note or now - self._samples[-1][0] >= SAMPLE_SECONDS:
+            self._samples.append((now, self._n_links, self._n_bytes))
+            while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW_SECONDS:
+                self._samples.popleft()
+            self._note = self.note()
+        return self._note
+
+    def note(self) -> str:
+        """Return links and bytes per second, and the outcomes."""
+        (then, links, n_bytes), (now, *_) = self._samples[0], self._samples[-1]
+        seconds = max(now - then, 1e-3)
+        pace = f"{(self._n_links - links) / seconds:,.1f} links/s, {(self._n_bytes - n_bytes) / seconds / 2**20:,.2f} MiB/s"
+        return ", ".join([pace, *(f"{count:,} {outcome}" for outcome, count in sorted(self._outcomes.items()))])
 
 
 @dataclass(slots=True)

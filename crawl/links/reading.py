@@ -29,7 +29,7 @@ from webtext.crawl.links.inputs import InputFile, link_source
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
-from webtext.crawl.streams.decoders import decompressed_ahead
+from webtext.crawl.streams.decoder import decompressed_ahead
 from webtext.crawl.streams.lines import read_batches
 
 if TYPE_CHECKING:

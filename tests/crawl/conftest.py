@@ -25,8 +25,7 @@ from webtext.base.web.urls import registrable_domain
 from webtext.crawl import command
 from webtext.crawl.apis import reddit_api
 from webtext.crawl.apis.harvest import harvest_inputs
-from webtext.crawl.apis.settings import ApiSettings
-from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.settings import ApiSettings, LinkSettings
 from webtext.crawl.visits.settings import FetchSettings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for all test files here: the servers and other helpers

@@ -22,8 +22,8 @@ from local_web import InBackground
 from webtext.app.main import run
 from webtext.crawl.apis import harvest, reddit_api
 from webtext.crawl.apis.harvest import PART_SECONDS
-from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.links.settings import ApiSettings
 
 CLIENT_ID, SECRET = "the-client-id", "the-secret-of-the-client"
 

@@ -26,8 +26,8 @@ from webtext.base.workers.engine import LocalEngine
 from webtext.crawl.apis import api, reddit_api
 from webtext.crawl.apis.api import Api, Pace
 from webtext.crawl.apis.harvest import Listing
-from webtext.crawl.apis.settings import ApiSettings
 from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.links.settings import ApiSettings
 
 LISTING = "reddit:r/books/top?t=year"
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from webtext.crawl.fetch.tally import Tally
+from webtext.crawl.fetch.run import Tally
 
 
 def test_the_note_has_the_pace_of_the_last_minute_and_all_outcomes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("webtext.crawl.fetch.tally.time.monotonic", lambda: now)
+    monkeypatch.setattr("webtext.crawl.fetch.run.time.monotonic", lambda: now)
     tally = Tally()
     for _ in range(200):
         now += 0.5
@@ -24,6 +24,6 @@ def test_the_note_has_the_pace_of_the_last_minute_and_all_outcomes(monkeypatch: 
 
 
 def test_the_note_is_made_once_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.crawl.fetch.tally.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("webtext.crawl.fetch.run.time.monotonic", lambda: 1000.0)
     tally = Tally()
     assert tally.add("fetched", 1) is tally.add("refused", 1)
