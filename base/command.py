@@ -17,7 +17,7 @@ import click
 
 from webtext.base.config import (
     Option,
-    check_section_names,
+    check_sections,
     choices,
     from_table,
     load_config,
@@ -106,7 +106,9 @@ def verb(
     gives, from the given settings and the arguments.
     Only with `workers` does it have options for the engine, for verbs that make parts.
     """
-    classes = _by_section(settings, section)
+    classes: Mapping[str, type] = {}
+    if settings is not None:
+        classes = settings if isinstance(settings, Mapping) else {section: settings}
     read = {**classes, **(also_read or {})}
 
     def register(function: Callable[..., Any]) -> click.Command:
@@ -228,19 +230,13 @@ def resolve(
         if named not in places:
             raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, places))
     config = load_config(config_path, overrides)
-    check_section_names(config)
+    check_sections(config, {})
     resolved: dict[str, Any] = {}
     for section, cls in classes.items():
         given = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
         given = section_of(config, section, cls) | given
         resolved[section] = from_table(cls, {**defaults(given), **given}, section)
     return resolved
-
-
-def _by_section(settings: type | Mapping[str, type] | None, section: str) -> Mapping[str, type]:
-    if settings is None:
-        return {}
-    return settings if isinstance(settings, Mapping) else {section: settings}
 
 
 def _with_flag(cls: type) -> dict[str, Option]:

@@ -133,19 +133,13 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
 
 
 def check_sections(config: Mapping[str, Any], known: Mapping[str, type]) -> None:
-    """Raise ConfigError for a section or key that no component has; the error names the nearest known one."""
-    check_section_names(config)
+    """Raise ConfigError for a section that no component has, or a bad key or value in a `known` one."""
+    for section in _sections(config):
+        if section not in SECTIONS:
+            raise ConfigError(f"unknown section [{section}]", did_you_mean(section, SECTIONS))
     for section, cls in known.items():
         if values := section_of(config, section, cls):
             from_table(cls, values, section)
-
-
-def check_section_names(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a section that no component has; the error names the nearest known one."""
-    names = set(SECTIONS)
-    for section, _ in _sections(config, names):
-        if section not in names:
-            raise ConfigError(f"unknown section [{section}]", did_you_mean(section, names))
 
 
 def section_of(config: Mapping[str, Any], section: str, cls: type[Any]) -> dict[str, Any]:
@@ -184,20 +178,16 @@ def from_table(cls: type[Settings], table: Mapping[str, Any], section: str) -> S
     known, inner = options(cls), subsections(cls)
     values: dict[str, dict[str, Any]] = {name: {} for name in ("", *inner)}
     for key, value in table.items():
-        converted = _setting_value(known, key, value, section)
+        converted = setting_value(known, key, value, section)
         values[known[key].subsection][key] = converted
     return cls(**values.pop(""), **{name: inner[name](**of) for name, of in values.items()})
 
 
-def setting_value(cls: type[Any], key: str, value: Any, section: str) -> Any:
-    """Convert the value of one setting to the field's type; raises ConfigError like `from_table`.
+def setting_value(known: Mapping[str, Option], key: str, value: Any, section: str) -> Any:
+    """Convert the value of one of the `known` settings to its type; raises ConfigError like `from_table`.
 
     The checks of the class itself (`__post_init__`) are not run.
     """
-    return _setting_value(options(cls), key, value, section)
-
-
-def _setting_value(known: Mapping[str, Option], key: str, value: Any, section: str) -> Any:
     if key not in known:
         raise _unknown_key(key, section, known)
     return _converted(value, known[key].type, f"[{place(section, known[key].subsection)}] {key}")
@@ -232,17 +222,16 @@ def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
     return plain[0], tuple(words)
 
 
-def _sections(config: Mapping[str, Any], names: set[str], prefix: str = "") -> Iterable[tuple[str, dict[str, Any]]]:
+def _sections(config: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
     for key, value in config.items():
         name = f"{prefix}{key}"
         if not isinstance(value, dict):
             if not prefix:
-                raise ConfigError(f"'{key}' is outside any section", f"known sections: {', '.join(sorted(names))}")
+                raise ConfigError(f"'{key}' is outside any section", f"known sections: {', '.join(sorted(SECTIONS))}")
             continue
-        inner = {k: v for k, v in value.items() if not isinstance(v, dict)}
-        if inner or name in names or not any(isinstance(v, dict) for v in value.values()):
-            yield name, inner
-        yield from _sections(value, names, f"{name}.")
+        if name in SECTIONS or not value or not all(isinstance(v, dict) for v in value.values()):
+            yield name
+        yield from _sections(value, f"{name}.")
 
 
 def _converted(value: Any, type_: Any, place: str) -> Any:

@@ -43,7 +43,7 @@ def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_b
     'unknown_content_coding' or 'damaged_body'.
     """
     body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
-    codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
+    codings = _codings(content_encoding)
     if len(codings) > MAX_CODINGS:
         raise BodyError("too_many_content_codings", ", ".join(codings))
     for coding in reversed(codings):
@@ -61,7 +61,7 @@ def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_b
         body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
     except BodyError as error:
         body = error.start
-    codings = [coding for coding in _codings(content_encoding) if coding != "identity"]
+    codings = _codings(content_encoding)
     if len(codings) > MAX_CODINGS or not all(coding in _DECODERS for coding in codings):
         return b""
     for coding in reversed(codings):
@@ -99,7 +99,7 @@ def dechunk(raw: bytes) -> bytes:
 
 
 def _codings(value: str) -> list[str]:
-    return [coding for part in value.split(",") if (coding := part.strip().lower())]
+    return [coding for part in value.split(",") if (coding := part.strip().lower()) not in ("", "identity")]
 
 
 def _gunzip(data: bytes, max_bytes: int) -> bytes:

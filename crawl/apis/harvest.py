@@ -31,8 +31,8 @@ from urllib.parse import parse_qsl
 
 import zstandard
 
+from webtext.base.console import Progress
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.base.storage import Folder, check_version
 from webtext.crawl.apis.reddit_api import Credentials, Reddit, open_reddit

@@ -24,12 +24,11 @@ import pyarrow as pa
 import uvloop
 
 from webtext.base.config import recipe_settings
-from webtext.base.console import counted
+from webtext.base.console import Progress, counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PARENTS, PartSet, places_of
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.progress import Progress
 from webtext.base.run import Parts, Run, peak_bytes
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder

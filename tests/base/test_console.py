@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from webtext.base import progress as progress_module
+from webtext.base import console as console_module
 from webtext.base.console import Console, funnel_text
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
@@ -69,8 +69,8 @@ def test_elsewhere_than_on_a_terminal_progress_is_a_plain_line_every_30_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
-    lines = progress_module.Lines(100, "fetch", "pages")
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
+    lines = console_module.Lines(100, "fetch", "pages")
     for second in range(61):
         now[0] = float(second)
         lines.advance(note="3 a second")

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from webtext.base import progress as progress_module
-from webtext.base.progress import Events, Lines, Progress, _duration
+from webtext.base import console as console_module
+from webtext.base.console import Events, Lines, Progress, _duration
 
 SHOW_A_PANEL = """
 from webtext.base.console import Console
@@ -159,7 +159,7 @@ def test_under_json_progress_is_events_on_stderr() -> None:
 
 def test_the_time_left_counts_from_where_an_earlier_run_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
     progress = Progress(100, "train", "steps", begun=80)
     assert (progress.done, progress.seconds_left) == (80, None)
     now[0] = 10.0
@@ -169,7 +169,7 @@ def test_the_time_left_counts_from_where_an_earlier_run_ended(monkeypatch: pytes
 
 def test_the_speed_is_that_of_the_last_half_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
     progress = Progress(None, "read", "parts")
     for second in range(1, 101):
         now[0] = second
@@ -181,7 +181,7 @@ def test_a_line_without_a_total_shows_no_remaining_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
     lines = Lines(None, "read", "posts")
     now[0] = 30.0
     lines.advance(1500)
@@ -192,7 +192,7 @@ def test_a_count_above_the_total_shows_no_remaining_time(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
     lines = Lines(2, "read", "posts")
     now[0] = 31.0
     lines.advance(3)

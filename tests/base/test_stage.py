@@ -18,9 +18,10 @@ import pytest
 from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.partset import Failure, PartSet, parents_of
+from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, with_check, without_check
-from webtext.base.parts.stage import PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
@@ -295,3 +296,49 @@ def test_an_entry_that_names_files_elsewhere_is_not_valid(name: str, tmp_path: P
     rename(manifest, name)
     with pytest.raises(InputError, match="is damaged"):
         PartSet.open(str(tmp_path / "kept"))
+
+
+def write_parent(folder: Path, reason: str) -> PartSet:
+    """Write a set of one decision."""
+    writer = SetWriter(str(folder), "dropped", Recipe(stage="test.write", code_version=1, settings={}))
+    with writer.part(0, key=reason) as part:
+        part.write([{"id": reason, "stage": "test", "reason": reason, "text_start": ""}])
+        return writer.seal([part.publish()])
+
+
+def copy_part(context: PartContext, task: PartTask) -> None:
+    context.main.write_table(PartSet.open(task.payload).table(task.index))
+
+
+def copied(parent: PartSet, out: Path, run: Run) -> PartSet:
+    tasks = [PartTask(index=p.index, sources=(parent.source(p),), payload=parent.folder.url) for p in parent.parts]
+    recipe = Recipe(stage="test.copy", code_version=1, settings={})
+    outputs = {"out": (str(out), "dropped")}
+    return run_parts(copy_part, tasks, recipe=recipe, outputs=outputs, parents=[parent], run=run)["out"]
+
+
+def test_parents_are_found_as_they_are_now_also_after_a_build_was_moved_as_a_whole(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied(write_parent(tmp_path / "old" / "parent", "a"), tmp_path / "old" / "child", run)
+    (tmp_path / "old").rename(tmp_path / "new")
+    parent = write_parent(tmp_path / "new" / "parent", "b")
+    assert [each.hash for each in parents_of(PartSet.open(str(tmp_path / "new" / "child")))] == [parent.hash]
+    monkeypatch.chdir(tmp_path / "new")
+    assert [each.folder.url for each in parents_of(PartSet.open("child"))] == ["parent"]
+
+
+@pytest.mark.parametrize("run_json", [None, b"", b"[]", b"{}", b'{"parents": 5}', b'{"parents": ["nowhere", 7]}'])
+def test_a_missing_parent_is_ignored(tmp_path: Path, run: Run, run_json: bytes | None) -> None:
+    child = copied(write_parent(tmp_path / "parent", "a"), tmp_path / "child", run)
+    assert list(parents_of(child))
+    (tmp_path / "child" / "run.json").unlink()
+    if run_json is not None:
+        (tmp_path / "child" / "run.json").write_bytes(run_json)
+    assert list(parents_of(child)) == []
+
+
+def test_a_parent_that_is_being_written_is_ignored(tmp_path: Path, run: Run) -> None:
+    child = copied(write_parent(tmp_path / "parent", "a"), tmp_path / "child", run)
+    (tmp_path / "parent" / "manifest.json").unlink()
+    assert list(parents_of(child)) == []

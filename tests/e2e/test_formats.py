@@ -26,13 +26,13 @@ import pytest
 from webtext.app.main import run
 from webtext.app.reports.report import make_report
 from webtext.base.archives.reader import read_responses
+from webtext.base.console import Progress
 from webtext.base.errors import WebtextError
 from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Attachment, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import NOTICE, POST, RELEASE, SCHEMAS, SCORED_SIGNALS, SIGNALS
-from webtext.base.progress import Progress
 from webtext.base.storage import Folder
 from webtext.clean.dedup import sign
 from webtext.clean.score import model as score_model

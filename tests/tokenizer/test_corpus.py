@@ -19,10 +19,9 @@ import pytest
 import zstandard
 from part_sets import document, made_set
 
-from webtext.base.console import Console
+from webtext.base.console import Console, Progress
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.partset import PartSet
-from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.files import corpus

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from webtext.base.progress import Progress
+from webtext.base.console import Progress
 from webtext.train.resilience.distributed import World
 
 Tokens = npt.NDArray[Any]

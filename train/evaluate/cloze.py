@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from webtext.base.console import Progress
 from webtext.base.errors import InputError
-from webtext.base.progress import Progress
 from webtext.base.run import Run
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded

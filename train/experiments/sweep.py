@@ -114,7 +114,7 @@ def make_grid(over: Sequence[str], settings: TrainSettings) -> list[Candidate]:
         if name in NOT_SWEPT:
             raise ConfigError(f"--over {text}: '{name}' cannot be swept", NOT_SWEPT[name])
         texts = several_values(listed) if listed else []
-        values = [setting_value(TrainSettings, name, value, "train") for value in texts]
+        values = [setting_value(known, name, value, "train") for value in texts]
         if name in columns or not values or any(value in values[:i] for i, value in enumerate(values)):
             raise ConfigError(f"--over {text}: not one list of different values", "e.g. --over weight_decay=0.01,0.1")
         columns[name] = values

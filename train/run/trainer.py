@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
-from webtext.base.console import Console
+from webtext.base.console import Console, Progress
 from webtext.base.errors import Interrupted, RunFailed
 from webtext.base.parts.recipe import Recipe, sha256_json
-from webtext.base.progress import Progress
 from webtext.train.checkpoint import checkpoint as checkpoints
 from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
