@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_883,
-    "Python in base/, lines": 7294,
+    "Python, lines": 43_890,
+    "Python in base/, lines": 7301,
     "Python in crawl/, lines": 9221,
     "Python in clean/, lines": 7441,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
     "Python in train/, lines": 9639,
     "Python in app/, lines": 3388,
-    "Python in base/, tokens": 46_509,
+    "Python in base/, tokens": 46_540,
     "Python in crawl/, tokens": 59_432,
-    "Python in clean/, tokens": 58_352,
+    "Python in clean/, tokens": 58_353,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
     "Python in train/, tokens": 71_992,

@@ -172,6 +172,13 @@ def read_run(folder: Folder) -> dict[str, Any]:
         return {}
 
 
+def remove_set(folder: Folder) -> None:
+    """Remove a set: first what vouches for its files, so that not even a power cut leaves an entry without its part."""
+    folder.child(ENTRIES).remove_all()
+    folder.remove(MANIFEST)  # and syncs the folder
+    folder.remove_all()
+
+
 class PartSet:
     """A sealed part set, open for reading. The manifest is read once, and files that differ from it are rejected."""
 

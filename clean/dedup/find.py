@@ -33,7 +33,7 @@ from webtext.base.config import recipe_settings
 from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.exchange import abouts, read_range
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import PartSet, SetName, remove_set
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.parts.stage import PartContext, PartTask
@@ -131,7 +131,7 @@ def find_duplicates(
         result = {"key": key, "rows": found.rows.hash, "threshold": found.threshold, "clusters": asdict(found.clusters)}
         work.write_object(RESULT, result | {"sha256": sha256_json(result)})
         for name in made.scratch if run.parts is None else ():  # other runs may be reading them
-            work.child(name).remove_all()
+            remove_set(work.child(name))
     found.clusters.warn(run.console)
     return found
 

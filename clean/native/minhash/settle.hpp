@@ -37,9 +37,9 @@ struct Verdicts {
   int64_t beyond_limit = 0;        // memberships that full buckets didn't store
 };
 
-// `settle` in tests/reference/minhash.py states which nodes are dropped and which node each of them names. Here edges are
-// computed on demand: for train only those to kept nodes, so 10^5 pages of one template cost 10^5 comparisons. That is
-// why no name depends on an edge between two dropped train nodes.
+// `settle` in tests/reference/minhash.py states which nodes are dropped and which node each of them names. Here edges
+// are computed on demand: for train only those to kept nodes, so 10^5 pages of one template cost 10^5 comparisons. That
+// is why no name depends on an edge between two dropped train nodes.
 Verdicts settle(const Nodes& nodes, const Rules& rules);
 
 // Connected components by union-find. parents[i] is another member of i's component, or i itself if i is the root. The

@@ -1,5 +1,5 @@
-// Every quality rule's value for a text, in one pass. The readable twin is tests/reference/signals.py; both return equal
-// values for every text in UTF-8, to the last bit.
+// Every quality rule's value for a text, in one pass. The readable twin is tests/reference/signals.py; both return
+// equal values for every text in UTF-8, to the last bit.
 #pragma once
 
 #include <array>
