@@ -40,7 +40,7 @@ def test_the_readmes_commands_release_a_build_and_build_it_again(
         urls += [web.page("/mirror", page(article(0, 40)), host=5), web.page("/short", page("Few words."), host=5)]
         urls.append(web.redirect("/moved", web.page("/target", page(article(9, 40)), host=6), host=6))
         Path("links.csv").write_text(
-            "url,karma,date\n" + "".join(f"{url},{i + 3},1400000000\n" for i, url in enumerate(urls))
+            "url,score,created\n" + "".join(f"{url},{i + 3},1400000000\n" for i, url in enumerate(urls))
         )
 
         def webtext(*arguments: str) -> str:

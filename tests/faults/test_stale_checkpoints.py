@@ -108,7 +108,7 @@ def resume(stopped: Path, folder: Path, tokens: str, polls_until_visible: int) -
     (folder / "view").symlink_to(folder / ("stale" if polls_until_visible >= 0 else "real"))
     (folder / "child.py").write_text(CHILD)
     places = [folder, folder / "view", folder / "real", polls_until_visible, tokens]
-    command = [*TORCHRUN, *LOOPBACK, folder / "child.py", *places, *FLAGS.split(), "--hang-timeout", "60"]
+    command = [*TORCHRUN, *LOOPBACK, folder / "child.py", *places, *FLAGS.split()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=GUARD_SECONDS, env=environment
