@@ -14,6 +14,7 @@ import gc
 import math
 import platform
 import resource
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -70,6 +71,15 @@ OpenArchives = Callable[
 """Opens the archives among the sources in the settings (`crawl/archives/sources.py`)."""
 
 
+class _NoPandas:
+    """Makes pyarrow's first look for pandas fail, which would import it: 44 MiB that a crawl doesn't need."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ImportError(name)
+
+
 def fetch_pages(
     links: str,
     out: str,
@@ -97,6 +107,9 @@ def fetch_pages(
         named = ", ".join(settings.sources)
         raise ConfigError(f"the sources are {named}, but open_archives is not given", "pass crawl.archives' function")
     started, began = time.time(), time.process_time()
+    sys.meta_path.insert(0, _NoPandas)
+    pa.array([0])
+    sys.meta_path.remove(_NoPandas)
     parent = PartSet.open(links, "links")
     domains = DomainBlocklists.read(settings.domain_blocklist)
     recipe = _recipe(settings, domains, sample)

@@ -23,13 +23,7 @@ HEADERS = {
 class Visitor:
     """Visits links on the web."""
 
-    def __init__(
-        self,
-        client: Client,
-        opt_outs: OptOutCheck,
-        settings: FetchSettings,
-        known: Known,
-    ) -> None:
+    def __init__(self, client: Client, opt_outs: OptOutCheck, settings: FetchSettings, known: Known) -> None:
         self._client = client
         self._opt_outs = opt_outs
         self._settings = settings

@@ -22,13 +22,6 @@ PATIENCE = 100 * DEADLINE  # allows for a busy machine; without deadlines it wou
 
 CHILD = """
 import json, resource, sys
-
-class NoPandas:  # where it is installed, pyarrow imports it, which takes 44 MiB
-    def find_spec(self, name, *_):
-        if name == "pandas":
-            raise ImportError(name)
-
-sys.meta_path.insert(0, NoPandas())
 from webtext.base.run import Run
 from webtext.crawl.fetch import run
 from webtext.crawl.visits.settings import FetchSettings
