@@ -20,7 +20,6 @@ from webtext.base.parts.partset import Failure
 from webtext.base.parts.schemas import LINK, POST
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
-from webtext.base.web.urls import registrable_domain
 from webtext.crawl.links.spill import N_BUCKETS, Block, Vote, read_blocks
 from webtext.crawl.links.submission import Submission
 
@@ -142,34 +141,8 @@ def _reading(post: Submission) -> tuple[Any, ...]:
     return (post.retrieved or 0, post.score, post.created, post.subreddit or "", post.url)
 
 
-def link_row(identifier: str, url: str, posts: Sequence[Submission], validation_ratio: float) -> dict[str, Any]:
-    """Return the row of a link from its posts, which are in the order of `merge_posts`."""
-    scores = [post.score for post in posts if post.score is not None]
-    return {
-        "link_id": identifier,
-        "url": url,
-        "url_raw": posts[0].url,
-        "domain": registrable_domain(url),
-        "karma": max(scores),
-        "karma_sum": _within_64_bits(sum(scores)),
-        "first_created": posts[0].created,
-        "posts": [
-            {
-                "source": post.source,
-                "post_id": post.post_id,
-                "subreddit": post.subreddit,
-                "score": post.score,
-                "created": post.created,
-                "retrieved": post.retrieved,
-            }
-            for post in posts
-        ],
-        "split": split_of(identifier, validation_ratio),
-    }
-
-
 class LinkColumns:
-    """Rows equal to those of `link_row`, gathered by column: a fifth of the time of one dictionary per row."""
+    """Rows of links, gathered by column: a fifth of the time of one dictionary per row."""
 
     def __init__(self, validation_ratio: float) -> None:
         self._ratio = validation_ratio

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
-from webtext.base.parts.identifiers import link_id
-from webtext.base.parts.schemas import LINK
-from webtext.crawl.links.merging import LinkColumns, link_row, merge_posts
+from webtext.base.parts.identifiers import link_id, split_of
+from webtext.base.parts.schemas import LINK, POST
+from webtext.crawl.links.merging import LinkColumns, merge_posts
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import Submission
 
@@ -27,6 +30,22 @@ posts = st.builds(
 )
 
 
+def row_of(url: str, posts: list[Submission], ratio: float) -> dict[str, Any]:
+    """The row of a link from its posts, in the order of `merge_posts`; sums end at the limits of 64 bits."""
+    scores = [post.score for post in posts if post.score is not None]
+    karma = {"karma": max(scores), "karma_sum": max(-(2**63), min(sum(scores), 2**63 - 1))}
+    made = {"url_raw": posts[0].url, "domain": url[11:-1], "first_created": posts[0].created}
+    voted = [{field.name: asdict(post)[field.name] for field in POST} for post in posts]
+    return {
+        "link_id": link_id(url),
+        "url": url,
+        "posts": voted,
+        "split": split_of(link_id(url), ratio),
+        **karma,
+        **made,
+    }
+
+
 @settings(max_examples=50)
 @given(links=st.lists(st.lists(posts, min_size=1, max_size=5), max_size=5), ratio=st.floats(0, 1))
 def test_rows_built_by_column_equal_rows_built_one_by_one(links: list[list[Submission]], ratio: float) -> None:
@@ -34,7 +53,7 @@ def test_rows_built_by_column_equal_rows_built_one_by_one(links: list[list[Submi
     for number, voters in enumerate(links):
         url = f"http://www.site{number}.co.uk/"
         merged = merge_posts(voters)
-        rows.append(link_row(link_id(url), url, merged, ratio))
+        rows.append(row_of(url, merged, ratio))
         vote = Vote(url, f"site{number}.co.uk", voters[0])
         if len(voters) == 1:
             columns.add_of_one_post([link_id(url)], [vote])
