@@ -70,6 +70,7 @@ def rounds(names: Sequence[str], urls: Sequence[str], authority: Path | None = N
     for _ in range(RUNS):
         for name in names:
             results[name].append(run_client(name, urls, authority=authority, modules=modules[name]))
+            print(f"{name}: {results[name][-1]['milliseconds']:.2f} ms", flush=True)
     return {name: sorted(runs, key=lambda run: run["milliseconds"])[RUNS // 2] for name, runs in results.items()}
 
 

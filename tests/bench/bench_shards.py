@@ -208,6 +208,7 @@ def medians(jobs: dict[str, Callable[[], None]], sizes: dict[str, int], *, round
             started = time.process_time()
             job()
             taken[name].append(time.process_time() - started)
+            print(f"{name}: {taken[name][-1]:.3g} s", flush=True)
     return {name: sizes[name] / statistics.median(times) for name, times in taken.items()}
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from train_peers import PEERS, ROWS, VOCAB_SIZE
+from train_peers import PEERS, ROWS
 
 from webtext.train.model.gpt2 import GPT2
 
@@ -66,21 +66,22 @@ def measure(row: str, options: argparse.Namespace) -> None:
     """Measure a row: start the peers one after another, compare their losses, interleave steps, print."""
     config, batch_size = ROWS[row]
     tokens = batch_size * config.context
-    print(
-        f"\n{row}: {config.n_layer} x {config.n_embd}, {batch_size} x {config.context} tokens, vocabulary {VOCAB_SIZE:,}"
-    )
+    print(f"\n{row}: {config.n_layer} x {config.n_embd}, {batch_size} x {config.context} tokens")
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         GPT2(config).to_huggingface(folder)
-        peers, missing = {}, {}
+        peers = {}
         for name in PEERS:
             peer = Peer(name, row, Path(folder), options)
             ready = peer.ask("begin")
             if ready is None or "missing" in ready:
-                missing[name] = "it failed to start" if ready is None else ready["missing"]
+                print(
+                    f"{name}: not measured: {'it failed to start' if ready is None else ready['missing']}", flush=True
+                )
                 peer.end()
             else:
                 peers[name] = (peer, ready)
+                print(f"{name}: first loss {ready['loss']:.4f}{ready['note']}", flush=True)
     check_losses({name: ready for name, (_, ready) in peers.items()})
     seconds: dict[str, list[float]] = {name: [] for name in peers}
     peaks, clock = [], "cpu" if options.cpu_time else "seconds"
@@ -89,6 +90,7 @@ def measure(row: str, options: argparse.Namespace) -> None:
             for name, (peer, _) in peers.items():
                 answer = peer.ask("step")
                 seconds[name].append(answer[clock])
+                print(f"{name}: {tokens / seconds[name][-1]:,.0f} tokens/s", flush=True)
             peaks.append(peers[US][0].ask("peak")[clock])
         memory = {name: peer.ask("memory")["memory"] for name, (peer, _) in peers.items()}
     finally:
@@ -97,16 +99,12 @@ def measure(row: str, options: argparse.Namespace) -> None:
     rates = {name: tokens / statistics.median(values) for name, values in seconds.items()}
     peak = max(peaks)
     print(f"measured peak of bfloat16 products: {peak / 1e9:,.0f} GFLOP/s")
-    for name in PEERS:
-        if name in rates:
-            ready = peers[name][1]
-            mfu = rates[name] * config.flops_per_token / peak
-            print(
-                f"{name:<34}{rates[name]:>10,.0f} tokens/s{mfu:>7.1%} MFU{memory[name] / 2**30:>7.2f} GiB"
-                f"   webtext {rates[US] / rates[name]:.2f} times   first loss {ready['loss']:.4f}{ready['note']}"
-            )
-        elif name in missing:
-            print(f"{name:<34}not measured: {missing[name]}")
+    for name, rate in rates.items():
+        mfu = rate * config.flops_per_token / peak
+        print(
+            f"{name:<34}{rate:>10,.0f} tokens/s{mfu:>7.1%} MFU{memory[name] / 2**30:>7.2f} GiB"
+            f"   webtext {rates[US] / rate:.2f} times"
+        )
 
 
 def check_losses(ready: dict[str, Any]) -> None:
