@@ -412,6 +412,7 @@ def test_the_verb_measures_files_and_names_options_that_exclude_each_other(
         ([*call, "--out", ""], "no --out given"),
         ([*call, "--task", "wiki"], "wikitext-2"),
         (["train", "eval", theirs[0], str(file)], "contains no tokenizer.json"),
+        (["train", "sample", theirs[0]], "contains no tokenizer.json"),
         (["train", "eval", theirs[0], tokens, "--task", "ptb"], "--task is given for the token set"),
         (["train", "eval", theirs[0], tokens, "--overlap", "x"], "--overlap is given for the token set"),
         (["train", "eval", theirs[0], tokens, "--stop-words", "x"], "--stop-words is given for the token set"),

@@ -55,6 +55,8 @@ def test_trials_are_the_runs_that_one_would_make_alone_and_are_skipped_when_done
         assert trial.loss() == alone.validation_loss
         assert "parameters (2 layers of 32" in Path(trial.folder, "log.txt").read_text()
     assert trials[0].loss() != trials[1].loss()
+    with pytest.raises(InputError, match="no held-out loss of step 13\n"):
+        replace(trials[0], settings=changed(trials[0].settings, steps=13)).loss()
     before = Path(trials[0].folder, "log.txt").read_bytes()
     assert run(trials) == trials
     assert Path(trials[0].folder, "log.txt").read_bytes() == before, "no process was started"
