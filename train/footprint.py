@@ -1,14 +1,13 @@
 """`train plan`: the memory of the device that a run fills most, and the passes over its data. Needs no torch.
 
 Tensors of the model, the loss and the optimizer are counted one by one at the end of a forward pass, when most are alive:
-float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, a
-bfloat16 copy of all weights, and what the backward pass needs. The overhead of the allocator and the libraries is left
-out. dtype 'auto' counts as bfloat16, device 'auto' as a GPU that torch compiles for. In a mesh the fullest rank counts:
+float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, a bfloat16
+copy of all weights, and what the backward pass needs; not the overhead of allocator and libraries. dtype 'auto' counts
+as bfloat16, device 'auto' as a GPU that torch compiles for. In a mesh the fullest rank counts; dp divides nothing:
 
 pp    a rank has only its stages: the first has the embeddings, the last a copy of the token embedding and the logits.
       Under 1f1b, rank r of p keeps the activations of p - r microbatches (Narayanan et al. 2021, section 2.2). Torch
       allocates what a stage receives for all microbatches at once
-dp    divides nothing
 fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3). Gathered parameters have the step's
       dtype: pipelines and steps of several microbatches keep all of them, others the embeddings and two blocks.
       Gradients are not divided while microbatches are accumulated, because only the last one reduces them

@@ -118,8 +118,6 @@ class GPT2(nn.Module):
     Its initial values are drawn from `seed` (`initialization.py`); inside `torch.device("meta")` it has none yet.
     """
 
-    end_ids: frozenset[int] = frozenset()
-
     def __init__(self, config: GPT2Config, seed: int = 0) -> None:
         super().__init__()
         self.config = config
