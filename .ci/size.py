@@ -18,25 +18,25 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_890,
+    "Python, lines": 43_858,
     "Python in base/, lines": 7301,
-    "Python in crawl/, lines": 9221,
+    "Python in crawl/, lines": 9192,
     "Python in clean/, lines": 7441,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
-    "Python in train/, lines": 9639,
+    "Python in train/, lines": 9636,
     "Python in app/, lines": 3388,
     "Python in base/, tokens": 46_540,
-    "Python in crawl/, tokens": 59_432,
+    "Python in crawl/, tokens": 59_319,
     "Python in clean/, tokens": 58_353,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
-    "Python in train/, tokens": 71_992,
+    "Python in train/, tokens": 71_982,
     "Python in app/, tokens": 25_839,
     "modules": 312,
     "settings": 140,
     "C++, lines": 9349,
-    "tests, lines": 58_004,
+    "tests, lines": 58_000,
     "benches, lines": 4449,
     "templates, scripts, TOML and JSON, lines": 2229,
 }
@@ -70,7 +70,7 @@ def listed() -> list[Path]:
 
 
 def counts(files: list[Path]) -> dict[str, int]:
-    """Return what has a ceiling, by name."""
+    """Return the name of each thing that has a ceiling, and its count."""
     source = [file for file in files if file.parts[0] in STAGES]
     python = [file for file in source if file.suffix == ".py"]
     native = [file for file in source if file.suffix in (".cpp", ".hpp")]

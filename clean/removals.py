@@ -1,4 +1,4 @@
-"""Removals: documents dropped before any rule, because the publisher was asked to or their links are no longer collected.
+"""Documents dropped before any rule: a list names them, or their links are no longer collected.
 
 requests   text files of URLs, domains and ids. A document is dropped if a line names it or one of the links that led to it.
            Dedup compares it all the same, so its duplicates stay dropped and nothing replaces it.

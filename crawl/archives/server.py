@@ -73,9 +73,7 @@ class ArchiveServer:
         address is not allowed.
         """
         limits = Limits(
-            max_bytes=max_bytes,
-            total_seconds=self._limits.total_seconds,
-            connect_seconds=self._limits.connect_seconds,
+            max_bytes=max_bytes, total_seconds=self._limits.total_seconds, connect_seconds=self._limits.connect_seconds
         )
         for attempt in range(TRIES):
             client = await self._free.get()

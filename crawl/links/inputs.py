@@ -44,11 +44,7 @@ PATTERNS: Mapping[str, tuple[str, ...]] = {
 
 _COMPRESSED = re.compile(r"\.(?:xz|bz2|zst|gz)$", re.IGNORECASE)
 PARQUET_MAGIC = b"PAR1"
-FOREIGN_MAGICS = {
-    b"PK\x03\x04": "a ZIP archive",
-    b"7z\xbc\xaf": "a 7z archive",
-    b"Rar!": "a RAR archive",
-}
+FOREIGN_MAGICS = {b"PK\x03\x04": "a ZIP archive", b"7z\xbc\xaf": "a 7z archive", b"Rar!": "a RAR archive"}
 """Archives that are easily passed by mistake: read as lines, they would only produce `invalid_json`."""
 
 

@@ -382,12 +382,7 @@ async def ask_once(url: str) -> object:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("reddit_user", "two words"),
-        ("reddit_user", "a\nb"),
-        ("requests_per_minute", 0.0),
-    ],
+    ("name", "value"), [("reddit_user", "two words"), ("reddit_user", "a\nb"), ("requests_per_minute", 0.0)]
 )
 def test_invalid_settings_are_rejected(name: str, value: Any) -> None:
     with pytest.raises(ConfigError):

@@ -18,15 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
-from webtext.crawl.links.lists import (
-    CsvFile,
-    Defaults,
-    JsonLines,
-    ParquetFile,
-    UrlList,
-    check_csv,
-    check_parquet,
-)
+from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_csv, check_parquet
 from webtext.crawl.links.submission import LinkSource, Submission
 from webtext.crawl.streams.lines import Unreadable
 
