@@ -355,9 +355,9 @@ def sample(
     if "" in stops:
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
     _plan(run, f"would generate {settings.max_tokens:,} tokens from '{model}'")
+    from webtext.train.distributed import join_world
     from webtext.train.evaluate.measured import load_measured
     from webtext.train.model.sample import sample_texts, stream_text
-    from webtext.train.resilience.distributed import join_world
     from webtext.train.run.memory import batch_memory_is_an_error
 
     measured = load_measured(model, tokenizer, run.console.warn)

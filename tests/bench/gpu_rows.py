@@ -35,6 +35,7 @@ from webtext.shards.shardfile import ShardWriter
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import make_sampler, open_sources
 from webtext.train.data.windows import Windows
+from webtext.train.distributed import join_world
 from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
 from webtext.train.model.compilation import as_it_stands
@@ -42,7 +43,6 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
 from webtext.train.optimizer.optimizer import Reading, is_fault, make_optimizer
-from webtext.train.resilience.distributed import join_world
 from webtext.train.run.loop import make_recipe, train_model
 from webtext.train.run.memory import is_out_of_memory
 from webtext.train.run.meter import memory_bytes, peak_flops

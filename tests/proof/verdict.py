@@ -33,8 +33,8 @@ from webtext.clean.language import detect_language
 from webtext.tokenizer import Tokenizer
 from webtext.train import load_model
 from webtext.train.data.windows import Windows, total_loss
+from webtext.train.distributed import World
 from webtext.train.evaluate.texts import read_running_text
-from webtext.train.resilience.distributed import World
 
 Texts = list[tuple[str, str]]  # (group, text): a package and a page of it
 PUBLIC = {"wikitext-103": "eval/wikitext-103/wiki.test.tokens", "ptb": "eval/ptb/ptb.test.txt"}

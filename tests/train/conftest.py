@@ -21,7 +21,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.shards.shardfile import ShardWriter
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, open_checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
-from webtext.train.resilience.distributed import World
+from webtext.train.distributed import World
 from webtext.train.shape import GPT2Config
 
 sys.path.insert(0, str(Path(__file__).parent))

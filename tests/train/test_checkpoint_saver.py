@@ -23,8 +23,8 @@ from webtext.base.errors import MachineError
 from webtext.train.checkpoint import storage as checkpoint_storage
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, list_checkpoints, open_checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.distributed import World
 from webtext.train.metrics import steps_made
-from webtext.train.resilience.distributed import World
 from webtext.train.shape import GPT2Config
 
 CONFIG = GPT2Config(n_layer=1, n_head=1, n_embd=8, context=8, vocab_size=20)

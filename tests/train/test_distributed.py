@@ -12,8 +12,8 @@ from small_runs import flags, losses
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, MachineError
-from webtext.train.resilience import distributed
-from webtext.train.resilience.distributed import join_world
+from webtext.train import distributed
+from webtext.train.distributed import join_world
 
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8}
 FLAGS = flags(

@@ -19,12 +19,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.distributed import World
 from webtext.train.mesh import MeshShape
 from webtext.train.model.initialization import drawn, first_values
 from webtext.train.model.loss import WindowRules
 from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.parallel.parallelize import ParallelModel
-from webtext.train.resilience.distributed import World
 
 CPU = torch.device("cpu")
 CONFIG = GPT2Config(n_layer=6, n_head=2, n_embd=30, context=16, vocab_size=250)

@@ -16,7 +16,7 @@ from small_runs import SECONDS, flags, saved_bytes, timeless
 
 from webtext.app.main import run
 from webtext.base.errors import Interrupted
-from webtext.train.resilience.distributed import UNDER_TORCHRUN, Termination
+from webtext.train.distributed import UNDER_TORCHRUN, Termination
 
 
 @pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.dist)])
@@ -30,7 +30,7 @@ def test_a_run_whose_ranks_are_killed_equals_an_undisturbed_one(
 HANGS = """
 import os, sys, time
 from datetime import timedelta
-from webtext.train.resilience import distributed
+from webtext.train import distributed
 from webtext.train.run.trainer import Trainer
 
 distributed.HANG_TIMEOUT = timedelta(seconds=5)

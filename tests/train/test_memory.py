@@ -9,9 +9,9 @@ import torch
 
 from webtext.base.errors import MachineError
 from webtext.train import TrainSettings
+from webtext.train.distributed import World
 from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
-from webtext.train.resilience.distributed import World
 from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
 
 SETTINGS = TrainSettings(batch_size=24, microbatch_size=24)

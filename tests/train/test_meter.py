@@ -11,8 +11,8 @@ import torch
 from webtext.base.console import Console
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
+from webtext.train.distributed import World
 from webtext.train.metrics import METRICS, metrics_log, read_metrics, steps_made
-from webtext.train.resilience.distributed import World
 from webtext.train.run import meter
 from webtext.train.run.meter import Meter, Speed, memory_bytes, peak_flops
 from webtext.train.shape import GPT2Config

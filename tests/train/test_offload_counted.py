@@ -15,12 +15,12 @@ from simulated_device import SimulatedDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train import GPT2, TrainSettings
+from webtext.train.distributed import World
 from webtext.train.model.initialization import drawn
 from webtext.train.model.loss import WindowRules
 from webtext.train.offload import host as module
 from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.optimizer.optimizer import Reading, is_fault, set_learning_rate
-from webtext.train.resilience.distributed import World
 
 META = torch.device("meta")
 SHAPE = {"n_head": 2, "n_embd": 32, "context": 16, "batch_size": 4, "microbatch_size": 2, "dtype": "bfloat16"}

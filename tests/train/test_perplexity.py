@@ -23,6 +23,7 @@ from webtext.tokenizer import Tokenizer
 from webtext.tokenizer.encode.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
+from webtext.train.distributed import World
 from webtext.train.evaluate import baseline
 from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import load_measured
@@ -35,7 +36,6 @@ from webtext.train.evaluate.perplexity import (
     total_loss,
 )
 from webtext.train.model.sample import sample_texts
-from webtext.train.resilience.distributed import World
 
 EOT = 99
 TEXT = "The cat sat on the mat, and he said: it's here.\n\nThe dog sät on the 12 rugs.\n" * 12

@@ -22,6 +22,7 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config
+from webtext.train.distributed import World
 from webtext.train.evaluate import harness
 from webtext.train.evaluate.cloze import Judge
 from webtext.train.evaluate.harness import TASK_FILES, HarnessModel, evaluate_tasks
@@ -29,7 +30,6 @@ from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import LARGEST, TASKS, task_text
 from webtext.train.evaluate.tasks.functions import first_sentences
 from webtext.train.model.sample import sample_text
-from webtext.train.resilience.distributed import World
 from webtext.train.settings import EvalSettings, SampleSettings
 
 STORY = "Maria runs a small bakery. It opens at six, and she bakes forty loaves of bread every day."

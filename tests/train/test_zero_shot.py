@@ -20,12 +20,12 @@ from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config, load_model
+from webtext.train.distributed import World
 from webtext.train.evaluate.cloze import Cloze, read_cbt, read_stop_words, score_clozes
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.published import FILTERED, SIZES, TABLE_3, UNFILTERED, task_text
 from webtext.train.evaluate.zero_shot import evaluate_task
-from webtext.train.resilience.distributed import World
 from webtext.train.settings import EvalSettings
 
 CONTEXT, EOT = 64, 319

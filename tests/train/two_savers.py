@@ -25,8 +25,8 @@ from webtext.base.errors import MachineError
 from webtext.train.checkpoint import storage as checkpoint_storage
 from webtext.train.checkpoint.checkpoint import checkpoint_path, open_checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
+from webtext.train.distributed import World
 from webtext.train.optimizer.optimizer import make_optimizer, optimizer_tensors
-from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

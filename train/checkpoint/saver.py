@@ -25,7 +25,7 @@ from webtext.base.storage import make_folder, no_space_is_an_error
 from webtext.train.checkpoint import checkpoint as checkpoints
 from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.checkpoint.storage import shards_of, share_of, write_pieces
-from webtext.train.resilience.distributed import World
+from webtext.train.distributed import World
 from webtext.train.shape import GPT2Config
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from webtext.base.console import Progress
-from webtext.train.resilience.distributed import World
+from webtext.train.distributed import World
 
 Tokens = npt.NDArray[Any]
 

@@ -26,10 +26,10 @@ from torch.nn import functional
 from webtext.base.console import Progress
 from webtext.base.errors import InputError
 from webtext.base.run import Run
+from webtext.train.distributed import World
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.texts import decoded
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.resilience.distributed import World
 from webtext.train.settings import EvalSettings
 
 BLANK = "XXXXX"

@@ -26,11 +26,11 @@ from tqdm import tqdm
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.data.windows import Windows, total_loss
+from webtext.train.distributed import join_world
 from webtext.train.evaluate.cloze import Cloze, Judge
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import published
 from webtext.train.model.sample import continuations
-from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings, SampleSettings
 
 TASK_FILES = Path(__file__).parent / "tasks"

@@ -11,9 +11,9 @@ from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.checkpoint.model_copy import local_model
+from webtext.train.distributed import World
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.huggingface import own_tokenizer
-from webtext.train.resilience.distributed import World
 
 
 @dataclass(frozen=True, slots=True)

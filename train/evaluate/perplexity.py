@@ -18,11 +18,11 @@ from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
 from webtext.train.data.windows import Judged, Tokens, Windows, total_loss
+from webtext.train.distributed import join_world
 from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import Measured, load_measured, run_facts
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.loss import MaskedLikelihood
-from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings, SampleSettings
 
 CODE_VERSION = 3

@@ -19,12 +19,12 @@ import numpy as np
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.train.data.windows import Windows, spread, total_loss
+from webtext.train.distributed import join_world
 from webtext.train.evaluate.cloze import Choice, Judge, read_cbt, read_lambada, read_stop_words
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import FILTERED, OVERLAPS, UNFILTERED, published
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
-from webtext.train.resilience.distributed import join_world
 from webtext.train.settings import EvalSettings
 
 BITS = ("byte", "character")

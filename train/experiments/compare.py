@@ -161,7 +161,7 @@ def measure_trial(trial: Trial, *, validation: str, tokenizer: str) -> None:
     import torch
 
     from webtext.train.data.windows import Windows
-    from webtext.train.resilience.distributed import join_world
+    from webtext.train.distributed import join_world
 
     tok, texts = Tokenizer.load(tokenizer), list(read_validation(validation).values())
     stream, documents = document_stream(texts, tok, need_eot_id(tok, tokenizer))

@@ -31,9 +31,9 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.engine import available_cores
 from webtext.train.data.sources import Source, open_sources
+from webtext.train.distributed import Termination
 from webtext.train.metrics import METRICS, read_metrics, steps_made
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.resilience.distributed import Termination
 from webtext.train.run.loop import finished_result, train_model
 from webtext.train.settings import TrainSettings
 

@@ -16,13 +16,13 @@ from torch.optim import Optimizer
 
 from webtext.train.data.sources import Source
 from webtext.train.data.windows import Windows, total_loss
+from webtext.train.distributed import World
 from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
 from webtext.train.model.loss import MaskedLikelihood, TrainingLoss, WindowRules
 from webtext.train.model.precision import cast_parameters
 from webtext.train.optimizer.optimizer import gradient_norm, make_optimizer, update
-from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 
 

@@ -19,8 +19,8 @@ from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
+    from webtext.train.distributed import World
     from webtext.train.model.initialization import Values
-    from webtext.train.resilience.distributed import World
 
 FROM = "from"
 """Where a run's recipe records its given weights: {"folder", "step", "tokenizer", "weights": {file: SHA-256}}."""

@@ -31,7 +31,7 @@ from webtext.train.settings import TrainSettings, check_trainable, difference
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
-    from webtext.train.resilience.distributed import World
+    from webtext.train.distributed import World
 
 CODE_VERSION = 4
 VISIBLE_SECONDS = 120.0
@@ -113,8 +113,8 @@ def _train(
     published: Callable[[], None] = lambda: None,
 ) -> TrainResult:
     try:
+        from webtext.train.distributed import join_world
         from webtext.train.offload.engine import check_folder
-        from webtext.train.resilience.distributed import join_world
         from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.run.trainer import Trainer
     except ModuleNotFoundError as error:

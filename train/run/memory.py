@@ -16,8 +16,8 @@ import torch
 
 from webtext.base.console import Console
 from webtext.base.errors import MachineError
+from webtext.train.distributed import World
 from webtext.train.footprint import GIB, Layout, advice, memory_of_layout
-from webtext.train.resilience.distributed import World
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from webtext.base.run import peak_bytes
-from webtext.train.resilience.distributed import World
+from webtext.train.distributed import World
 from webtext.train.shape import GPT2Config
 
 TRIES = 5

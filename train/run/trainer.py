@@ -28,6 +28,7 @@ from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
+from webtext.train.distributed import Termination, World
 from webtext.train.metrics import metrics_log
 from webtext.train.model.attention import attention_kernel, preferred_kernels
 from webtext.train.model.compilation import compile_model, compiles
@@ -37,7 +38,6 @@ from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
 from webtext.train.optimizer.optimizer import Reading, compile_update, is_fault, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import learning_rate, total_tokens
-from webtext.train.resilience.distributed import Termination, World
 from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
