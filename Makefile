@@ -1,7 +1,8 @@
 # make demo   the whole way, from voted links to a trained GPT-2, on this machine alone
 # make test   the quick tests      make check   style, types, imports
 # make proof  a corpus and models from real pages, beside the usual tools' (SIZE=small|medium|large, NANOGPT=checkout)
-# make test-all   the quick tests, the slow ones, and the small proof
+# make gold   pages whose true text is known, from pinned packages of Debian (SIZE=small|large); score.py judges extractors by them
+# make test-all   the quick tests, the slow ones, the small gold set and the small proof
 # make test-mesh  every mesh and schedule of training on up to eight processes: half an hour on two cores
 # make drills  power cuts and failing disks, far more than in the tests (STORIES="train crawl")
 # make test-arm64  the tests of the tokenizer's C++, cross-compiled and emulated (Debian)
@@ -28,7 +29,7 @@ docs: venv
 	$(BIN)/sphinx-build -q -W --keep-going -c docs -b html . build/site
 	@echo "build/site/docs/index.html"
 
-.PHONY: docs venv demo test test-all test-mesh test-arm64 drills sanitize fuzz proof check size format bench wheel clean
+.PHONY: docs venv demo test test-all test-mesh test-arm64 drills sanitize fuzz gold proof check size format bench wheel clean
 
 demo: venv
 	$(BIN)/webtext demo
@@ -38,6 +39,7 @@ test: venv
 
 test-all: test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(MAKE) gold
 	$(MAKE) proof
 
 test-mesh: venv
@@ -64,6 +66,9 @@ drills: venv
 
 proof: venv
 	$(BIN)/python tests/proof/proof.py --size $(SIZE) $(if $(NANOGPT),--nanogpt $(NANOGPT))
+
+gold: venv
+	$(BIN)/python tests/gold/pairs.py --size $(SIZE)
 
 bench: venv .venv/bench
 	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done

@@ -36,9 +36,9 @@ CEILINGS = {
     "modules": 311,
     "settings": 140,
     "C++, lines": 9349,
-    "tests, lines": 58_000,
+    "tests, lines": 59510,
     "benches, lines": 4449,
-    "templates, scripts, TOML and JSON, lines": 2229,
+    "templates, scripts, TOML and JSON, lines": 2235,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
