@@ -1,4 +1,4 @@
-"""Compare a page with its source: which of the source's words stand in the page, in order, and what stands between them."""
+"""Compare a page with its source: which of the source's words are in the page, in order, and what is between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gold.truth import MENU, Block, Unresolved
 from lxml import etree, html
 
 MIN_WORDS = 50  # of a source: title pages and indexes are left out
-MIN_FOUND = 0.98  # the share of the source's words that stand in the page, in order
+MIN_FOUND = 0.98  # the share of the source's words that are in the page, in order
 MAX_MORE = 0.02  # words of the page between gold's that neither source nor titles explain, per word of gold
 NEUTRAL = 7  # the longest run of words between gold's that counts neither way: 'Note:', a number, 'Copy'
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"

@@ -52,7 +52,7 @@ def newspaper(html: bytes, language: str) -> str:
     from newspaper.languages import get_available_languages
 
     code = re.split("[_@-]", language)[0]
-    code = code if code in get_available_languages() else None
+    code = code if code in get_available_languages() and code != "ko" else None  # Korean needs nltk and its data
     return article("http://page.example/", code, input_html=decoded(html), fetch_images=False).text
 
 

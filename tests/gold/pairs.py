@@ -63,7 +63,7 @@ SCHEMA = pa.schema(
         ("html", pa.binary()),
         ("blocks", pa.list_(pa.struct([("kind", pa.string()), ("text", pa.string())]))),
         ("neutral", pa.list_(pa.string())),  # words between gold's that are neither gold nor boilerplate
-        ("found", pa.float32()),  # share of the source's words that stand in the page, in order
+        ("found", pa.float32()),  # share of the source's words that are in the page, in order
         ("more", pa.float32()),  # words of the page between gold's that nothing explains, per word of gold
     ]
 )

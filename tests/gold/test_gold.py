@@ -111,6 +111,8 @@ def test_a_book_in_docbook_is_cut_into_its_pages(tmp_path: Path) -> None:
 
 MALLARD = '<page xmlns="http://projectmallard.org/1.0/"><info><desc>no</desc></info><title>{}</title><p>{}</p></page>'
 
+TERMS = "<terms><item><title>term</title><p>meaning</p></item></terms></page>"
+
 
 @pytest.mark.parametrize(
     ("format", "texts", "expected"),
@@ -119,6 +121,11 @@ MALLARD = '<page xmlns="http://projectmallard.org/1.0/"><info><desc>no</desc></i
             "mallard",
             {"a": MALLARD.format("A", 'See <link xref="b"/>.'), "b": MALLARD.format("B", "x"), "c": "<page>"},
             {"a": [("heading", "A"), ("paragraph", "See B.")], "c": "source_not_parsed"},
+        ),
+        (
+            "mallard",
+            {"a": MALLARD.format("A", "<gui>Edit</gui><gui>Undo</gui>.").replace("</page>", TERMS)},
+            {"a": [("heading", "A"), ("paragraph", "Edit Undo."), ("item", "term"), ("item", "meaning")]},
         ),
         (
             "markdown",

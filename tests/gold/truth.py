@@ -36,6 +36,7 @@ KINDS = PARAGRAPH, HEADING, ITEM, CODE, ROW, CAPTION, MENU = (
     "menu",
 )
 SKIP, GAP = "skip", "gap"  # an element whose text doesn't count; one that parts the words around it
+_SIGN_GAP = re.compile(r"\0+(?=[\s.,;:!?)\]])|(?<=[\s(\[])\0+")
 SECONDS = 600  # for a tool
 
 
@@ -83,6 +84,7 @@ def blocks(root: etree._Element, rules: Mapping[str, str]) -> list[Block]:
     def close(kind: str) -> None:
         text = "".join(buffer)
         buffer.clear()
+        text = _SIGN_GAP.sub("", text).replace("\0", " ")  # 'Undo.', not 'Undo .'
         if kind != CODE:
             cells = text.split("\t") if kind == ROW else [text]
             text = "\t".join(" ".join(cell.split()) for cell in cells if cell.strip())
@@ -99,7 +101,7 @@ def blocks(root: etree._Element, rules: Mapping[str, str]) -> list[Block]:
                 visit(child, inner)
                 close(inner)
             elif rule != SKIP:
-                gap = "" if not rule else "\t" if kind == ROW else "\n" if kind == CODE and rule != GAP else " "
+                gap = "" if not rule else "\t" if kind == ROW else "\n" if kind == CODE and rule != GAP else "\0"
                 buffer.append(gap)
                 visit(child, kind)
                 buffer.append(gap)
@@ -165,7 +167,7 @@ def sphinx_project(book: Book, project: Path) -> None:
 def docbook(book: Book) -> Trees:
     """Yield the pages of books in DocBook, or in what a tool turns into it: a page holds the section that its name is the id of.
 
-    A footnote stands at the end of its page, a shortcut behind its menu; a reference without text has its target's title.
+    A footnote comes at the end of its page, a shortcut after its menu; a reference without text has its target's title.
     """
     for main in dict.fromkeys(book.sources.values()):
         names = [name for name, path in book.sources.items() if path == main]
@@ -284,7 +286,7 @@ DOCUTILS = _rules(
 DOCBOOK = _rules(
     paragraph="para simpara bridgehead attribution footnote",
     heading="title subtitle refname",
-    item="listitem term member glossterm glossdef question answer",
+    item="listitem term member glossentry/glossterm glossdef question answer",
     code="programlisting screen literallayout synopsis cmdsynopsis funcsynopsis address",
     row="row tr",
     caption="caption table/title figure/title example/title",
@@ -293,7 +295,7 @@ DOCBOOK = _rules(
     skip="indexterm remark screeninfo refmeta index toc textobject imageobject",
 )
 MALLARD = _rules(
-    paragraph="p", heading="title subtitle", item="item", row="tr",
+    paragraph="p", heading="title subtitle", item="item item/title", row="tr",
     code="screen listing page/code section/code item/code note/code example/code",
     caption="desc table/title figure/title", gap="td th gui key", skip="info comment links revision media",
 )  # fmt: skip
