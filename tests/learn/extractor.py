@@ -1,9 +1,10 @@
 """Make `clean/extract/model.json`: learn from pages with known text which blocks are a page's text, and of which kind a page is.
 
-    python tests/learn/extractor.py DATA OUT [--texts FILE]
+    python tests/learn/extractor.py DATA OUT [--gold DIR] [--texts FILE]
 
 DATA has the folders `wcxb` (pages with their text and kind) and `extract` (trafilatura's pages, with some passages that
-are wanted and some that aren't). FILE gets each page's text by a model that hasn't seen the page's domain, as JSON lines.
+are wanted and some that aren't). DIR has pages whose sources are known (`make gold`), of which the training split is read,
+a few pages of each source package. FILE gets each page's text by a model that hasn't seen the page's domain, as JSON lines.
 The result depends on the data and on the versions of the libraries alone.
 
 A block's target is the share of its words that are in the known text, aligned by a longest common subsequence. On
@@ -19,11 +20,13 @@ from __future__ import annotations
 import argparse
 import json
 import lzma
+import sys
 import tarfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import log
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from unicodedata import normalize
 import lightgbm
 import numpy as np
 import numpy.typing as npt
+import pyarrow.parquet as pq
 import trafilatura
 from rapidfuzz.distance import LCSseq
 from sklearn.linear_model import LogisticRegression
@@ -40,12 +44,15 @@ from webtext.base.errors import InputError
 from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.clean.extract.blocks import Blocks, read_blocks
 from webtext.clean.extract.charset import decode
-from webtext.clean.extract.features import WORD, Page, name_parts, words_of
+from webtext.clean.extract.features import WORD, Page, n_words, name_parts, words_of
 from webtext.clean.extract.html import parse
 from webtext.clean.extract.kinds import KINDS, page_facts
 from webtext.clean.extract.layout import layout
 from webtext.clean.extract.metadata import Metadata, read_metadata
 from webtext.clean.extract.scorer import MAX_LEAVES, Scorer, matrix, read_scorer, sizes_of
+
+sys.path.append(str(Path(__file__).parents[1]))
+from gold.align import NEUTRAL, matches, words  # noqa: E402
 
 Array = npt.NDArray[Any]
 
@@ -68,6 +75,7 @@ LEARNING: dict[str, Any] = {
 }
 KEPT = 0.45  # a block is text from this share of its words
 MAX_BLOCKS = 300  # of a page, drawn by chance, that a stage learns from
+GOLD_PAGES, GOLD_WEIGHT = 12, 0.4
 PAGE_WEIGHTS = {None: 0.6, True: 1.0, False: 1.5}
 """Of pages of which only passages are known, of articles, and of other kinds, which are fewer and differ more."""
 AGREED = (0.07, 0.93)  # targets where trafilatura's modes agree
@@ -94,10 +102,11 @@ class Example:
 
     @property
     def weights(self) -> Array:
-        words = np.array([len(WORD.findall(block.text)) for block in self.found.blocks], float)
-        words = np.where(np.isnan(self.target), 0.0, words) ** 0.6
+        sizes = np.array([n_words(block.text) for block in self.found.blocks], float)
+        sizes = np.where(np.isnan(self.target), 0.0, sizes) ** 0.6
         weight = PAGE_WEIGHTS[None if self.kind is None else self.kind == "article"]
-        return np.asarray(words / max(words.sum(), 1e-9) * weight)
+        weight = GOLD_WEIGHT if self.set_name == "gold" else weight
+        return np.asarray(sizes / max(sizes.sum(), 1e-9) * weight)
 
 
 def read_examples(data: Path) -> list[Example]:
@@ -125,6 +134,29 @@ def read_examples(data: Path) -> list[Example]:
     return examples
 
 
+def read_gold(folder: Path) -> list[Example]:
+    """Read up to GOLD_PAGES pages of each source package in the training split; their ids, which are hashes, choose."""
+    taken: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(folder.glob("*.parquet")):
+        for row in pq.read_table(path, filters=[("split", "==", "train")]).to_pylist():
+            taken[row["source"]].append(row)
+    rows = (row for source in taken.values() for row in sorted(source, key=lambda row: row["id"])[:GOLD_PAGES])
+    return [example for row in rows if (example := _of_gold(row))]
+
+
+def _of_gold(row: dict[str, Any]) -> Example:
+    example = _example("gold", row["id"], row["source"], row["html"], None)
+    text = words("\n".join(block["text"] for block in row["blocks"]))
+    own = [words(block.text) for block in example.found.blocks]
+    found = {place for place, _ in matches([word for each in own for word in each], text)}
+    neutral = set(row["neutral"])
+    starts = np.cumsum([0, *map(len, own)])
+    shares = [sum(i in found for i in range(a, b)) / max(b - a, 1) for a, b in pairwise(starts.tolist())]
+    is_neutral = [len(each) <= NEUTRAL and neutral.issuperset(each) for each in own]
+    example.target = np.where(np.array(is_neutral, bool) & (np.array(shares) == 0), np.nan, np.array(shares))
+    return example
+
+
 def _bodies(path: Path) -> dict[str, bytes]:
     with tarfile.open(path) as archive:
         return {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
@@ -142,18 +174,18 @@ def _example(set_name: str, identifier: str, url: str, body: bytes, kind: str | 
 
 def _aligned(found: Blocks, text: str) -> Array:
     """Return the share of each block's words that are in the text."""
-    words = [WORD.findall(block.text.lower()) for block in found.blocks]
-    wanted = WORD.findall(text.lower())
+    own = [words(block.text) for block in found.blocks]
+    wanted = words(text)
     numbers: dict[str, int] = {}
-    every = [numbers.setdefault(word, len(numbers)) for each in words for word in each]
-    of_block = np.repeat(np.arange(len(words)), [len(each) for each in words])
-    hits = np.zeros(len(words))
+    every = [numbers.setdefault(word, len(numbers)) for each in own for word in each]
+    of_block = np.repeat(np.arange(len(own)), [len(each) for each in own])
+    hits = np.zeros(len(own))
     for step in LCSseq.opcodes(every, [numbers.setdefault(word, len(numbers)) for word in wanted]):
         if step.tag == "equal":
             np.add.at(hits, of_block[step.src_start : step.src_end], 1)
     triples = set(zip(wanted, wanted[1:], wanted[2:], strict=False))
-    target = np.full(len(words), np.nan)
-    for i, each in enumerate(words):
+    target = np.full(len(own), np.nan)
+    for i, each in enumerate(own):
         if each:
             target[i] = hits[i] / len(each)
         if len(each) >= 6:  # long enough to be recognised where the text has another order
@@ -296,10 +328,10 @@ def _log_odds(
     for example in given:
         of_page: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for i, (block, target) in enumerate(zip(example.found.blocks, example.target, strict=True)):
-            n_words = len(WORD.findall(block.text))
-            if n_words and not np.isnan(target):
+            size = len(WORD.findall(block.text))
+            if size and not np.isnan(target):
                 for key in keys_of(example, i):
-                    of_page[key][int(target > KEPT)] += n_words**power
+                    of_page[key][int(target > KEPT)] += size**power
         for key, (no, yes) in of_page.items():
             odds[key][0] += no / (no + yes)
             odds[key][1] += yes / (no + yes)
@@ -373,6 +405,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--gold", type=Path, metavar="DIR", help="also learn from a gold set, as build/gold/large")
     parser.add_argument("--texts", type=Path, metavar="FILE", help="also write cross-validated texts")
     arguments = parser.parse_args()
     try:
@@ -382,7 +415,7 @@ def main() -> None:
 
 
 def _learn_files(arguments: argparse.Namespace) -> None:
-    examples = read_examples(arguments.data)
+    examples = read_examples(arguments.data) + (read_gold(arguments.gold) if arguments.gold else [])
     if arguments.texts:
         with arguments.texts.open("w", encoding="utf-8") as file:
             for fold in range(FOLDS):
