@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 43_857,
+    "Python, lines": 44_013,
     "Python in base/, lines": 7301,
     "Python in crawl/, lines": 9192,
-    "Python in clean/, lines": 7441,
+    "Python in clean/, lines": 7597,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
     "Python in train/, lines": 9635,
     "Python in app/, lines": 3388,
     "Python in base/, tokens": 46_540,
     "Python in crawl/, tokens": 59_319,
-    "Python in clean/, tokens": 58_353,
+    "Python in clean/, tokens": 59_804,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
     "Python in train/, tokens": 71_946,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 311,
     "settings": 140,
     "C++, lines": 9349,
-    "tests, lines": 59519,
+    "tests, lines": 59_644,
     "benches, lines": 4449,
     "templates, scripts, TOML and JSON, lines": 2235,
 }

@@ -1,7 +1,8 @@
 """Numbers that describe each block of a page to the scorer: its text, its place, what is around it and what repeats.
 
 Most are ratios and logarithms of counts, so that a long page and a short one look alike. Lengths are in characters, in
-logarithms log(1 + n). Everything takes linear time in the page's size.
+logarithms log(1 + n); a letter of a script without spaces counts as many as its share of a word has in English, so that
+a page looks alike in all scripts. Everything takes linear time in the page's size.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import regex  # type: ignore[import-untyped]
 
 from webtext.clean.extract.blocks import Blocks
+from webtext.clean.text.unspaced import SCRIPTS
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -31,13 +34,16 @@ _TAGS = "p li h1 h2 h3 h4 h5 h6 td th div pre blockquote dt dd figcaption button
 _AROUND_TAGS = (
     "nav header footer aside article main form table ul ol figure section dialog pre blockquote dl button li noscript"
 )
-_TAG_NUMBER = {tag: i + 1 for i, tag in enumerate(_TAGS.split())}
+TAG_NUMBER = {tag: i + 1 for i, tag in enumerate(_TAGS.split())}
 _AROUND = _AROUND_TAGS.split()
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PUNCTUATION = re.compile(r"[.,;:!?。！？，、；：…]")
-_UPPER = re.compile("[A-Z]")
+_UPPER = regex.compile(r"\p{Lu}")
 _PRICE = re.compile(r"[$€£¥₹] ?\d|\d ?[€£¥₹]")
 _SIGNS = re.compile(r"[|©®™•›»→·/\\{}\[\]<>=_#@$€£¥₹]")
+CHARACTERS_PER_WORD = 6.0  # of English, with the blank
+_LETTERS = [re.compile("[" + "".join(f"{chr(r[0])}-{chr(r[-1])}" for r in script.letters) + "]") for script in SCRIPTS]
+_UNSPACED = re.compile("|".join(each.pattern for each in _LETTERS))
 _ENDS = tuple(".!?。！？…")
 _CLOSING = "\"')]”’»」 "
 _PER_PAGE_TAGS = ("article", "main", "h1", "form", "table", "pre", "li", "p")
@@ -63,6 +69,32 @@ def _name_parts(names: str) -> tuple[str, ...]:
     return tuple(sorted(part for part in parts if 2 < len(part) < 20))
 
 
+def n_words(text: str) -> float:
+    """Return the number of words of a text, also in scripts without spaces.
+
+    >>> n_words("a b"), round(n_words("\u4e2d" * 17))
+    (2.0, 10)
+    """
+    unspaced = sum(_by_script(text))
+    return len(WORD.findall(_UNSPACED.sub(" ", text))) + unspaced if unspaced else text.count(" ") + 1.0
+
+
+def _n_added(text: str) -> float:
+    """Return by how many characters a text would be longer if its words in scripts without spaces were English."""
+    added = zip(SCRIPTS, _by_script(text), strict=False)
+    return sum(n * (CHARACTERS_PER_WORD - script.letters_per_word) for script, n in added)
+
+
+@lru_cache(maxsize=64)
+def _by_script(text: str) -> tuple[float, ...]:
+    """Return the number of words in each of SCRIPTS; empty if there is none of them."""
+    if text.isascii() or not _UNSPACED.search(text):
+        return ()
+    return tuple(
+        len(each.findall(text)) / script.letters_per_word for script, each in zip(SCRIPTS, _LETTERS, strict=True)
+    )
+
+
 class Page:
     """A page with at least one block. In its arrays over containers, the last element is the page itself."""
 
@@ -71,11 +103,12 @@ class Page:
         self.found, self.n_blocks, self.top = found, len(blocks), len(containers)
         self.texts = [block.text for block in blocks]
         self.low = [words_of(text) for text in self.texts]
-        self.n = _floats(map(len, self.texts))
-        self.n_words = _floats(text.count(" ") + 1 for text in self.texts)
-        self.linked = np.minimum(_floats(block.n_linked for block in blocks), self.n) / self.n
+        n = _floats(map(len, self.texts))
+        self.n_words, self.n = _floats(map(n_words, self.texts)), n + _floats(map(_n_added, self.texts))
+        self.linked = np.minimum(_floats(block.n_linked for block in blocks), n) / n
+        self.bold = _floats(block.n_bold for block in blocks) / n
         self.is_plain = (self.linked < PLAIN_LINKED) & (self.n_words >= PLAIN_WORDS)
-        tags = [_TAG_NUMBER.get(container.tag, 0) for container in containers]
+        tags = [TAG_NUMBER.get(container.tag, 0) for container in containers]
         self.tags = np.array([*tags, 0], float)
         self.parents = np.array([*(self._index(c.parent) for c in containers), self.top])
         self.firsts = np.array([*(c.first for c in containers), 0])
@@ -160,7 +193,7 @@ class Page:
             "words": np.log1p(self.n_words),
             "linked": self.linked,
             "links": np.log1p(_floats(block.n_links for block in blocks)),
-            "bold": _floats(block.n_bold for block in blocks) / self.n,
+            "bold": self.bold,
             "lines": np.log1p(_floats(text.count("\n") for text in self.texts)),
             "punctuation": _floats(len(_PUNCTUATION.findall(text)) for text in self.texts) / self.n_words,
             "ends": _floats(text.rstrip(_CLOSING).endswith(_ENDS) for text in self.texts),
@@ -178,7 +211,7 @@ class Page:
         """Describe the words by their weights, and the heading above."""
         found = [[weights.get(word, 0.0) for word in words] or [0.0] for words in self.low]
         means = _floats(sum(each) / len(each) for each in found)
-        is_heading = (self.tag >= _TAG_NUMBER["h1"]) & (self.tag <= _TAG_NUMBER["h6"])
+        is_heading = (self.tag >= TAG_NUMBER["h1"]) & (self.tag <= TAG_NUMBER["h6"])
         places = np.arange(self.n_blocks)
         last = np.maximum.accumulate(np.where(is_heading, places, -1))
         above = np.concatenate([[-1], last[:-1]])
@@ -263,7 +296,7 @@ class Page:
         low = [" ".join(text[:200].lower().split()) for text in self.texts]
         is_title = [text in title if len(text) > 10 else text == title for text in low]
         words = set(words_of(title))
-        headings = np.flatnonzero(self.tag == _TAG_NUMBER["h1"]).tolist()
+        headings = np.flatnonzero(self.tag == TAG_NUMBER["h1"]).tolist()
         among = [i for i in headings if is_title[i]] or headings or [i for i, each in enumerate(is_title) if each]
         place = int(among[0]) if among else -1
         by = np.arange(self.n_blocks) - place
@@ -326,7 +359,7 @@ class Page:
         given["prices"] = np.log1p(sum(len(_PRICE.findall(text)) for text in self.texts))
         given |= {f"n_{tag}": np.log1p(tags.count(tag)) for tag in _PER_PAGE_TAGS}
         for tag in ("p", "li", "td", "pre"):
-            given[f"share_{tag}"] = self.n[self.tag == _TAG_NUMBER[tag]].sum() / self.total
+            given[f"share_{tag}"] = self.n[self.tag == TAG_NUMBER[tag]].sum() / self.total
         return {f"page_{name}": np.full(self.n_blocks, value) for name, value in given.items()}
 
 

@@ -32,6 +32,8 @@ MAX_DEPTH = 250
 """libxml2 opens no element deeper than 256, so a tree of that depth may lack the rest of its page."""
 MAX_ATTRIBUTE_PAIRS = 30_000**2  # about a second
 MAX_BLOCKS = 50_000
+MIN_STATED = 2
+"""The text that JSON-LD states is taken if it is so many times as long as all text of the page."""
 
 _START_CHARACTERS = 16_384
 _EMPTY_ROOT = re.compile(r"(<(?:!doctype|html)\b[^<>]*)/>", re.IGNORECASE)  # some pages end their first tag so
@@ -82,11 +84,14 @@ def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
         return Extracted(_by_resiliparse(tree), metadata)
     found = read_blocks(tree)
     if not found.blocks:
-        return Extracted("", metadata)
+        return Extracted(metadata.text, metadata)
     if len(found.blocks) > MAX_BLOCKS:
         raise TooMuch("too_many_nodes", f"{len(found.blocks):,} blocks of text")
     judged = scorer().judge(found, metadata.title or "", metadata.descriptions, page_facts(tree, html))
-    return Extracted(layout(found, judged.kept, markdown=markdown), metadata, judged.kind)
+    text = layout(found, judged.kept, markdown=markdown)
+    # Some pages are drawn by scripts, and only their JSON-LD has the text.
+    text = metadata.text if len(metadata.text) > MIN_STATED * sum(len(block.text) for block in found.blocks) else text
+    return Extracted(text, metadata, judged.kind)
 
 
 def parse(html: str) -> Any:

@@ -31,6 +31,7 @@ FIRST_YEAR, LAST_YEAR = 1990, 2100
 _TITLES = tuple(etree.XPath(path) for path in ("string(//head/title)", "string(//h1)"))
 _METAS = etree.XPath("//meta[@content]")
 _JSON_LD = etree.XPath("//script[@type='application/ld+json']/text()", smart_strings=False)
+_KEYS = ("author", "datePublished", "articleBody")
 _STATED_AUTHORS = tuple(
     etree.XPath(path)
     for path in ("//*[@itemprop='author']//*[@itemprop='name']", "//*[@itemprop='author']", "//a[@rel='author']")
@@ -69,6 +70,8 @@ class Metadata:
     author: str | None = None
     published: int | None = None
     descriptions: tuple[str, ...] = ()
+    text: str = ""
+    """The article as its JSON-LD has it."""
 
 
 def read_metadata(tree: Any, html: str) -> Metadata:
@@ -86,6 +89,7 @@ def read_metadata(tree: Any, html: str) -> Metadata:
         _author(tree, html, metas, stated),
         _published(tree, html, metas, stated),
         tuple(descriptions),
+        next((body for item in stated if isinstance(body := item.get("articleBody"), str) and "</" not in body), ""),
     )
 
 
@@ -149,13 +153,13 @@ def _published(tree: Any, html: str, metas: dict[str, str], stated: Sequence[dic
 
 
 def _json_ld(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the JSON-LD objects that state an author or a date, in the page's order."""
+    """Yield the JSON-LD objects that state an author, a date or a text, in the page's order."""
     n_left = MAX_JSON_CHARACTERS
     for block in _JSON_LD(tree):
         n_left -= len(block)
         if n_left < 0:
             return
-        if '"author"' in block or '"datePublished"' in block:
+        if any(f'"{key}"' in block for key in _KEYS):
             try:
                 yield from _objects(json.loads(block, strict=False), MAX_JSON_DEPTH)
             except (ValueError, RecursionError):
@@ -168,7 +172,7 @@ def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
         for item in value:
             yield from _objects(item, depth - 1)
     elif isinstance(value, dict) and depth:
-        if "author" in value or "datePublished" in value:
+        if any(key in value for key in _KEYS):
             yield value
         for key in ("@graph", "mainEntity"):
             if key in value:

@@ -38,7 +38,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 8  # 8: our own block scorer; kinds of pages; Markdown
+CODE_VERSION = 9  # 9: whole tables, every script, blocks as readers see them; 8: our own scorer; kinds
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
 DECIDING_LIBRARIES = ("lxml", "charset-normalizer", "py3langid")
 OK_STATUS = 200

@@ -24,8 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.clean.extract.blocks import Blocks
-from webtext.clean.extract.features import Page
+from webtext.clean.extract.features import TAG_NUMBER, Page
 from webtext.clean.extract.kinds import KINDS, kind_probabilities
+from webtext.clean.extract.layout import MAX_CELL
 
 Array = npt.NDArray[Any]
 
@@ -34,6 +35,8 @@ CHUNK = 2000  # blocks that are scored at a time; bounds memory
 LEAST_ARTICLE = 0.6
 """Least probability of a kept block on articles: lines of other articles are as likely as not on many pages."""
 
+UNBOUND = [TAG_NUMBER[tag] for tag in ("h1", "h2", "h3", "h4", "h5", "h6", "td", "th", "pre")]
+"""Headings, cells and code need no least probability: they stand or fall with what is around them."""
 _ALL = np.uint16(0xFFFF)
 
 
@@ -89,8 +92,10 @@ class Scorer:
         columns = self.columns(page, title, descriptions, facts)
         probability = self.stages[0].probabilities(matrix(columns))
         probability = self.stages[1].probabilities(matrix(columns | page.judged(probability)))
+        probability = whole_tables(found, probability, page.n_words)
         kinds = {name: columns[f"kind_{name}"][0] for name in KINDS}
-        least = LEAST_ARTICLE if kinds["article"] > 0.5 else 0.0
+        is_prose = ~np.isin(page.tag, UNBOUND)
+        least = np.where(is_prose, LEAST_ARTICLE * kinds["article"], 0.0)
         return Judged(max(kinds, key=kinds.__getitem__), probability, kept(probability, page.n_words, least))
 
     def columns(self, page: Page, title: str, descriptions: Sequence[str], facts: set[str]) -> dict[str, Array]:
@@ -113,10 +118,30 @@ def matrix(columns: Mapping[str, Array]) -> Array:
     return rows
 
 
-def kept(probability: Array, n_words: Array, least: float = 0.0) -> Array:
+def whole_tables(found: Blocks, probability: Array, n_words: Array) -> Array:
+    """Return the probabilities with one for all blocks of a table, the mean over its words: half a table is wrong data.
+
+    A table with a cell of more than MAX_CELL characters, or with a table in it, is layout: its blocks stay as they are.
+    """
+    tables = [-1] * len(found.containers)
+    layouts = set()
+    for i, container in enumerate(found.containers):
+        above = tables[container.parent] if container.parent >= 0 else -1
+        tables[i] = i if container.tag == "table" else above
+        if container.tag == "table" and above >= 0:
+            layouts.add(above)
+    of_block = np.array([tables[block.container] if block.container >= 0 else -1 for block in found.blocks])
+    layouts |= {int(t) for t, block in zip(of_block, found.blocks, strict=True) if len(block.text) > MAX_CELL}
+    of_block[np.isin(of_block, sorted(layouts))] = -1
+    _, place = np.unique(of_block, return_inverse=True)
+    means = np.bincount(place, probability * n_words) / np.bincount(place, n_words)
+    return np.asarray(np.where(of_block < 0, probability, means[place]))
+
+
+def kept(probability: Array, n_words: Array, least: Array | float = 0.0) -> Array:
     """Return which blocks to keep, bool [n]: those that maximise the expected F1 of words.
 
-    Only those of at least `least` are kept, if there are any.
+    Only those of at least `least` are kept, if any block reaches it: a number, or one for each block, 0 for no bound.
 
     >>> kept(np.array([0.9, 0.3, 0.1]), np.array([100, 100, 100])).tolist()
     [True, False, False]
@@ -126,7 +151,9 @@ def kept(probability: Array, n_words: Array, least: float = 0.0) -> Array:
     order = np.argsort(-probability, kind="stable")
     taken, right = np.cumsum(n_words[order]), np.cumsum((n_words * probability)[order])
     best = np.max(2 * right / (taken + right[-1]))
-    return np.asarray(probability >= (max(best / 2, least) if probability.max() >= least else best / 2))
+    bound = np.broadcast_to(least, probability.shape)
+    reaches = (probability >= bound)[bound > 0].any()
+    return np.asarray(probability >= (np.maximum(best / 2, bound) if reaches else best / 2))
 
 
 @cache

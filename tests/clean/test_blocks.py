@@ -26,7 +26,7 @@ def texts(body: str) -> list[str]:
 def test_a_small_page_has_these_blocks_and_containers() -> None:
     """Lines of the first block: 'Hi <a>old' (6 letters of it in the link), then 'town</a> <b>wide</b>'."""
     found = blocks(
-        "<div class='post main' id=x role=main><p>Hi <a href=/>old<br>town</a>\n <b>wide</b></p></div><p hidden>Bye"
+        "<div class='post main' id=x role=main><p>Hi <a href=/>old<br>town</a>\n <b>wide</b></p></div><p aria-hidden=true>Bye"
     )
     assert [(c.tag, c.names, c.parent, c.hidden, c.first, c.end) for c in found.containers] == [
         ("body", "", -1, False, 0, 2),
@@ -119,10 +119,10 @@ def test_noscript_is_kept_where_it_has_most_of_the_text_as_in_discourse() -> Non
 
 
 def test_the_second_of_equal_long_blocks_is_left_out_and_short_ones_are_not() -> None:
-    """Case and blanks don't count; code takes part."""
+    """Case and blanks don't count."""
     short, long = "x" * (MIN_REPEAT - 1), "x " * MIN_REPEAT
     found = blocks(
-        f"<p>{short}</p><p>{short}</p><div><p>{long}</p></div><div><pre>{long.upper()}\n</pre></div><p>end</p>"
+        f"<p>{short}</p><p>{short}</p><div><p>{long}</p></div><div><div><p>{long.upper()}\n</p></div></div><p>end</p>"
     )
     assert [block.text for block in found.blocks] == [short, short, long.strip(), "end"]
     assert [(c.first, c.end) for c in found.containers] == [
@@ -131,6 +131,7 @@ def test_the_second_of_equal_long_blocks_is_left_out_and_short_ones_are_not() ->
         (1, 2),
         (2, 3),
         (2, 3),
+        (3, 3),
         (3, 3),
         (3, 3),
         (3, 4),
@@ -147,9 +148,64 @@ def test_the_second_of_equal_long_blocks_is_left_out_and_short_ones_are_not() ->
         ("style='display: block'", False),
     ],
 )
-def test_text_that_an_attribute_hides_is_read_and_its_container_says_so(attribute: str, hidden: bool) -> None:
-    found = blocks(f"<p {attribute}>text</p>")
-    assert (found.blocks[0].text, found.containers[1].hidden) == ("text", hidden)
+def test_what_an_attribute_hides_is_left_out_unless_it_is_a_tenth_of_the_page(attribute: str, hidden: bool) -> None:
+    """What is hidden from screen readers only is read; its container says so."""
+    assert texts(f"<p {attribute}>text</p>") == ["text"]
+    assert texts(f"<p {attribute}>text</p><p>More than that.</p>") == ["text", "More than that."]
+    found = blocks(f"<p {attribute}>text</p><p>{SENTENCE}</p>")
+    is_read = not hidden or attribute.startswith("aria")
+    assert [block.text for block in found.blocks] == ["text", SENTENCE][not is_read :]
+    assert found.containers[1].hidden == hidden
+    assert texts(f"<p>one <span {attribute}>two </span>three</p>") == ["one two three" if is_read else "one three"]
+
+
+LONG = " ".join(f"Sentence {n} of the article says this and that." for n in range(30))
+
+
+@pytest.mark.parametrize(
+    ("body", "n"),
+    [
+        (f"<p>{SENTENCE}</p><p>verse</p><p>{SENTENCE}</p>", 2),  # a refrain
+        (f"<table><tr><td>{SENTENCE}</td></tr><tr><td>{SENTENCE}</td></tr></table>", 2),
+        (f"<div><pre>{SENTENCE}</pre></div><div><pre>{SENTENCE}</pre></div>", 2),
+        (f"<div><p>{SENTENCE}</p></div><blockquote><p>{SENTENCE}</p></blockquote>", 1),  # a quoted post
+    ],
+)
+def test_a_repeat_is_left_out_but_not_beside_its_first_copy_nor_in_cells_and_code(body: str, n: int) -> None:
+    assert texts(body).count(SENTENCE) == n
+
+
+def test_a_copy_of_the_text_in_one_block_is_left_out() -> None:
+    parts = "".join(f"<p>{LONG[i : i + 300]}</p>" for i in range(0, len(LONG), 300))
+    assert len(texts(f"<div class=machine>{LONG}</div>{parts}")) == len(texts(parts))
+    assert texts(f"<div>{LONG}</div><p>{SENTENCE}</p>") == [LONG, SENTENCE]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<p><span>extra</span><span>ordinary</span></p>", "extraordinary"),
+        ("<p><b>Word</b><i>Press</i></p>", "WordPress"),
+        ("<p><span>中文</span><span>网页</span></p>", "中文网页"),
+        ("<p><a href=/>one</a><a href=/>two</a></p>", "one two"),
+        ("<p>E <span class=katex><math><mi>m</mi><annotation encoding='application/x-tex'>m^2</annotation></math>"
+         "<span class=katex-html aria-hidden=true>m2</span></span></p>", "E m^2"),
+        ("<p>E <span class=MathJax_Preview>m2</span><script type='math/tex'>m^2</script></p>", "E m^2"),
+        ("<p>E <span style='display:none'><math alttext='m^2'></math></span></p>", "E m^2"),
+        ("<x-y><template shadowrootmode=open><p>text</p></template></x-y>", "text"),
+        ("<p>text</p><noscript>&lt;img width=1&gt;</noscript>", "text"),
+        ("<p><ruby>漢<rt>kan</rt></ruby><ruby>字<rp>(</rp><rt>ji</rt><rp>)</rp></ruby>です</p>", "漢字です"),
+        ("<xmp>a\n  b</xmp>", "a\n  b"),
+    ],
+)  # fmt: skip
+def test_words_and_formulas_are_as_a_reader_sees_them(body: str, expected: str) -> None:
+    assert texts(body) == [expected]
+
+
+def test_a_heading_that_links_to_itself_counts_as_unlinked() -> None:
+    assert [
+        block.n_linked for block in blocks("<h2><a href='#s'>Plans</a></h2><h2><a href=/>Plans</a></h2>").blocks
+    ] == [0, 5]
 
 
 WORDS = st.sampled_from(["a", "sea", "two words", " ", "  left", "right\n", "É!", "x" * 40, SENTENCE, ""])
@@ -157,7 +213,19 @@ SHOWN = [
     *("div", "p", "li", "ul", "td", "pre", "h2", "b", "a href=/", "a href='#x'", "span", "code", "noscript"),
     *("x-y", "center"),
 ]
-TAGS = [*SHOWN, *SKIPPED, "br", "img", "table", "math", "button", "option", "p hidden", "body class=x", "form"]
+TAGS = [
+    *SHOWN,
+    *SKIPPED,
+    "br",
+    "img",
+    "table",
+    "math",
+    "button",
+    "option",
+    "p aria-hidden=true",
+    "body class=x",
+    "form",
+]
 PAGES = st.recursive(
     WORDS,
     lambda inside: st.tuples(st.sampled_from(TAGS), st.lists(inside, max_size=4), WORDS).map(

@@ -294,3 +294,27 @@ def test_no_body_makes_extraction_raise(body: bytes, settings: ExtractSettings) 
 def test_impossible_settings_are_config_errors(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         ExtractSettings(**settings)  # type: ignore[arg-type]
+
+
+def test_the_text_that_json_ld_states_is_taken_where_the_page_has_none() -> None:
+    story = "A sentence of the story. " * 9
+    stated = f'<script type="application/ld+json">{{"@type": "NewsArticle", "articleBody": "{story}"}}</script>'
+    for shown, expected in (("<div id=app>Loading</div>", story.strip()), (f"<p>{story}</p><p>{SHOWN}</p>", SHOWN)):
+        found = extract_body(
+            f"<html><head>{stated}</head><body>{shown}</body></html>".encode(), "text/html", ExtractSettings()
+        )
+        assert isinstance(found, Body)
+        assert expected in found.text
+
+
+SHOWN = "And a paragraph that only the page has, of a length that makes it text."
+
+
+def test_soft_hyphens_and_blanks_of_no_width_are_left_out_and_joiners_stay() -> None:
+    found = extract_body(
+        "<html><p>Hafen&shy;kredit\u200b und می\u200cخواهم ist ein langer Satz.</p>".encode(),
+        "text/html",
+        ExtractSettings(),
+    )
+    assert isinstance(found, Body)
+    assert "Hafenkredit und می\u200cخواهم" in found.text

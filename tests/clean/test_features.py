@@ -74,7 +74,7 @@ def test_names_are_described_by_their_weights_from_the_container_up_to_the_page(
 
 
 def test_a_block_is_in_the_elements_around_it() -> None:
-    columns = described("<nav><ul><li>menu</ul></nav><main><article hidden><p>text</article></main>")
+    columns = described("<nav><ul><li>menu</ul></nav><main><article aria-hidden=true><p>text</article></main>")
     inside = [{name for name in columns if name.startswith("in_") and columns[name][i] == 1} for i in (0, 1)]
     assert inside[0] >= {"in_nav", "in_ul", "in_li"}
     assert inside[1] >= {"in_main", "in_article", "in_hidden"}
