@@ -16,7 +16,7 @@ from webtext.clean.extract.blocks import Blocks, read_blocks
 from webtext.clean.extract.features import Page
 from webtext.clean.extract.html import parse
 from webtext.clean.extract.kinds import KINDS
-from webtext.clean.extract.scorer import MAX_LEAVES, Trees, kept, matrix, read_scorer, scorer, sizes_of
+from webtext.clean.extract.scorer import MAX_LEAVES, Trees, kept, matrix, read_scorer, scorer, sizes_of, whole_tables
 
 SENTENCE = "The harbour of the old town was built of granite, and people still walk there in the evening."
 
@@ -216,3 +216,12 @@ def test_a_model_with_a_stage_too_few_is_refused() -> None:
 def test_the_time_is_linear_in_the_page() -> None:
     found = blocks("".join(f"<p>{i}" for i in range(120_000)))
     assert len(scorer().judge(found, "", (), set()).kept) == 120_000
+
+
+def test_a_table_is_kept_or_left_out_whole_and_a_layout_table_is_not() -> None:
+    """The mean over the words of the first table is (.9 + .1 * 3) / 4; the second has a long cell."""
+    rows = "<table><tr><td>one</td><td>two three four</td></tr></table>"
+    found = blocks(f"{rows}<p>text</p><table><tr><td>a</td><td>{'long ' * 60}</td></tr></table>")
+    given = np.array([0.9, 0.1, 0.5, 0.2, 0.8])
+    judged = whole_tables(found, given, np.array([1.0, 3, 1, 1, 60]))
+    assert judged.tolist() == pytest.approx([0.3, 0.3, 0.5, 0.2, 0.8])

@@ -91,7 +91,7 @@ DOCBOOK = {
 
 
 def made(book: truth.Book, work: Path, only: Collection[str] = ()) -> Iterator[tuple[str, str, dict[str, bytes]]]:
-    """Yield generator, theme and pages by name, working in a folder; `only`: other pages needn't be made.
+    """Yield generator, theme and pages by name, working in a folder; `only` names the pages that are needed.
 
     A book in DocBook, or that is turned into it, is cut into pages named after the ids of their sections. A generator
     that is missing, fails or takes longer than `truth.SECONDS` yields nothing.
@@ -107,9 +107,8 @@ def made(book: truth.Book, work: Path, only: Collection[str] = ()) -> Iterator[t
     # Doxygen and makeinfo name pages in their own way.
     names = {re.sub(r"\W", "_", f"md_{name}"): name for name in sources} | {"index.docbook": "index"}
     commands = COMMANDS[book.format]
-    if (
-        book.format == "docbook" and book.language != "en"
-    ):  # translations into dozens of languages: every other generator
+    if book.format == "docbook" and book.language != "en":
+        # Translations are into dozens of languages: each takes every other generator.
         commands = commands[zlib.crc32(book.language.encode()) % 2 :: 2]
     for number, (generator, theme, command) in enumerate(commands):
         out = work / str(number)

@@ -33,8 +33,7 @@ from py3langid import langid
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from gold import align, generators, sources, truth  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
-WORK = ROOT / "build/gold"
+WORK = Path(__file__).parents[2] / "build/gold"
 TABLE = tomllib.loads(Path(__file__).with_name("packages.toml").read_text(encoding="utf-8"))
 SEALED = frozenset(TABLE["sealed"])
 PAGES, MADE = {"small": 12, "large": 80}, {"small": 32, "large": 96}
@@ -92,7 +91,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=("small", "large"), default="small", help="which packages, how many pages")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="processes")
-    parser.add_argument("--package", action="append", help="only this package; may be repeated")
     parser.add_argument(
         "--make", metavar="PACKAGE", help="make the pairs of one package in this process, and print their number"
     )
@@ -102,7 +100,6 @@ def main() -> int:
         print(json.dumps(make(packages[options.make], options.size)))
         return 0
     wanted = [one for one in packages.values() if not one.support and (options.size == "large" or one.small)]
-    wanted = [one for one in wanted if not options.package or one.name in options.package]
     out = WORK / options.size
     out.mkdir(parents=True, exist_ok=True)
     if missing := [one for one in wanted if not (out / f"{one.name}.json").exists()]:

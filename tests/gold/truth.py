@@ -26,15 +26,8 @@ from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
 # A menu is what a source asks for but isn't its text: a table of contents, a line of authors.
-KINDS = PARAGRAPH, HEADING, ITEM, CODE, ROW, CAPTION, MENU = (
-    "paragraph",
-    "heading",
-    "item",
-    "code",
-    "row",
-    "caption",
-    "menu",
-)
+KINDS = "paragraph", "heading", "item", "code", "row", "caption", "menu"
+PARAGRAPH, HEADING, ITEM, CODE, ROW, CAPTION, MENU = KINDS
 SKIP, GAP = "skip", "gap"  # an element whose text doesn't count; one that parts the words around it
 _SIGN_GAP = re.compile(r"\0+(?=[\s.,;:!?)\]])|(?<=[\s(\[])\0+")
 SECONDS = 600  # for a tool
@@ -144,11 +137,12 @@ def sphinx(book: Book) -> Trees:
                 menu.tag = MENU
             for label in tree.xpath("//inline[contains(@classes, 'versionmodified')]"):
                 label.tag = "comment"  # 'New in version 3', in the words of the release of Sphinx
-            unknown = tree.xpath("boolean(//system_message[@level > 2])") and "unknown_directive"
-            unknown = (
-                unknown or tree.xpath("boolean(//raw[contains(@format, 'html')][normalize-space()])") and "raw_html"
-            )
-            yield name, Unresolved(unknown) if unknown else tree
+            if tree.xpath("//system_message[@level > 2]"):
+                yield name, Unresolved("unknown_directive")
+            elif tree.xpath("//raw[contains(@format, 'html')][normalize-space()]"):
+                yield name, Unresolved("raw_html")
+            else:
+                yield name, tree
 
 
 def sphinx_project(book: Book, project: Path) -> None:

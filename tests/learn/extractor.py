@@ -141,7 +141,7 @@ def read_gold(folder: Path) -> list[Example]:
         for row in pq.read_table(path, filters=[("split", "==", "train")]).to_pylist():
             taken[row["source"]].append(row)
     rows = (row for source in taken.values() for row in sorted(source, key=lambda row: row["id"])[:GOLD_PAGES])
-    return [example for row in rows if (example := _of_gold(row))]
+    return [_of_gold(row) for row in rows]
 
 
 def _of_gold(row: dict[str, Any]) -> Example:
