@@ -1,4 +1,4 @@
-"""Compare extractors on the gold pages: `python tests/gold/score.py [--size small|large] [--split SPLIT]`.
+"""Compare extractors on the gold pages: `python tests/gold/score.py [--size small|large|forums] [--split SPLIT]`.
 
 Words are lower-cased and compared as multisets; neutral words are neither right nor wrong. Means are over the pages of a
 source package, then over packages; the intervals are 95 %, by bootstrap over packages. The peers (extractors.txt) run in
@@ -43,7 +43,9 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     splits = ("development", "train", "test")
-    parser.add_argument("--size", choices=("small", "large"), default="small", help="gold set; default: %(default)s")
+    parser.add_argument(
+        "--size", choices=("small", "large", "forums"), default="small", help="gold set; default: %(default)s"
+    )
     parser.add_argument("--split", choices=splits, default=splits[0], help="default: %(default)s")
     parser.add_argument("--pages", type=int, default=1500, metavar="N", help="most pages; default: %(default)s")
     parser.add_argument("--extractors", default=",".join(EXTRACTORS), metavar="A,B", help="default: %(default)s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from gold import align, pairs, sources, truth
+from gold import align, forums, pairs, sources, truth
 from gold.align import LeftOut
 from gold.truth import Block, Book
 
@@ -212,3 +213,26 @@ def test_all_pages_of_a_source_package_are_in_one_split_and_sealed_combinations_
     assert {pairs.split_of(name) for name in "abcdefgh"} == {"train", "development", "test"}
     assert pairs.split_of("kate") == pairs.split_of("kate")
     assert len(pairs.SEALED) >= 4
+
+
+@pytest.mark.parametrize("layout", ["table", "boxes", "articles", "questions", "archive"])
+def test_the_text_of_a_forum_page_is_its_posts_and_not_what_boards_say_about_their_authors(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page is rendered by the tests' own environment, which has what boards.jinja needs."""
+    monkeypatch.setattr(forums, "VENV", Path(sys.prefix))
+    texts = [f"Paragraph number {n} says that the {n}th switch must be turned to the left & held." for n in range(40)]
+    given = [{"kind": "heading", "text": "Switches"}, *({"kind": "paragraph", "text": text} for text in texts)]
+    row = dict.fromkeys(("version", "source", "licence", "split", "format"), "x")
+    row |= {"id": "0", "package": "guide", "language": "de"}
+    thread = forums.thread([row | {"blocks": given}], random.Random(7))
+    assert thread is not None
+    (made,) = forums.pages(layout, [thread])
+    assert made["found"] == 1
+    assert len({block["text"] for block in made["blocks"]} & set(texts)) > 5
+    gold, page = " ".join(block["text"] for block in made["blocks"]), align.page_text(made["html"])
+    for post in thread["posts"]:
+        assert post["user"]["username"] in page
+        assert post["user"]["username"] not in gold
+        assert set(align.words(post["user"]["username"])) <= set(made["neutral"])
+        assert str(post["user"]["post_count"]) not in made["neutral"]
