@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 311,
     "settings": 140,
     "C++, lines": 9349,
-    "tests, lines": 60_099,
+    "tests, lines": 60_507,
     "benches, lines": 4449,
     "templates, scripts, TOML and JSON, lines": 2235,
 }
