@@ -241,6 +241,36 @@ def score_train(
     run.console.result({"out": place, "card": card}, "\n".join([*lines, f"written to '{place}'"]))
 
 
+LOOKUP_EXAMPLES = """\b
+Examples:
+  webtext clean lookup page.txt --index october/index
+  webtext clean lookup new.jsonl --index october/index --index november/corpus --json
+  webtext clean lookup - --index mine.npz < new.jsonl
+
+\b
+Reads:  text, Parquet or JSONL files, or - for JSON lines on standard input; of SET, what --keep-index wrote, signatures,
+        documents, or an .npz file of datasketch MinHashes
+Writes: nothing
+"""
+
+
+@verb(group, "lookup", epilog=LOOKUP_EXAMPLES)
+@click.argument("texts", nargs=-1, required=True, metavar="TEXTS...")
+@click.option("--index", "indexes", multiple=True, required=True, metavar="SET", help="Set to look in; repeatable.")
+@click.option("--threshold", type=click.FloatRange(0.1, 1), default=0.8, show_default=True, help="Lowest similarity.")
+def lookup(run: Run, texts: tuple[str, ...], indexes: tuple[str, ...], threshold: float) -> None:
+    """Print the documents of an index that are near given texts, with estimated similarities (off by 0.05 or so)."""
+    from webtext.clean.decontaminate.comparison import aligned
+    from webtext.clean.dedup.lookup import look_up
+
+    answers = look_up(texts, indexes, threshold)
+    lines = [["text", "similarity", "document", "url"]]
+    for each in answers:
+        lines += [[each["text"], f"{m['similarity']:.2f}", m["id"], m["url"] or ""] for m in each["matches"]]
+        lines += [] if each["matches"] else [[each["text"], each["reason"] or "nothing", "", ""]]
+    run.console.result({"texts": answers}, aligned(lines))
+
+
 RELEASE_EXAMPLES = """\b
 Examples:
   webtext clean release build --out published

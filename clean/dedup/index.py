@@ -36,15 +36,9 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
 
     Raises InputError if an index is damaged, has signatures of another version, or its corpus is missing.
     """
-    found, wanted = {}, signature_recipe(STAGE).to_json()
+    found = {}
     for url in settings.index:
-        signatures = PartSet.open(url, KIND)
-        made = signatures.recipe
-        differs = [f"{name} {made[name]!r}, not {wanted[name]!r}" for name in wanted if made[name] != wanted[name]]
-        if differs:
-            raise InputError(
-                f"the index '{url}' has signatures of {'; '.join(differs)}", "make it again with --keep-index"
-            )
+        signatures = open_signatures(url, STAGE)
         corpus = corpus_of(signatures, *named)
         if corpus is None:
             raise InputError(
@@ -53,6 +47,17 @@ def open_indexes(settings: DedupSettings, *named: Folder) -> list[Index]:
             )
         found[signatures.hash] = Index(signatures, corpus)
     return [found[key] for key in sorted(found)]
+
+
+def open_signatures(url: str, stage: str | None = None) -> PartSet:
+    """Open a set of signatures, of one stage or of any; raises InputError if this version makes others."""
+    signatures = PartSet.open(url, KIND)
+    made = signatures.recipe
+    wanted = signature_recipe(stage or made["stage"]).to_json()
+    differs = [f"{name} {made[name]!r}, not {wanted[name]!r}" for name in wanted if made[name] != wanted[name]]
+    if differs:
+        raise InputError(f"the index '{url}' has signatures of {'; '.join(differs)}", "make it again with --keep-index")
+    return signatures
 
 
 def corpus_of(index: PartSet, *named: Folder) -> PartSet | None:
