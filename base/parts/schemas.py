@@ -186,6 +186,12 @@ SIGNALS = pa.schema(
         _column("ellipsis_line_ratio", _RATIO, "share of lines that end in an ellipsis"),
         _column("punctuated_line_ratio", _RATIO, "share of non-blank lines that end in terminal punctuation"),
         _column("short_line_ratio", _RATIO, "share of non-blank lines of at most 30 characters"),
+        _column(
+            "prose_character_ratio",
+            _RATIO,
+            "share of characters in lines without cells that have six words, or four and a sentence's end, and 70 % of "
+            "their words plain: letters, hyphens and apostrophes",
+        ),
         _column("newline_word_ratio", pa.float64(), "line ends per word, symbols counted as words"),
         _column("duplicate_line_ratio", _RATIO, "share of non-blank lines that occurred before"),
         _column("duplicate_line_character_ratio", _RATIO, "share of characters in lines that occurred before"),

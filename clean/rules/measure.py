@@ -21,7 +21,7 @@ from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.score.model import ScoreModel, open_model
 from webtext.clean.text.arrays import shortened, texts_of
 
-CODE_VERSION = 3  # 3: failed; words of scripts without spaces
+CODE_VERSION = 4  # 4: prose
 COLUMNS = ["id", "text", "language", "language_score"]
 BATCH_ROWS = 256
 

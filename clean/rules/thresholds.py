@@ -1,6 +1,8 @@
-"""The rules by name, and the profiles: published sets of rules with their thresholds.
+"""The rules by name, and the profiles: sets of rules with their thresholds, most of them published.
 
-webtext   only a minimum length, as usual in GPT-2's time. OpenWebText dropped documents under 128 GPT-2 tokens; a word
+webtext   the default: a minimum length, and nearly half of the text in lines of prose. Chosen so that articles and forum
+          threads stay, and symbol indexes, member lists and tables of contents don't (docs/measurements/clean.md)
+minimal   only a minimum length, as usual in GPT-2's time. OpenWebText dropped documents under 128 GPT-2 tokens; a word
           of prose is a little over one token.
 gopher    quality and repetition rules of Rae et al. 2021, Tables A1 and A2
 c4        document rules of Raffel et al. 2020, §2.2, with the numbers of its first version and of FineWeb: 5 sentences
@@ -58,6 +60,7 @@ RULES = {
         Rule("too_many_short_lines", "short_line_ratio", "max"),
         Rule("too_many_duplicate_characters", "duplicate_character_ratio", "max"),
         Rule("too_many_newlines", "newline_word_ratio", "max"),
+        Rule("too_little_prose", "prose_character_ratio", "min"),
         Rule("vote_score_too_low", "vote_score", "min"),
     )
 }
@@ -99,7 +102,8 @@ _FINEWEB = {
     "too_many_newlines": 0.3,
 }
 PROFILES: Mapping[str, Mapping[str, float]] = {
-    "webtext": {"too_few_words": 100},
+    "webtext": {"too_few_words": 100, "too_little_prose": 0.45},
+    "minimal": {"too_few_words": 100},
     "gopher": _GOPHER,
     "c4": _C4,
     "fineweb": _GOPHER | _FINEWEB,
@@ -110,7 +114,7 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
 class RuleSettings:
     """Which quality rules apply: the section [clean.rules]."""
 
-    profile: str = setting("webtext", f"published set of rules: {', '.join(PROFILES)}")
+    profile: str = setting("webtext", f"set of rules: {', '.join(PROFILES)}")
     rule: tuple[str, ...] = setting((), "rule to change or add: too_few_words=50, or too_few_words=off; repeatable")
     score_model: str | None = setting(
         None, "model written by clean score train: adds the signal vote_score", in_recipe=False

@@ -183,7 +183,7 @@ def write_build(build: Path) -> None:
     counts = Counts(6, 4, {"empty_text": 1}, {"too_deep": 1})
     write_set(build / "documents", "documents", [rows[:2], rows[2:]], counts=counts, failures=[failure])
     write_set(build / "signals", "signals", [[signals("kept"), signals("copy")], [signals("short"), signals("held")]])
-    rules = {"rules": {"profile": "webtext", "rule": []}}
+    rules = {"rules": {"profile": "minimal", "rule": []}}
     counts = Counts(4, 2, {"exact_duplicate": 1, "too_few_words": 1}, {})
     write_set(build / "corpus", "corpus", [rows[:1], rows[3:]], counts=counts, settings=rules)
     copy = decision("copy", "dedup", "exact_duplicate", 1.0, 0.8, "kept")

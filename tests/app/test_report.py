@@ -157,7 +157,7 @@ def test_each_rules_histogram_counts_known_values_beside_its_thresholds(tmp_path
         tmp_path / "corpus",
         "corpus",
         [[]],
-        settings={"rules": {"profile": "webtext", "rule": ["too_many_duplicate_lines=.3", "words_too_long=10"]}},
+        settings={"rules": {"profile": "minimal", "rule": ["too_many_duplicate_lines=.3", "words_too_long=10"]}},
     )
     gone = [{"id": rows[n]["id"], "stage": "filter", "reason": "too_many_duplicate_lines"} for n in (2, 3)]
     write_set(tmp_path / "dropped", "dropped", [[], gone])
@@ -213,7 +213,7 @@ def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) 
         for n in range(300)
     ]
     write_set(tmp_path / "signals", "signals", [rows[:100], rows[100:]])
-    settings = {"rules": {"profile": "webtext", "rule": ["too_few_words=100", "words_too_long=5.5"]}}
+    settings = {"rules": {"profile": "minimal", "rule": ["too_few_words=100", "words_too_long=5.5"]}}
     write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
     words, lengths = make_report(str(tmp_path))["rules"]
     assert (words["rule"], words["column"], words["bound"], words["threshold"]) == (
@@ -267,7 +267,7 @@ def test_the_domains_that_lost_most_are_named(tmp_path: Path) -> None:
 
 def test_rules_of_another_version_are_left_out(tmp_path: Path) -> None:
     write_set(tmp_path / "signals", "signals", [[{"id": "a" * 32}]])
-    settings = {"rules": {"profile": "webtext", "rule": ["too_purple=1"]}}
+    settings = {"rules": {"profile": "minimal", "rule": ["too_purple=1"]}}
     write_set(tmp_path / "corpus", "corpus", [[]], settings=settings)
     assert make_report(str(tmp_path))["rules"] == []
 

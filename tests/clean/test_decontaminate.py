@@ -319,7 +319,10 @@ def test_clean_run_applies_rules_and_compares_with_evaluation_sets_in_one_call(
     """Documents that the rules drop are not compared with the sets; one worker and two produce the same bytes."""
     documents, against = planted
     decontaminate = DecontaminationSettings(against=tuple(against), drop=True)
-    lenient = {"rules": RuleSettings(rule=("too_few_words=off",)), "language": LanguageSettings(language=("all",))}
+    lenient = {
+        "rules": RuleSettings(profile="minimal", rule=("too_few_words=off",)),
+        "language": LanguageSettings(language=("all",)),
+    }
     for name, each in (("1", alone), ("2", run)):
         chosen = CleanSettings(**lenient, decontaminate=decontaminate)  # type: ignore[arg-type]
         found = clean_pages(documents, str(tmp_path / name), chosen, each)

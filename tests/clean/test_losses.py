@@ -57,7 +57,7 @@ def test_documents_that_dedup_did_not_compare_do_not_count(tmp_path, clean):
     short = [document(f"short-{i}", f"word {i}") | {"domain": "a.example"} for i in range(30)]
     given = write_set(tmp_path / "given", [*rows, *short])
     options = ["--rule", "too_few_words=20", "--workers", "1", "--language", "all"]
-    clean("run", given.folder.url, "--out", str(tmp_path / "out"), "--profile", "webtext", *options)
+    clean("run", given.folder.url, "--out", str(tmp_path / "out"), "--profile", "minimal", *options)
     assert known_losses(Folder(tmp_path / "out"))["losses"] == [
         {"of": "domain", "name": "a.example", "compared": 13, "dropped": 12}
     ]

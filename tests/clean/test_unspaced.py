@@ -121,7 +121,7 @@ def test_texts_without_these_scripts_keep_their_earlier_values() -> None:
     data, tables = flat(texts), {n: _ngrams.Table(n) for n in (8, 13)}
     columns = _signals.measure(*data)
     found = {
-        "signals": b"".join(columns[name].tobytes() for name in sorted(columns)),
+        "signals": b"".join(columns[name].tobytes() for name in sorted(columns) if name != "prose_character_ratio"),
         "shingles": b"".join(values.tobytes() for values in _minhash.shingle_sets(*data, 5)),
     } | {f"{n}-grams": b"".join(each.add(text.encode()).tobytes() for text in texts) for n, each in tables.items()}
     assert {name: hashlib.sha256(values).hexdigest()[:32] for name, values in found.items()} == FROZEN

@@ -31,7 +31,9 @@ from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import LinkSettings
 
 DAY = 86_400
-NO_RULES = CleanSettings(rules=RuleSettings(rule=("too_few_words=off",)), language=LanguageSettings(language=("all",)))
+NO_RULES = CleanSettings(
+    rules=RuleSettings(profile="minimal", rule=("too_few_words=off",)), language=LanguageSettings(language=("all",))
+)
 
 
 def post(

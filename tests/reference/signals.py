@@ -33,6 +33,9 @@ MAX_C4_WORD = 1000
 MIN_C4_LINE_WORDS = 3
 C4_PUNCTUATION = (".", "?", "!", '"', "'")
 UNSPACED_QUOTES = "」』"
+MIN_PROSE_WORDS, MIN_SENTENCE_WORDS, MIN_PLAIN_TENTHS = 6, 4, 7
+CELL = "|"
+JOINERS = "'-‐’"
 POLICY_PHRASES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 
 
@@ -40,6 +43,7 @@ def _class_of(code_points: Iterable[range]) -> str:
     return "".join(f"{chr(each[0])}-{chr(each[-1])}" for each in code_points)
 
 
+_SYMBOLS = "".join(SYMBOLS)
 _SYMBOL = "".join(map(re.escape, sorted(SYMBOLS)))
 _WORD = re.compile(rf"(?P<word>[^\s{_SYMBOL}](?:\S*[^\s{_SYMBOL}])?)|(?P<symbol>\S)(?P=symbol)*")
 _LETTERS = _class_of(each for script in SCRIPTS for each in script.letters)
@@ -131,8 +135,40 @@ def n_sentences_of(line: str) -> int:
     >>> n_sentences_of('He left. "Why?" No 3.5 answer'), n_sentences_of("他来了。她也来了。")
     (3, 2)
     """
+    n_ends, rest = _sentence_ends(line)
+    return n_ends + bool(rest)
+
+
+def _sentence_ends(line: str) -> tuple[int, str]:
+    """Return the number of sentence ends in a line, and the text after the last."""
     ends = [match.end() for match in _SENTENCE_END.finditer(line)]
-    return len(ends) + bool(line[ends[-1] if ends else 0 :].strip())
+    return len(ends), line[ends[-1] if ends else 0 :].strip()
+
+
+def is_prose(line: str) -> bool:
+    """Return whether a line reads as running text: enough words, most of them plain, no cells of a table.
+
+    >>> is_prose("He never came back (so they say) from sea"), is_prose("He left."), is_prose("He never came back.")
+    (True, False, True)
+    >>> is_prose("av_log() : log.h, av_log_default : log.c, opt.h"), is_prose("void | he never came back from sea.")
+    (False, False)
+    """
+    weight = plain = 0
+    for run in line.split():
+        if run == CELL:
+            return False
+        if _UNSPACED.search(run):
+            letters = _weight(word for word in _cut_unspaced(run) if not word.is_symbol)
+            weight, plain = weight + letters, plain + letters
+        else:
+            weight, plain = weight + WORD, plain + WORD * _is_plain(run.strip(_SYMBOLS))
+    n_ends, rest = _sentence_ends(line)
+    fewest = MIN_SENTENCE_WORDS if n_ends and not rest else MIN_PROSE_WORDS
+    return weight >= fewest * WORD and 10 * plain >= MIN_PLAIN_TENTHS * weight
+
+
+def _is_plain(word: str) -> bool:
+    return bool(word) and all(character in JOINERS or class_of(character) & (LETTER | ATTACHED) for character in word)
 
 
 def _word_signals(text: str, words: Sequence[Word]) -> dict[str, float | int | None]:
@@ -171,6 +207,7 @@ def _line_signals(text: str, lines: Sequence[str], weight: int) -> dict[str, flo
         "ellipsis_line_ratio": _ratio(sum(line.rstrip().endswith(ELLIPSES) for line in lines), n_newlines + 1),
         "punctuated_line_ratio": _ratio(sum(line[-1] in LINE_ENDS for line in lines), len(lines)),
         "short_line_ratio": _ratio(sum(_line_length(line) <= MAX_SHORT_LINE * WORD for line in lines), len(lines)),
+        "prose_character_ratio": _ratio(sum(len(line) for line in lines if is_prose(line)), len(text) - n_newlines),
         "newline_word_ratio": _ratio(n_newlines * WORD, weight),
     }
 

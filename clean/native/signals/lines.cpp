@@ -5,6 +5,7 @@ namespace webtext::signals {
 namespace {
 
 constexpr int64_t kShortLine = 30, kFewestWords = 3;  // as in tests/reference/signals.py
+constexpr int64_t kProseWords = 6, kSentenceWords = 4, kPlainTenths = 7;
 constexpr size_t kLongestWord = 1000;
 constexpr uint32_t kBullet = 0x2022;
 
@@ -54,6 +55,9 @@ void Measurer::State::judge_line(const Line& line) {
   n_ellipses += stripped.ends_with(kDots) || stripped.ends_with(kEllipsis);
   n_punctuated += (class_of(decode(last_character(line.text.data(), end), end).code) & kTerminal) != 0;
   n_short += kWord * static_cast<int64_t>(line.characters) + line.added_length <= kWord * kShortLine;
+  const bool is_prose = line.weight >= kWord * (line.ends_sentence ? kSentenceWords : kProseWords) &&
+                        10 * line.plain_weight >= kPlainTenths * line.weight && !line.has_cells;
+  if (is_prose) n_prose_characters += line.characters;
   lines.add(line.text, line.characters);
   if (line.weight < kWord * kFewestWords || line.longest_word > kLongestWord) return;
   if (stripped.find('[') == stripped.npos) {

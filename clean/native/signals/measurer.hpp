@@ -50,8 +50,9 @@ uint8_t phrases_in(std::string_view text);
 struct Line {
   std::string_view text;
   size_t characters = 0, runs = 0, longest_word = 0, sentences = 0;
-  int64_t weight = 0, added_length = 0;  // of its words; by unspaced letters, in thousandths of a character
-  bool has_unspaced = false;
+  // Of its words and of the plain ones; by unspaced letters, in thousandths of a character.
+  int64_t weight = 0, plain_weight = 0, added_length = 0;
+  bool has_unspaced = false, has_cells = false, ends_sentence = false;
   const char *first = nullptr, *last = nullptr;  // of the text without blanks at its ends
 };
 
@@ -87,7 +88,7 @@ struct Measurer::State {
   int64_t letter_weight = 0;      // their total weight
   std::vector<uint16_t> weights;  // of the words up to the last such letter
   // lines
-  size_t n_bullets = 0, n_ellipses = 0, n_punctuated = 0, n_short = 0;
+  size_t n_bullets = 0, n_ellipses = 0, n_punctuated = 0, n_short = 0, n_prose_characters = 0;
   bool has_phrases = false;
   Repeats lines, paragraphs;
   std::string cited;

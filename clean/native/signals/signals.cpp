@@ -40,6 +40,7 @@ Values Measurer::measure(std::string_view text) {
   ratios[kEllipsisLines] = ratio(state.n_ellipses, newlines + 1);
   ratios[kPunctuatedLines] = ratio(state.n_punctuated, lines.n);
   ratios[kShortLines] = ratio(state.n_short, lines.n);
+  ratios[kProseCharacters] = ratio(state.n_prose_characters, characters - newlines);
   ratios[kNewlineWords] = ratio(kWord * newlines, words);
   ratios[kDuplicateLines] = ratio(lines.repeated, lines.n);
   ratios[kDuplicateLineCharacters] = ratio(lines.characters, characters);
@@ -57,7 +58,7 @@ void Measurer::State::restart(std::string_view text) {
   restart_words(text);
   lines.restart(text.size() / 64);
   paragraphs.restart(text.size() / 256);
-  n_bullets = n_ellipses = n_punctuated = n_short = 0;
+  n_bullets = n_ellipses = n_punctuated = n_short = n_prose_characters = 0;
   has_phrases = phrases_in(text) != 0;
 }
 

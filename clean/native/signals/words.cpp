@@ -13,6 +13,7 @@ struct Run {
              *word_end = nullptr;  // without the symbols at its ends; equal if there are only symbols
   uint32_t characters = 0, word_characters = 0, wide_stops = 0;
   uint8_t classes = 0, last_class = 0;
+  bool is_plain = false;  // its word consists of letters, hyphens and apostrophes
   // The weight of its words, and what letters of unspaced scripts add to its length.
   int64_t weight = kWord, added_length = 0;
   size_t longest_word = 0;
@@ -26,6 +27,9 @@ constexpr std::string_view kStopWordList[] = {"the", "be", "to", "of", "and", "t
 constexpr uint32_t kClosers[] = {'"', '\'', ')', ']', 0x201D, 0x2019, 0x300D, 0x300F, 0xFF09};
 constexpr uint32_t kWideStops[] = {0x3002, 0xFF01, 0xFF1F, 0x17D4, 0x17D5, 0x104B};
 
+constexpr uint32_t kJoiners[] = {'\'', '-', 0x2010, 0x2019};
+
+bool is_joiner(uint32_t code) { return std::ranges::count(kJoiners, code) > 0; }
 bool is_closer(uint32_t code) { return std::ranges::count(kClosers, code) > 0; }
 bool is_wide_stop(uint32_t code) { return std::ranges::count(kWideStops, code) > 0; }
 
@@ -59,8 +63,10 @@ uint32_t blank_size(const char* at, const char* end) {
 // 64-bit masks of letters, made for the entire text first, were not faster.
 bool read_plain_run(const char* at, const char* end, Run& run) {
   const char* begin = at;
-  uint8_t kind = 0, classes = 0;
-  while (at < end && !((kind = class_of_byte(*at)) & (kBlank | kSymbol | kBeyondAscii))) classes |= kind, ++at;
+  uint8_t kind = 0, classes = 0, common = kLetter;
+  while (at < end && !((kind = class_of_byte(*at)) & (kBlank | kSymbol | kBeyondAscii))) {
+    classes |= kind, common &= kind, ++at;
+  }
   if (at == begin || (at < end && !(kind & kBlank))) return false;
   const auto size = static_cast<uint32_t>(at - begin);
   run = {.begin = begin,
@@ -70,6 +76,7 @@ bool read_plain_run(const char* at, const char* end, Run& run) {
          .characters = size,
          .word_characters = size,
          .classes = classes,
+         .is_plain = common != 0,
          .longest_word = size};
   return true;
 }
@@ -78,21 +85,26 @@ bool read_plain_run(const char* at, const char* end, Run& run) {
 Run read_run(const char* at, const char* end) {
   Run run{.begin = at, .end = at};
   uint32_t beyond = 0, before_word = 0, beyond_at_word_end = 0;  // continuation bytes
+  bool is_plain = true, symbol_waits = false;                   // a symbol is inside the word if more of it follows
   while (at < end) {
     uint8_t kind = class_of_byte(*at);
-    uint32_t size = 1;
+    uint32_t size = 1, code = static_cast<uint8_t>(*at);
     if (kind == kBeyondAscii) {
       const Character character = decode(at, end);
-      kind = class_of(character.code);
+      code = character.code;
+      kind = class_of(code);
       size = character.size;
-      run.wide_stops += is_wide_stop(character.code);
+      run.wide_stops += is_wide_stop(code);
     }
     if (kind & kBlank) break;
     run.classes |= kind;
     run.last_class = kind;
     at += size;
     beyond += size - 1;
-    if (!(kind & kSymbol)) {
+    if (kind & kSymbol) {
+      symbol_waits |= run.word_begin != nullptr && !is_joiner(code);
+    } else {
+      is_plain &= !symbol_waits && ((kind & (kLetter | kAttached)) != 0 || is_joiner(code));
       if (run.word_begin == nullptr) {
         run.word_begin = at - size;
         before_word = static_cast<uint32_t>(run.word_begin - run.begin) - (beyond - (size - 1));
@@ -108,6 +120,7 @@ Run read_run(const char* at, const char* end) {
     run.word_begin = run.word_end = at;
   } else {
     run.word_characters = static_cast<uint32_t>(run.word_end - run.begin) - beyond_at_word_end - before_word;
+    run.is_plain = is_plain;
   }
   return run;
 }
@@ -171,13 +184,16 @@ Line Measurer::State::read_line(std::string_view text) {
     line.characters += run.characters;
     line.longest_word = std::max(line.longest_word, run.longest_word);
     line.weight += run.weight;
+    if (run.is_plain || run.classes & kUnspaced) line.plain_weight += run.weight;
+    line.has_cells |= std::string_view(run.begin, run.end) == "|";
     line.added_length += run.added_length;
     line.has_unspaced |= (run.classes & kUnspaced) != 0;
     ends_sentence = sentence_end(run);
     line.sentences += run.wide_stops + (ends_sentence == 1);
     at = run.end;
   }
-  line.sentences += line.runs > 0 && ends_sentence == 0;
+  line.ends_sentence = ends_sentence != 0;
+  line.sentences += line.runs > 0 && !line.ends_sentence;
   return line;
 }
 
