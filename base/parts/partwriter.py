@@ -270,6 +270,12 @@ class SetWriter:
                 "choose another --out, or remove that folder first",
             )
 
+    def changes(self) -> list[str]:
+        """Name what the recipe changes of the set that is there, such as "trafilatura 2.3.1 is now 2.3.2"."""
+        before, now = (_details(recipe) for recipe in (self._about.get("recipe", {}), self.recipe.to_json()))
+        names = [name for name in (now | before) if before and before.get(name) != now.get(name)]
+        return [f"{name} {str(before.get(name))[:40]} is now {str(now.get(name))[:40]}" for name in names]
+
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
@@ -351,6 +357,11 @@ class SetWriter:
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
     """Return a hash of what a part is made from; it changes with the recipe, the sources and the dependencies."""
     return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
+
+
+def _details(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    versions, settings = recipe.get("versions", {}), recipe.get("settings", {})
+    return {"code version": recipe.get("code_version"), **settings, **versions} if recipe else {}
 
 
 def _same_place(one: Folder, other: Folder) -> bool:

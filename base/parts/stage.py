@@ -156,6 +156,8 @@ def run_parts(
     stage.find()
     if sets := stage.sealed():
         return sets
+    if changes := stage.main.changes():
+        run.console.say(f"{stage.label}: made again, because {', '.join(changes)}")
     mine = [task for task in tasks if run.parts is None or task.index in run.parts]
     if run.dry_run:
         n_missing = len(stage.missing(mine))

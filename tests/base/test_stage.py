@@ -115,6 +115,15 @@ def test_a_changed_recipe_redoes_all_and_a_changed_source_its_part(tmp_path: Pat
     assert double(tmp_path, tasks([[1, 2], [3, 6]]), run, version=2)["kept"].parts[0].key != first.parts[0].key
 
 
+def test_a_changed_recipe_is_named_before_the_work_begins(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Run(run.engine, Console())
+    for version in (1, 1, 2):
+        double(tmp_path, tasks([[1, 2]]), told, version)
+        assert ("test.double: made again, because code version 1 is now 2" in capsys.readouterr().err) == (version == 2)
+
+
 def test_parts_that_no_task_asks_for_any_more_are_removed(tmp_path: Path, run: Run) -> None:
     double(tmp_path, tasks([[1, 2], [3, 4]]), run)
     made = double(tmp_path, tasks([[1, 2]]), run)
