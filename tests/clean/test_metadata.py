@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.clean.extract.html import parse
-from webtext.clean.extract.metadata import MAX_AUTHORS, MAX_CHARACTERS, Metadata, parse_date, read_metadata
+from webtext.clean.extract.metadata import (
+    MAX_AUTHORS,
+    MAX_CHARACTERS,
+    MAX_SEARCHED,
+    Metadata,
+    parse_date,
+    read_metadata,
+)
 
 JUNE = int(datetime(2017, 6, 1, tzinfo=UTC).timestamp())
 
@@ -36,9 +43,13 @@ def test_a_page_states_its_title_author_and_date() -> None:
         ("", "<h1> Third <i>heading</i></h1><h1>Fourth</h1>", "Third heading"),
         ("", "<h2>None</h2>", None),
         (f"<title>{'x' * 10_000}</title>", "", "x" * MAX_CHARACTERS),
+        ("<title>Newly built</title>", "<h1>New</h1>", "Newly built"),
+        ("<title>The harbour – A site</title>", "<h1>A site</h1><h1></h1><h1>The <b>harbour</b></h1>", "The harbour"),
     ],
 )
-def test_the_title_is_open_graphs_else_the_tags_else_the_first_heading(head: str, body: str, title: str | None) -> None:
+def test_the_title_is_open_graphs_else_the_tags_else_the_first_heading_without_the_site_s_name(
+    head: str, body: str, title: str | None
+) -> None:
     assert stated(head, body).title == title
 
 
@@ -71,10 +82,19 @@ def test_authors_are_stated_names_and_never_addresses(head: str, body: str, auth
         ("<meta name=date content='some day'><meta name='DC.date.issued' content='2017-06-01 00:00:00'>", ""),
         ("", "<time datetime='2017-06-01T00:00Z'>a day in June</time><time datetime='2018-06-01'>later</time>"),
         ("", "<meta itemprop='datePublished' content='20170601'>"),
+        ("<meta name=date content='some day'>", "<p class='post-date'>June 1, 2017</p>"),
     ],
 )
-def test_the_date_is_read_where_it_is_stated(head: str, body: str) -> None:
+def test_the_date_is_read_where_it_is_stated_else_where_it_is_found(head: str, body: str) -> None:
     assert stated(head, body).published == JUNE
+
+
+def test_a_large_page_is_not_searched_for_a_date() -> None:
+    assert stated("", f"<p class='post-date'>June 1, 2017</p><p>{'x' * MAX_SEARCHED}</p>").published is None
+
+
+def test_a_date_to_come_is_found_whatever_the_clock_says() -> None:
+    assert stated("", "<p class='post-date'>June 1, 2033</p>").published == JUNE + 5844 * 86_400
 
 
 @pytest.mark.parametrize(
