@@ -1,15 +1,19 @@
 """Make `clean/extract/model.json`: learn from pages with known text which blocks are a page's text, and of which kind a page is.
 
-    python tests/learn/extractor.py DATA OUT [--gold DIR] [--texts FILE]
+    python tests/learn/extractor.py DATA OUT [--gold DIR] [--forums DIR] [--fixtures FILE] [--texts FILE]
 
 DATA has the folders `wcxb` (pages with their text and kind) and `extract` (trafilatura's pages, with some passages that
 are wanted and some that aren't). DIR has pages whose sources are known (`make gold`), of which the training split is read,
-a few pages of each source package. FILE gets each page's text by a model that hasn't seen the page's domain, as JSON lines.
-The result depends on the data and on the versions of the libraries alone.
+a few pages of each source package. `fixtures.py` makes the file of fixtures; only pages of which the whole text is known
+are read. `--texts` writes each page's text by a model that hasn't seen the page's domain, as JSON
+lines, and its scores into the model. The result depends on the data and on the versions of the libraries alone.
 
 A block's target is the share of its words that are in the known text, aligned by a longest common subsequence. On
 trafilatura's pages it is known where a passage is; elsewhere it is taken from trafilatura where its default and its
 precision mode agree, if its text has the passages. The blocks of a page weigh by their words to the power of 0.6.
+
+A part of the pages is also learned from with other letters in its words (`SCRIPTS`), so that the model doesn't rely on
+words that it knows or on capitals.
 
 A name, a word, and a first stage's estimate seem better than they are on the pages they were learned from. So for
 training, each is learned from other domains (INNER folds) than those of the page that it describes.
@@ -18,14 +22,17 @@ training, each is learned from other domains (INNER folds) than those of the pag
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import lzma
+import random
+import re
 import sys
 import tarfile
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import log
 from pathlib import Path
@@ -49,9 +56,12 @@ from webtext.clean.extract.html import parse
 from webtext.clean.extract.kinds import KINDS, page_facts
 from webtext.clean.extract.layout import layout
 from webtext.clean.extract.metadata import Metadata, read_metadata
+from webtext.clean.extract.opinion import ASKED_FROM, WEIGHT, second_opinion, shares
 from webtext.clean.extract.scorer import MAX_LEAVES, Scorer, matrix, read_scorer, sizes_of
+from webtext.clean.text.clean_text import clean_text
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "bench")]
+from extraction_sets import F1, rates, read_set, scores  # noqa: E402
 from gold.align import NEUTRAL, matches, words  # noqa: E402
 
 Array = npt.NDArray[Any]
@@ -75,13 +85,27 @@ LEARNING: dict[str, Any] = {
 }
 KEPT = 0.45  # a block is text from this share of its words
 MAX_BLOCKS = 300  # of a page, drawn by chance, that a stage learns from
-GOLD_PAGES, GOLD_WEIGHT = 12, 0.4
+GOLD_PAGES, FORUM_PAGES, GOLD_WEIGHT = 12, 4, 0.4
+FORUMS = ("fhgr/harvest",)
+SCORED = ("trafilatura", "wcxb")
+UNKNOWN = ("h1", "figcaption")  # whether fixtures' texts have them differs
 PAGE_WEIGHTS = {None: 0.6, True: 1.0, False: 1.5}
 """Of pages of which only passages are known, of articles, and of other kinds, which are fewer and differ more."""
+LETTERS = re.compile(r"[^\W\d_]+")
+BETWEEN = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 AGREED = (0.07, 0.93)  # targets where trafilatura's modes agree
 MIN_PASSAGES_F1 = 0.8
 FACT_PAGES, NAME_DOMAINS, WORD_DOMAINS, MAX_LEARNED_WORDS = 4, 4, 8, 1500
 REGULARISATION = 0.3
+SCRIPTS = [
+    (0x430, 32, 6, " "),
+    (0x627, 36, 5, " "),
+    (0xAC00, 11_172, 3, " "),
+    (0x4E00, 20_000, 2, ""),
+    (0xE01, 46, 4, ""),
+]
+"""First letter, number of letters, letters of a word at most, sign between words: Cyrillic, Arabic, Hangul, Han, Thai."""
+REWRITTEN, REWRITTEN_WEIGHT = 4, 0.5  # every fourth page
 
 
 @dataclass(slots=True)
@@ -96,6 +120,11 @@ class Example:
     facts: set[str]
     kind: str | None
     target: Array = field(default_factory=lambda: np.zeros(0))
+    digest: str = ""
+    """SHA-256 of its HTML."""
+    opinion: str | None = None
+    """trafilatura's text, of pages whose cross-validated texts are scored."""
+    weight: float = 1.0
 
     def is_in(self, fold: int, n: int) -> bool:
         return zlib.crc32(f"{self.domain} {n}".encode()) % n == fold
@@ -106,7 +135,38 @@ class Example:
         sizes = np.where(np.isnan(self.target), 0.0, sizes) ** 0.6
         weight = PAGE_WEIGHTS[None if self.kind is None else self.kind == "article"]
         weight = GOLD_WEIGHT if self.set_name == "gold" else weight
-        return np.asarray(sizes / max(sizes.sum(), 1e-9) * weight)
+        return np.asarray(sizes / max(sizes.sum(), 1e-9) * weight * self.weight)
+
+    def rewritten(self) -> Example:
+        """Return the page with its words in a script that its identifier chooses; equal words stay equal."""
+        script = SCRIPTS[zlib.crc32(self.identifier.encode()) % len(SCRIPTS)]
+        blocks = []
+        for block in self.found.blocks:
+            text = _in_script(block.text, script)
+            longer = len(text) / len(block.text)
+            linked, bold = round(block.n_linked * longer), round(block.n_bold * longer)
+            blocks.append(replace(block, text=text, n_linked=linked, n_bold=bold))
+        title, stated = (self.metadata.title or ""), self.metadata.descriptions
+        metadata = replace(
+            self.metadata,
+            title=_in_script(title, script),
+            descriptions=tuple(_in_script(each, script) for each in stated),
+        )
+        found = Blocks(blocks, self.found.containers)
+        return replace(self, found=found, metadata=metadata, weight=REWRITTEN_WEIGHT)
+
+
+def _in_script(text: str, script: tuple[int, int, int, str]) -> str:
+    """Return a text with other letters in its words, which aren't numbers; pseudo-random, by each word alone."""
+    first, n_letters, longest, between = script
+
+    def other(found: re.Match[str]) -> str:
+        chance = random.Random(found[0].lower())
+        n = min(len(found[0]), longest) if between else chance.randint(1, longest)
+        return "".join(chr(first + chance.randrange(n_letters)) for _ in range(n))
+
+    rewritten = LETTERS.sub(other, text)
+    return rewritten if between else BETWEEN.sub("", rewritten)
 
 
 def read_examples(data: Path) -> list[Example]:
@@ -134,13 +194,13 @@ def read_examples(data: Path) -> list[Example]:
     return examples
 
 
-def read_gold(folder: Path) -> list[Example]:
-    """Read up to GOLD_PAGES pages of each source package in the training split; their ids, which are hashes, choose."""
+def read_gold(folder: Path, n_pages: int = GOLD_PAGES) -> list[Example]:
+    """Read up to `n_pages` pages of each source package in the training split; their ids, which are hashes, choose."""
     taken: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path in sorted(folder.glob("*.parquet")):
         for row in pq.read_table(path, filters=[("split", "==", "train")]).to_pylist():
             taken[row["source"]].append(row)
-    rows = (row for source in taken.values() for row in sorted(source, key=lambda row: row["id"])[:GOLD_PAGES])
+    rows = (row for source in taken.values() for row in sorted(source, key=lambda row: row["id"])[:n_pages])
     return [_of_gold(row) for row in rows]
 
 
@@ -157,6 +217,20 @@ def _of_gold(row: dict[str, Any]) -> Example:
     return example
 
 
+def read_fixtures(file: Path) -> list[Example]:
+    """Read other projects' pages with their whole text. Headings and captions are unknown: few of the texts have them."""
+    return [_of_fixture(row) for row in pq.read_table(file, filters=[("is_whole", "==", True)]).to_pylist()]
+
+
+def _of_fixture(row: dict[str, Any]) -> Example:
+    kind = "forum" if row["source"] in FORUMS else None
+    example = _example("fixtures", row["id"], row["url"], row["html"], kind)
+    example.target = _aligned(example.found, row["text"])
+    tags = [example.found.containers[b.container].tag if b.container >= 0 else "" for b in example.found.blocks]
+    example.target[[tag in UNKNOWN for tag in tags]] = np.nan
+    return example
+
+
 def _bodies(path: Path) -> dict[str, bytes]:
     with tarfile.open(path) as archive:
         return {Path(m.name).name: archive.extractfile(m).read() for m in archive if m.isfile()}  # type: ignore[union-attr]
@@ -166,10 +240,16 @@ def _example(set_name: str, identifier: str, url: str, body: bytes, kind: str | 
     html = decode(body, "text/html")
     canonical, tree = canonical_url(url), parse(html)
     domain = (registrable_domain(canonical) if canonical else None) or url
-    if tree is None:
-        return Example(set_name, identifier, domain, Blocks([], []), Metadata(), set(), kind)
-    found, metadata, facts = read_blocks(tree), read_metadata(tree, html), page_facts(tree, html)
-    return Example(set_name, identifier, domain, found, metadata, facts, kind)
+    example = Example(set_name, identifier, domain, Blocks([], []), Metadata(), set(), kind)
+    example.digest = hashlib.sha256(body).hexdigest()
+    if tree is not None:
+        example.found, example.metadata, example.facts = (
+            read_blocks(tree),
+            read_metadata(tree, html),
+            page_facts(tree, html),
+        )
+        example.opinion = second_opinion(tree) if set_name in SCORED else None
+    return example
 
 
 def _aligned(found: Blocks, text: str) -> Array:
@@ -236,6 +316,7 @@ def _plain(text: str) -> str:
 def learn(examples: Sequence[Example]) -> str:
     """Return the text of a model file that is learned from the examples."""
     given = [example for example in examples if example.found.blocks]
+    given += [e.rewritten() for e in given if zlib.crc32(e.identifier.encode()) // 7 % REWRITTEN == 0]
     columns: list[dict[str, Array]] = [{} for _ in given]
     for inside, outside in _inner(given):
         model = _weights([given[i] for i in outside])
@@ -271,6 +352,7 @@ def _columns(weights: dict[str, Any], example: Example) -> dict[str, Array]:
 
 def _weights(given: Sequence[Example]) -> dict[str, Any]:
     """Return the weights of names, words, facts and sizes."""
+    given = [example for example in given if example.weight == 1]  # not those rewritten
     names = _log_odds(given, _names_around, NAME_DOMAINS, power=1.0, smoothing=1)
     words = _log_odds(given, _own_words, WORD_DOMAINS, power=-0.5, smoothing=3)
     ranked = sorted(words, key=lambda word: (-abs(words[word]), word))[:MAX_LEARNED_WORDS]
@@ -396,7 +478,9 @@ def texts(model: str, examples: Iterable[Example]) -> Iterable[dict[str, Any]]:
         if example.found.blocks:
             metadata = example.metadata
             judged = scorer.judge(example.found, metadata.title or "", metadata.descriptions, example.facts)
-            row |= {"text": layout(example.found, judged.kept), "kind": judged.kind}
+            if example.opinion is not None and judged.undecided(WEIGHT) >= ASKED_FROM:
+                judged = judged.with_opinion(shares(example.found.blocks, example.opinion), WEIGHT)
+            row |= {"text": clean_text(layout(example.found, judged.kept)), "kind": judged.kind}
         yield row
 
 
@@ -406,6 +490,8 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--gold", type=Path, metavar="DIR", help="also learn from a gold set, as build/gold/large")
+    parser.add_argument("--forums", type=Path, metavar="DIR", help="also learn from forum pages, as build/gold/forums")
+    parser.add_argument("--fixtures", type=Path, metavar="FILE", help="also learn from fixtures")
     parser.add_argument("--texts", type=Path, metavar="FILE", help="also write cross-validated texts")
     arguments = parser.parse_args()
     try:
@@ -415,14 +501,35 @@ def main() -> None:
 
 
 def _learn_files(arguments: argparse.Namespace) -> None:
-    examples = read_examples(arguments.data) + (read_gold(arguments.gold) if arguments.gold else [])
+    examples = read_examples(arguments.data)
+    examples += read_gold(arguments.gold) if arguments.gold else []
+    examples += read_gold(arguments.forums, FORUM_PAGES) if arguments.forums else []
+    examples += read_fixtures(arguments.fixtures) if arguments.fixtures else []
+    about: dict[str, Any] = {"pages": len(examples), "sha256": _digest(examples)}
     if arguments.texts:
-        with arguments.texts.open("w", encoding="utf-8") as file:
-            for fold in range(FOLDS):
-                model = learn([example for example in examples if not example.is_in(fold, FOLDS)])
-                for row in texts(model, (example for example in examples if example.is_in(fold, FOLDS))):
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    arguments.out.write_text(learn(examples), encoding="utf-8")
+        rows = []
+        for fold in range(FOLDS):
+            model = learn([example for example in examples if not example.is_in(fold, FOLDS)])
+            rows += texts(model, (example for example in examples if example.is_in(fold, FOLDS)))
+        lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        arguments.texts.write_text("".join(lines), encoding="utf-8")
+        about["cross-validated F1"] = _scored(arguments.data, rows)
+    arguments.out.write_text(_file({"learned from": about} | json.loads(learn(examples))), encoding="utf-8")
+
+
+def _digest(examples: Iterable[Example]) -> str:
+    names = sorted(f"{example.set_name} {example.identifier} {example.digest}" for example in examples)
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def _scored(data: Path, rows: Iterable[dict[str, Any]]) -> dict[str, float]:
+    found = {(row["set"], row["page"]): row["text"] for row in rows}
+    f1 = {}
+    for name in SCORED:
+        pages = read_set(name, data)
+        of_set = scores(pages, [found[name, page.name] for page in pages])
+        f1[name] = round(float(rates(name, of_set.sum(0))[F1]), 4)
+    return f1
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from learn import extractor as module
 from learn.extractor import Example, learn, main, read_examples, texts
@@ -77,9 +79,27 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for i, (kind, domain) in enumerate(pages_of(0)):
         passages = [sentence(chance) for _ in range(3)]
         bodies[f"{i}.html"] = page(kind, chance, passages)
-        gold.append({"id": f"{i}", "url": f"https://{domain}/{i}", "page_type": kind, "text": "\n".join(passages)})
+        gold.append(
+            {
+                "id": f"{i}",
+                "url": f"https://{domain}/{i}",
+                "page_type": kind,
+                "text": "\n".join(passages),
+                "with": [],
+                "without": [],
+            }
+        )
     bodies["none.html"] = b"<html><body><script>1</script></body></html>"
-    gold.append({"id": "none", "url": "https://none.example/", "page_type": "article", "text": "Nothing."})
+    gold.append(
+        {
+            "id": "none",
+            "url": "https://none.example/",
+            "page_type": "article",
+            "text": "Nothing.",
+            "with": [],
+            "without": [],
+        }
+    )
     archive(tmp_path / "wcxb" / "pages.tar.xz", bodies)
     (tmp_path / "wcxb" / "gold.jsonl.xz").write_bytes(lzma.compress("\n".join(map(json.dumps, gold)).encode()))
     known = {f"{i}.html": [sentence(chance) for _ in range(3)] for i in range(3)}
@@ -178,7 +198,41 @@ def test_the_command_writes_the_model_and_every_page_once_by_a_model_that_has_no
     assert len(seen) == 3
     held_out = [set.union(*(domains for domains in written if not domains & seen[fold])) for fold in range(2)]
     assert held_out[0] | held_out[1] == seen[2]
-    assert out.read_text("utf-8") == learn(read_examples(data))
+    model = json.loads(out.read_text("utf-8"))
+    about = model.pop("learned from")
+    assert model == json.loads(learn(read_examples(data)))
+    assert about["pages"] == 46
+    assert about["cross-validated F1"].keys() == {"trafilatura", "wcxb"}
+    changed = read_examples(data)
+    changed[0].digest = "of another body"
+    assert about["sha256"] == module._digest(read_examples(data)) != module._digest(changed)
+
+
+def test_a_page_in_another_script_has_the_same_blocks_and_equal_words_stay_equal() -> None:
+    """Numbers and signs stay, too. The identifiers choose five scripts."""
+    page = "<html><title>The harbour</title><body><p>The harbour, built in <a href=a>1887</a>.</p><h2>The Harbour</h2>"
+    lengths = set()
+    for name in "abcdefgh":
+        example = module._example("fixtures", name, "https://a.example/", page.encode(), None)
+        rewritten = example.rewritten()
+        first, second = (block.text for block in rewritten.found.blocks)
+        assert second.split() == rewritten.metadata.title.split()  # type: ignore[union-attr]
+        assert first.endswith("1887.")
+        assert not set("Tharbou") & set(first + second)
+        assert [block.n_links for block in rewritten.found.blocks] == [1, 0]
+        lengths.add(len(first))
+    assert len(lengths) > 2
+
+
+def test_fixtures_with_their_whole_text_teach_and_their_titles_do_not(tmp_path: Path) -> None:
+    page = "<html><body><h1>The harbour</h1><p>It was built of granite.</p><nav><p>Menu of the site</p></nav></body></html>"
+    row = {"source": "fhgr/harvest", "id": "1", "url": "https://a.example/", "html": page.encode()}
+    row |= {"text": "It was built of granite.", "is_whole": True}
+    pq.write_table(pa.Table.from_pylist([row, row | {"id": "2", "is_whole": False}]), tmp_path / "fixtures.parquet")
+    (example,) = module.read_fixtures(tmp_path / "fixtures.parquet")
+    assert (example.identifier, example.kind, example.domain) == ("1", "forum", "a.example")
+    assert np.isnan(example.target[0])
+    assert example.target[1:].tolist() == [1.0, 0.0]
 
 
 def refusal(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
