@@ -18,27 +18,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_170,
-    "Python in base/, lines": 7307,
+    "Python, lines": 44_373,
+    "Python in base/, lines": 7334,
     "Python in crawl/, lines": 9192,
-    "Python in clean/, lines": 7748,
+    "Python in clean/, lines": 7922,
     "Python in tokenizer/, lines": 4479,
     "Python in shards/, lines": 2421,
     "Python in train/, lines": 9635,
-    "Python in app/, lines": 3388,
-    "Python in base/, tokens": 46_551,
+    "Python in app/, lines": 3390,
+    "Python in base/, tokens": 46_753,
     "Python in crawl/, tokens": 59_319,
-    "Python in clean/, tokens": 61_245,
+    "Python in clean/, tokens": 62_356,
     "Python in tokenizer/, tokens": 30_100,
     "Python in shards/, tokens": 16_505,
     "Python in train/, tokens": 71_946,
-    "Python in app/, tokens": 25_839,
-    "modules": 312,
+    "Python in app/, tokens": 25_856,
+    "modules": 313,
     "settings": 140,
     "C++, lines": 9373,
-    "tests, lines": 60_750,
-    "benches, lines": 4703,
-    "templates, scripts, TOML and JSON, lines": 2235,
+    "tests, lines": 61_082,
+    "benches, lines": 4725,
+    "templates, scripts, TOML and JSON, lines": 2236,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

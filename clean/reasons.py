@@ -29,6 +29,7 @@ FAILED: Mapping[str, str] = {
     "body_too_large": "the decoded body has more than 10 MB",
     "too_many_nodes": "more than 250,000 tags, or tens of thousands of attributes, empty tags or list items in one place",
     "too_deep": "elements nested deeper than 250",
+    "too_large_for_trafilatura": "more than 10,000 elements or 300,000 characters, and trafilatura is the extractor",
     "undecodable": "more than a tenth of the body cannot be decoded in any charset that was tried",
     "damaged_body": "its content coding is broken from the start",
     "unknown_content_coding": "a content coding that is none of gzip, deflate, br, zstd",
@@ -53,6 +54,14 @@ FAILED: Mapping[str, str] = {
     "killed_worker": "it made its worker crash, hang or exceed its memory twice, or was killed three times alone",
 }
 """Reason -> meaning. The record could not be processed; the part's `.failures.jsonl` lists it with its cause."""
+
+
+class TooMuch(ValueError):
+    """A page exceeds a bound; `reason` is the key under which it is counted."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        self.reason = reason
+        super().__init__(detail)
 
 
 @dataclass(frozen=True, slots=True)

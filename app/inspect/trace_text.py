@@ -116,7 +116,9 @@ def _document(row: Mapping[str, Any]) -> Iterator[str]:
     title = f", {row['title']!r}" if row["title"] else ""
     yield _line("document", f"{row['id']}{title}")
     language = f", {row['language']} {row['language_score']:.2f}" if row["language"] else ""
-    yield _line("", f"{row['characters']:,} characters{language}, {row['split']}")
+    agreement = row.get("extractor_agreement")
+    agreed = "" if agreement is None else f", the extractors agree to {agreement:.2f}"
+    yield _line("", f"{row['characters']:,} characters{language}, {row['split']}{agreed}")
     yield _line("", repr(row["text_start"]))
 
 

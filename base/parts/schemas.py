@@ -109,13 +109,26 @@ DOCUMENT = pa.schema(
             "clean text: `\\n` line ends, no controls but `\\n` and `\\t`, at most two `\\n` in a row",
         ),
         _column("text_digest", pa.string(), "first 32 hex digits of SHA-256 of text in UTF-8"),
-        _column("title", pa.string(), "as the page states it", nullable=True),
+        _column(
+            "title", pa.string(), "as the page states it, without the site's name if a heading shows it", nullable=True
+        ),
         _column("author", pa.string(), "as the page states it; several names are joined by '; '", nullable=True),
-        _column("published", pa.int64(), "as the page states it; midnight if it states only a day", nullable=True),
+        _column(
+            "published",
+            pa.int64(),
+            "as the page states it, else as htmldate finds it; midnight if it is a day",
+            nullable=True,
+        ),
         _column("date", pa.int64(), "when the page was captured", nullable=True),
         _column("domain", pa.string(), "registrable domain of url", nullable=True),
         _column(
             "page_kind", pa.string(), "kind of page, estimated from its markup: 'article', 'forum', ...", nullable=True
+        ),
+        _column(
+            "extractor_agreement",
+            pa.float64(),
+            "F1 of three-word runs of two extractors' texts, in [0, 1]; null if the second wasn't asked",
+            nullable=True,
         ),
         _column("language", pa.string(), "ISO 639-1 code", nullable=True),
         _column("language_score", pa.float64(), "probability of language in [0, 1]", nullable=True),
@@ -163,6 +176,7 @@ SIGNALS = pa.schema(
         _column("id", pa.string(), "the document's id; rows are in the order of the documents part"),
         _column("language", pa.string(), "the document's language", nullable=True),
         _column("language_score", pa.float64(), "its probability", nullable=True),
+        _column("extractor_agreement", pa.float64(), "the document's", nullable=True),
         _column("n_characters", pa.int64(), "characters of the text"),
         _column(
             "n_words", pa.int64(), "words other than symbols; a letter of an unspaced script counts as a part of one"

@@ -13,10 +13,11 @@ from typing import Literal
 from webtext.base.config import setting
 from webtext.base.errors import ConfigError, did_you_mean
 from webtext.clean.extract.charset import Undecodable, decode
-from webtext.clean.reasons import Dropped, Refused
+from webtext.clean.reasons import Dropped, Refused, TooMuch
 from webtext.clean.text.clean_text import clean_text
 
-EXTRACTORS = ("blocks", "resiliparse")
+EXTRACTORS = ("fused", "blocks", "trafilatura", "resiliparse")
+OWN = ("fused", "blocks")
 MAX_BODY_BYTES = 10_000_000
 
 Kind = Literal["html", "text"]
@@ -59,7 +60,10 @@ _HTML_TAG = re.compile(
 class ExtractSettings:
     """How pages are extracted, and which opt-outs are obeyed."""
 
-    extractor: str = setting("blocks", "main-text extractor: blocks, or resiliparse, which is faster and less accurate")
+    extractor: str = setting(
+        "fused",
+        "main-text extractor: fused (blocks, and trafilatura's opinion), blocks, trafilatura or resiliparse (fast)",
+    )
     markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown", flag=False)
     obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'", flag=False)
     obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1", flag=False)
@@ -70,9 +74,9 @@ class ExtractSettings:
     def __post_init__(self) -> None:
         if self.extractor not in EXTRACTORS:
             raise ConfigError(f"unknown extractor '{self.extractor}'", did_you_mean(self.extractor, EXTRACTORS))
-        if self.markdown and self.extractor != "blocks":
+        if self.markdown and self.extractor not in OWN:
             raise ConfigError(
-                f"markdown is on for extractor '{self.extractor}'", "choose 'blocks' or turn markdown off"
+                f"markdown is on for extractor '{self.extractor}'", "choose 'fused' or 'blocks', or turn markdown off"
             )
 
 
@@ -87,11 +91,13 @@ class Body:
     """UTC seconds; midnight if the page states only a day."""
     kind: str | None = None
     """The kind of an HTML page (`kinds.py`); None if the extractor doesn't estimate it."""
+    agreement: float | None = None
+    """How far trafilatura's text agrees, in [0, 1]; None if it wasn't asked (`opinion.py`)."""
 
 
 def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> Body | Dropped | Refused:
     """Extract the document from a decoded body; the result depends only on the arguments and library versions."""
-    from webtext.clean.extract.html import TooMuch, extract_html
+    from webtext.clean.extract.html import extract_html
 
     if len(body) > MAX_BODY_BYTES:
         return Refused("body_too_large", f"{len(body):,} bytes")
@@ -109,7 +115,7 @@ def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> B
             text = extracted.text
             for sign in _INVISIBLE:
                 text = text.replace(sign, "")
-            found = Body(clean_text(text), title, author, stated.published, extracted.kind)
+            found = Body(clean_text(text), title, author, stated.published, extracted.kind, extracted.agreement)
     except Undecodable as error:
         return Refused("undecodable", str(error))
     except TooMuch as error:

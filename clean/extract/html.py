@@ -25,7 +25,9 @@ from webtext.clean.extract.blocks import read_blocks
 from webtext.clean.extract.kinds import page_facts
 from webtext.clean.extract.layout import layout
 from webtext.clean.extract.metadata import Metadata, read_metadata
+from webtext.clean.extract.opinion import ASKED_FROM, WEIGHT, agreement, by_trafilatura, second_opinion, shares
 from webtext.clean.extract.scorer import scorer
+from webtext.clean.reasons import TooMuch
 
 MAX_NODES = 250_000
 MAX_DEPTH = 250
@@ -51,14 +53,6 @@ _SKIPPED = [
 ]
 
 
-class TooMuch(ValueError):
-    """The page exceeds a bound; `reason` is the key under which it is counted."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        self.reason = reason
-        super().__init__(detail)
-
-
 @dataclass(frozen=True, slots=True)
 class Extracted:
     """Text, kind and metadata of a page; the text is raw: `clean.text.clean_text` is yet to be applied."""
@@ -66,6 +60,8 @@ class Extracted:
     text: str
     metadata: Metadata
     kind: str | None = None
+    agreement: float | None = None
+    """Of the blocks' text with trafilatura's (`opinion.agreement`); None if there is no second opinion."""
 
 
 def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
@@ -80,18 +76,23 @@ def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
     if _is_too_deep(tree):
         raise TooMuch("too_deep", f"elements nested deeper than {MAX_DEPTH}")
     metadata = read_metadata(tree, html)
-    if extractor == "resiliparse":
-        return Extracted(_by_resiliparse(tree), metadata)
+    if extractor in _LIBRARIES:
+        return Extracted(_LIBRARIES[extractor](tree), metadata)
     found = read_blocks(tree)
     if not found.blocks:
         return Extracted(metadata.text, metadata)
     if len(found.blocks) > MAX_BLOCKS:
         raise TooMuch("too_many_nodes", f"{len(found.blocks):,} blocks of text")
     judged = scorer().judge(found, metadata.title or "", metadata.descriptions, page_facts(tree, html))
-    text = layout(found, judged.kept, markdown=markdown)
-    # Some pages are drawn by scripts, and only their JSON-LD has the text.
-    text = metadata.text if len(metadata.text) > MIN_STATED * sum(len(block.text) for block in found.blocks) else text
-    return Extracted(text, metadata, judged.kind)
+    if len(metadata.text) > MIN_STATED * sum(len(block.text) for block in found.blocks):
+        # Some pages are drawn by scripts, and only their JSON-LD has the text.
+        return Extracted(metadata.text, metadata, judged.kind)
+    opinion = second_opinion(tree) if extractor == "fused" and judged.undecided(WEIGHT) >= ASKED_FROM else None
+    if opinion is None:
+        return Extracted(layout(found, judged.kept, markdown=markdown), metadata, judged.kind)
+    fused = judged.with_opinion(shares(found.blocks, opinion), WEIGHT)
+    agreed = agreement(layout(found, judged.kept), opinion)
+    return Extracted(layout(found, fused.kept, markdown=markdown), metadata, judged.kind, agreed)
 
 
 def parse(html: str) -> Any:
@@ -142,6 +143,9 @@ def _by_resiliparse(tree: Any) -> str:
         alt_texts=False,
         skip_elements=_SKIPPED,
     )
+
+
+_LIBRARIES = {"trafilatura": by_trafilatura, "resiliparse": _by_resiliparse}
 
 
 def _check_attributes(html: str) -> None:

@@ -29,7 +29,7 @@ from webtext.base.web.content_coding import BodyError
 from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.journal import Failed, Journal
-from webtext.clean.extract.body import MAX_BODY_BYTES, Body, ExtractSettings, extract_body, prepare
+from webtext.clean.extract.body import MAX_BODY_BYTES, OWN, Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
 from webtext.clean.extract.scorer import model_digest
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
@@ -38,9 +38,9 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 9  # 9: whole tables, every script, blocks as readers see them; 8: our own scorer; kinds
+CODE_VERSION = 10  # 10: second opinions; dates by htmldate; 9: whole tables; every script
 WARC_SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4", *ARC_SUFFIXES)
-DECIDING_LIBRARIES = ("lxml", "charset-normalizer", "py3langid")
+DECIDING_LIBRARIES = ("htmldate", "lxml", "charset-normalizer", "py3langid")
 OK_STATUS = 200
 
 
@@ -102,10 +102,11 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
 def extract_recipe(settings: ExtractSettings) -> Recipe:
     """Return the recipe: the settings and versions of libraries and model that decide what a document contains."""
     versions = {name: importlib.metadata.version(name) for name in DECIDING_LIBRARIES}
-    if settings.extractor == "blocks":
+    if settings.extractor in OWN:
         versions["block model"] = model_digest()
-    else:
-        versions[settings.extractor] = importlib.metadata.version(settings.extractor)
+    if settings.extractor != "blocks":
+        library = "trafilatura" if settings.extractor == "fused" else settings.extractor
+        versions[library] = importlib.metadata.version(library)
     versions |= library_versions() | {"unicode": unicodedata.unidata_version}
     return Recipe(
         stage="clean.extract", code_version=CODE_VERSION, settings=recipe_settings(settings), versions=versions
@@ -229,6 +230,7 @@ def _document(page: Page) -> dict[str, Any] | Dropped | Refused:
         "date": response.captured,
         "domain": registrable_domain(canonical) if canonical else None,
         "page_kind": extracted.kind,
+        "extractor_agreement": extracted.agreement,
         "language": language,
         "language_score": score,
         "karma": max((vote.karma for vote in page.votes), default=None),

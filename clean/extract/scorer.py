@@ -37,6 +37,7 @@ LEAST_ARTICLE = 0.6
 
 UNBOUND = [TAG_NUMBER[tag] for tag in ("h1", "h2", "h3", "h4", "h5", "h6", "td", "th", "pre")]
 """Headings, cells and code need no least probability: they stand or fall with what is around them."""
+EPSILON = 1e-4  # keeps odds finite
 _ALL = np.uint16(0xFFFF)
 
 
@@ -69,11 +70,39 @@ for _bit in range(MAX_LEAVES):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A page's kind, the probability of each block to be its text, and whether the block is kept."""
+    """A page with the probability of each block to be its text, and of the page to be of each kind."""
 
-    kind: str
+    page: Page
     probability: Array
-    kept: Array
+    kinds: Mapping[str, float]
+
+    @property
+    def kind(self) -> str:
+        """The likeliest kind."""
+        return max(self.kinds, key=self.kinds.__getitem__)
+
+    @property
+    def cuts(self) -> Array:
+        """The least probability of a kept block, float [n_blocks]."""
+        is_prose = ~np.isin(self.page.tag, UNBOUND)
+        least = np.where(is_prose, LEAST_ARTICLE * self.kinds["article"], 0.0)
+        return cuts(self.probability, self.page.n_words, least)
+
+    @property
+    def kept(self) -> Array:
+        """Which blocks are kept, bool [n_blocks]."""
+        return np.asarray(self.probability >= self.cuts)
+
+    def undecided(self, weight: float) -> float:
+        """Return the words of blocks that an opinion of this weight can tip, relative to those expected in the text."""
+        is_near = np.abs(np.log(_odds(self.probability) / _odds(self.cuts))) < weight
+        n_words = self.page.n_words
+        return float((n_words * is_near).sum() / max((n_words * self.probability).sum(), 1.0))
+
+    def with_opinion(self, shares: Array, weight: float) -> Judged:
+        """Return the page with each block's log odds moved by weight * (2 * share - 1)."""
+        odds = _odds(self.probability) * np.exp(weight * (2 * shares - 1))
+        return Judged(self.page, whole_tables(self.page.found, odds / (1 + odds), self.page.n_words), self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +122,7 @@ class Scorer:
         probability = self.stages[0].probabilities(matrix(columns))
         probability = self.stages[1].probabilities(matrix(columns | page.judged(probability)))
         probability = whole_tables(found, probability, page.n_words)
-        kinds = {name: columns[f"kind_{name}"][0] for name in KINDS}
-        is_prose = ~np.isin(page.tag, UNBOUND)
-        least = np.where(is_prose, LEAST_ARTICLE * kinds["article"], 0.0)
-        return Judged(max(kinds, key=kinds.__getitem__), probability, kept(probability, page.n_words, least))
+        return Judged(page, probability, {name: columns[f"kind_{name}"][0] for name in KINDS})
 
     def columns(self, page: Page, title: str, descriptions: Sequence[str], facts: set[str]) -> dict[str, Array]:
         """Return the features of the first stage, by name."""
@@ -138,22 +164,26 @@ def whole_tables(found: Blocks, probability: Array, n_words: Array) -> Array:
     return np.asarray(np.where(of_block < 0, probability, means[place]))
 
 
-def kept(probability: Array, n_words: Array, least: Array | float = 0.0) -> Array:
-    """Return which blocks to keep, bool [n]: those that maximise the expected F1 of words.
+def cuts(probability: Array, n_words: Array, least: Array | float = 0.0) -> Array:
+    """Return the probability from which each block is kept, float [n], so that the expected F1 of words is the highest.
 
-    Only those of at least `least` are kept, if any block reaches it: a number, or one for each block, 0 for no bound.
+    It is at least `least`, if any block reaches that: a number, or one for each block, 0 for no bound.
 
-    >>> kept(np.array([0.9, 0.3, 0.1]), np.array([100, 100, 100])).tolist()
-    [True, False, False]
-    >>> kept(np.array([0.4, 0.3, 0.1]), np.array([100, 100, 100])).tolist()
-    [True, True, False]
+    >>> cuts(np.array([0.9, 0.3, 0.1]), np.array([100, 100, 100])).round(2).tolist()
+    [0.39, 0.39, 0.39]
+    >>> cuts(np.array([0.4, 0.3, 0.1]), np.array([100, 100, 100])).round(2).tolist()
+    [0.25, 0.25, 0.25]
     """
     order = np.argsort(-probability, kind="stable")
     taken, right = np.cumsum(n_words[order]), np.cumsum((n_words * probability)[order])
     best = np.max(2 * right / (taken + right[-1]))
     bound = np.broadcast_to(least, probability.shape)
     reaches = (probability >= bound)[bound > 0].any()
-    return np.asarray(probability >= (np.maximum(best / 2, bound) if reaches else best / 2))
+    return np.asarray(np.maximum(best / 2, bound) if reaches else np.full(len(bound), best / 2))
+
+
+def _odds(probability: Array) -> Array:
+    return np.asarray((probability + EPSILON) / (1 - probability + EPSILON))
 
 
 @cache

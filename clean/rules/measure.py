@@ -21,8 +21,9 @@ from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.score.model import ScoreModel, open_model
 from webtext.clean.text.arrays import shortened, texts_of
 
-CODE_VERSION = 4  # 4: prose
-COLUMNS = ["id", "text", "language", "language_score"]
+CODE_VERSION = 4  # 4: prose; extractors' agreement
+OF_DOCUMENT = ["id", "language", "language_score", "extractor_agreement"]
+COLUMNS = [*OF_DOCUMENT, "text"]
 BATCH_ROWS = 256
 
 
@@ -119,7 +120,7 @@ def _measured(
 
 
 def _unmeasured(document: pa.RecordBatch, failed: Failed) -> dict[str, Any]:
-    about: dict[str, Any] = document.select(["id", "language", "language_score"]).to_pylist()[0]
+    about: dict[str, Any] = document.select(OF_DOCUMENT).to_pylist()[0]
     return dict.fromkeys(SIGNALS.names, 0) | about | {"failed": failed.reason}
 
 

@@ -61,6 +61,7 @@ RULES = {
         Rule("too_many_duplicate_characters", "duplicate_character_ratio", "max"),
         Rule("too_many_newlines", "newline_word_ratio", "max"),
         Rule("too_little_prose", "prose_character_ratio", "min"),
+        Rule("extractors_disagree", "extractor_agreement", "min"),
         Rule("vote_score_too_low", "vote_score", "min"),
     )
 }

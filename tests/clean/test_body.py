@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.clean.extract import html as html_module
+from webtext.clean.extract.blocks import Blocks
 from webtext.clean.extract.body import EXTRACTORS, Body, ExtractSettings, body_kind, extract_body
+from webtext.clean.extract.features import Page
 from webtext.clean.extract.html import MAX_DEPTH
 from webtext.clean.extract.scorer import Judged
 from webtext.clean.reasons import Dropped, Refused
@@ -23,10 +25,10 @@ from webtext.clean.text.clean_text import clean_text
 SETTINGS = ExtractSettings()
 EACH = [ExtractSettings(extractor=name) for name in EXTRACTORS]
 each_extractor = pytest.mark.parametrize("settings", EACH, ids=EXTRACTORS)
-slow_by_resiliparse = pytest.mark.parametrize(
-    "settings", [SETTINGS, pytest.param(EACH[1], marks=pytest.mark.slow)], ids=EXTRACTORS
+slow_by_libraries = pytest.mark.parametrize(
+    "settings", [SETTINGS, *(pytest.param(each, marks=pytest.mark.slow) for each in EACH[1:])], ids=EXTRACTORS
 )
-LEAST_F1 = {"blocks": 0.94, "resiliparse": 0.83}
+LEAST_F1 = {"fused": 0.94, "blocks": 0.94, "trafilatura": 0.9, "resiliparse": 0.83}
 PARAGRAPH = "<p>The harbour of the old town was built of granite, and people still walk there in the evening.</p>"
 
 
@@ -122,14 +124,15 @@ HOSTILE = {
 
 
 @pytest.mark.usefixtures("linear_time")
-@slow_by_resiliparse
+@slow_by_libraries
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_html_is_rejected_with_a_reason_before_it_costs_time(
     name: str, settings: ExtractSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The search for text and metadata in the tree is what costs time; it must not begin."""
-    for costly in ("read_blocks", "read_metadata", "_by_resiliparse"):
+    for costly in ("read_blocks", "read_metadata"):
         monkeypatch.setattr(html_module, costly, None)
+    monkeypatch.setattr(html_module, "_LIBRARIES", dict.fromkeys(html_module._LIBRARIES))
     body, reason = HOSTILE[name]
     result = extract_body(body, "text/html", settings)
     assert isinstance(result, Refused)
@@ -187,7 +190,7 @@ HARMLESS = {
 
 
 @pytest.mark.usefixtures("linear_time")
-@slow_by_resiliparse
+@slow_by_libraries
 @pytest.mark.parametrize("name", HARMLESS)
 def test_odd_html_gives_a_valid_text_or_a_reason_in_bounded_time(name: str, settings: ExtractSettings) -> None:
     result = extract_body(HARMLESS[name], "text/html", settings)
@@ -228,7 +231,7 @@ def test_the_kind_of_a_page_is_estimated_and_a_text_has_none() -> None:
     result = extract_body(page, "text/html", SETTINGS)
     assert isinstance(result, Body)
     assert result.kind == "article"
-    for body, content_type, settings in ((b"a text", "text/plain", SETTINGS), (page, "text/html", EACH[1])):
+    for body, content_type, settings in ((b"a text", "text/plain", SETTINGS), (page, "text/html", EACH[-1])):
         other = extract_body(body, content_type, settings)
         assert isinstance(other, Body)
         assert other.kind is None
@@ -236,8 +239,11 @@ def test_the_kind_of_a_page_is_estimated_and_a_text_has_none() -> None:
 
 def test_markdown_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks are kept, so that the model doesn't matter."""
-    keeping = SimpleNamespace(judge=lambda found, *_: Judged("article", np.ones(0), np.full(len(found.blocks), True)))
-    monkeypatch.setattr(html_module, "scorer", lambda: keeping)
+
+    def judge(found: Blocks, *_: object) -> Judged:
+        return Judged(Page(found), np.ones(len(found.blocks)), {"article": 1.0})
+
+    monkeypatch.setattr(html_module, "scorer", lambda: SimpleNamespace(judge=judge))
     page = html("<h1>A harbour</h1><pre>if x:\n    y</pre>")
     for markdown, text in ((True, "# A harbour\n\n```\nif x:\n    y\n```"), (False, "A harbour\nif x:\n    y")):
         result = extract_body(page, "text/html", ExtractSettings(markdown=markdown))

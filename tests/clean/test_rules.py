@@ -78,7 +78,7 @@ def test_repeated_ngrams_are_counted_without_overlap() -> None:
 @given(st.text() | st.lists(st.sampled_from(["the", "#", "...", "\n", "a b c d e", "{", "•", "."])).map(" ".join))
 def test_every_text_has_every_signal_and_ratios_are_in_their_range(text: str) -> None:
     signals = signals_of(text)
-    assert set(signals) == set(SIGNALS.names) - {"id", "language", "language_score", "failed"}
+    assert set(signals) == set(SIGNALS.names) - {"id", "language", "language_score", "extractor_agreement", "failed"}
     for name, value in signals.items():
         if value is None:
             assert name in ("mean_word_length", "n_stop_words")
@@ -91,8 +91,8 @@ def test_every_text_has_every_signal_and_ratios_are_in_their_range(text: str) ->
 
 def test_every_rule_reads_a_column_that_is_measured_and_every_profile_names_rules() -> None:
     assert {rule.column for rule in RULES.values()} <= set(SCORED_SIGNALS.names)
-    of_models = {rule.reason for rule in RULES.values() if rule.column not in SIGNALS.names}
-    assert {reason for profile in PROFILES.values() for reason in profile} == set(RULES) - of_models
+    no_profile = {"vote_score_too_low", "extractors_disagree"}
+    assert {reason for profile in PROFILES.values() for reason in profile} == set(RULES) - no_profile
 
 
 BROKEN = {
@@ -152,9 +152,9 @@ def test_plain_prose_passes_every_profile() -> None:
 
 
 LINES = {
-    "a poem without a sentence's end": "Two roads diverged in a yellow wood,\nAnd sorry I could not travel both\n",
+    "a poem without a sentence's end": "The harbour lamps went out before the rain,\nand nobody on the quay had seen the boat\n",
     "a chat": "<anna> did anyone manage to build it on arm\n<bob> yeah it works here with the newer one\n",
-    "a play": "VLADIMIR: Let's wait and see what he says.\nESTRAGON: Good idea.\nVLADIMIR: Till we know.\n",
+    "a play": "MARTHA: The ferry should have left an hour ago.\nJONAS: It always does.\nMARTHA: Then we wait.\n",
     "a recipe": "- 2 cups flour\n- 1 large egg\nWhisk the flour in a bowl, then pour in the milk.\nServe with syrup.\n",
     "a tutorial with code": "    if not found:\n        return [int(data)]\nThe loop ends when a number is found in the list.\n",
     "Hindi": "दो रास्ते एक पीले जंगल में अलग हो गए थे।\nऔर मुझे दुख था कि मैं दोनों पर नहीं जा सकता था।\n",
@@ -172,6 +172,15 @@ LISTS = {
 def test_texts_that_people_vote_for_are_prose_and_lists_of_names_are_not(name: str) -> None:
     found = reason((LINES | LISTS)[name] * 40, "webtext")
     assert found == ("too_little_prose" if name in LISTS else None)
+
+
+def test_pages_on_which_extractors_disagree_can_be_dropped_and_those_with_one_extractor_stay() -> None:
+    """In `decide`, an unknown agreement is neither below nor above a threshold."""
+    rows = [{"id": str(i), "extractor_agreement": value} for i, value in enumerate((0.2, 0.9, None))]
+    measured = table("word " * 100).to_pylist()[0]
+    signals = pa.Table.from_pylist([measured | row for row in rows], schema=SIGNALS)
+    decisions = decide(signals, RuleSettings(profile="minimal", rule=("extractors_disagree=.5",)), ANY)
+    assert [decisions.reason(i) for i in range(3)] == ["extractors_disagree", None, None]
 
 
 def test_a_value_on_the_threshold_is_kept() -> None:

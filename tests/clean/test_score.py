@@ -354,10 +354,12 @@ def test_another_model_measures_again_and_none_leaves_the_column_out(tmp_path: P
 def test_a_document_that_cannot_be_measured_or_has_no_word_has_no_score(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pylist(
         [
-            {"id": str(i), "text": text, "language": None, "language_score": None}
+            {"id": str(i), "text": text, "language": None, "language_score": None, "extractor_agreement": None}
             for i, text in enumerate(["x" * 10_000_001, "--"])
         ],
-        pa.schema([DOCUMENT.field(name) for name in ("id", "text", "language", "language_score")]),
+        pa.schema(
+            [DOCUMENT.field(name) for name in ("id", "text", "language", "language_score", "extractor_agreement")]
+        ),
     )
     table = signals_table(batch, small(tmp_path / "m"))
     assert table["vote_score"].to_pylist() == [None, None]

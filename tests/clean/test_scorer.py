@@ -16,9 +16,13 @@ from webtext.clean.extract.blocks import Blocks, read_blocks
 from webtext.clean.extract.features import Page
 from webtext.clean.extract.html import parse
 from webtext.clean.extract.kinds import KINDS
-from webtext.clean.extract.scorer import MAX_LEAVES, Trees, kept, matrix, read_scorer, scorer, sizes_of, whole_tables
+from webtext.clean.extract.scorer import MAX_LEAVES, Trees, cuts, matrix, read_scorer, scorer, sizes_of, whole_tables
 
 SENTENCE = "The harbour of the old town was built of granite, and people still walk there in the evening."
+
+
+def kept(probability: np.ndarray, n_words: np.ndarray, least: float = 0.0) -> np.ndarray:
+    return np.asarray(probability >= cuts(probability, n_words, least))
 
 
 def blocks(body: str) -> Blocks:

@@ -1,0 +1,99 @@
+"""A second opinion on a page: trafilatura's text, asked for where the block scorer is unsure.
+
+It is asked if it can tip blocks that matter. Then the share of a block that its text has moves the block's log odds (late
+fusion, as in Bordley 1982, "A multiplicative formula for aggregating probability assessments"). Choosing one of both texts
+is worse than judging block by block.
+
+trafilatura gets the tree that was parsed within bounds, and only if the page is below bounds of its own: its time grows
+with elements times characters, 1 s at both bounds, and it writes a cell for each column that a cell spans. A page that is
+larger, or on which it fails, is judged without it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from lxml import etree
+
+from webtext.clean.extract.blocks import Block
+from webtext.clean.extract.features import WORD
+from webtext.clean.reasons import TooMuch
+
+Array = npt.NDArray[Any]
+
+ASKED_FROM = 0.085
+"""trafilatura is asked if blocks that it can tip have this share of the words to be expected in the text."""
+WEIGHT = 0.7
+"""What a block gains that is wholly in trafilatura's text, and loses that isn't, in log odds."""
+MAX_ELEMENTS, MAX_CHARACTERS = 10_000, 300_000
+"""Of a page that trafilatura may read; 1 % of the evaluation pages have more."""
+RUN = 3  # words
+
+Words = tuple[str, ...]
+
+
+def by_trafilatura(tree: Any) -> str:
+    """Return trafilatura's text of a page, without reader comments; may be empty, and changes the tree.
+
+    Raises TooMuch if the page exceeds a bound, and whatever trafilatura raises.
+    """
+    import trafilatura  # loaded only where it is asked
+
+    n_elements = n_characters = 0
+    for element in tree.iter():
+        n_elements += 1
+        n_characters += len(element.text or "") + len(element.tail or "")
+    if n_elements > MAX_ELEMENTS or n_characters > MAX_CHARACTERS:
+        raise TooMuch("too_large_for_trafilatura", f"{n_elements:,} elements, {n_characters:,} characters")
+    etree.strip_attributes(tree, "colspan", "rowspan")
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    return trafilatura.extract(tree, include_comments=False, fast=True) or ""
+
+
+def second_opinion(tree: Any) -> str | None:
+    """Return trafilatura's text of a page; None if the page is too large for it, or if it fails."""
+    try:
+        return by_trafilatura(tree)
+    except Exception:  # whatever a page does to it: its blocks are judged without it
+        return None
+
+
+def shares(blocks: Sequence[Block], text: str) -> Array:
+    """Return the share of each block that a text has, float [n] in [0, 1]: of its runs of three words.
+
+    A shorter block is in the text if it is one of its lines; one without words is half in it.
+
+    >>> blocks = [Block(text, -1, 0, 0, 0) for text in ("One two three four.", "Menu", "*")]
+    >>> shares(blocks, "one two three\\n- menu").tolist()
+    [0.5, 1.0, 0.5]
+    """
+    lines = {_words(line.removeprefix("- ")) for line in text.split("\n")}
+    runs = _runs(_words(text))
+    return np.array([_share(_words(block.text), lines, runs) for block in blocks])
+
+
+def agreement(ours: str, theirs: str) -> float:
+    """Return how far two texts agree, in [0, 1]: the F1 of their runs of three words, as sets."""
+    one, other = _runs(_words(ours)), _runs(_words(theirs))
+    return 2 * len(one & other) / max(len(one) + len(other), 1)
+
+
+def _share(words: Words, lines: set[Words], runs: set[Words]) -> float:
+    if not words:
+        return 0.5
+    if len(words) < RUN:
+        return float(words in lines)
+    own = list(zip(words, words[1:], words[2:], strict=False))
+    return sum(run in runs for run in own) / len(own)
+
+
+def _words(text: str) -> Words:
+    return tuple(WORD.findall(text.lower()))
+
+
+def _runs(words: Words) -> set[Words]:
+    return set(zip(words, words[1:], words[2:], strict=False))
