@@ -153,7 +153,7 @@ def inspect() -> None:
     """Show why a record is kept or dropped."""
 
 
-@verb(inspect, "set", workers=True)
+@verb(inspect, "set", workers=True, resumes=False)
 @click.argument("folder")
 @click.option("--verify", is_flag=True, help="Read every byte of every file, with all workers.")
 def inspect_set(run: Run, folder: str, verify: bool) -> None:

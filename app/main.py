@@ -150,7 +150,7 @@ def _run(arguments: list[str] | None, console: Console) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (KeyboardInterrupt, click.Abort):
-        console.error(WebtextError("interrupted", "what is finished is kept; rerun the same command to resume"))
+        console.error(WebtextError("interrupted"))  # before a verb began
         return INTERRUPTED
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

@@ -26,7 +26,7 @@ from webtext.base.config import (
     section_of,
     subsections,
 )
-from webtext.base.errors import ConfigError, did_you_mean, missing_extra
+from webtext.base.errors import ConfigError, Interrupted, did_you_mean, missing_extra
 from webtext.base.storage import Folder
 
 if typing.TYPE_CHECKING:
@@ -92,6 +92,7 @@ def verb(
     also_read: Mapping[str, type] | None = None,
     config_argument: bool = False,
     workers: bool = False,
+    resumes: bool | None = None,
     defaults: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
@@ -104,7 +105,8 @@ def verb(
     entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides` unresolved.
     Without settings it has neither --config nor --set. `defaults` returns further defaults, for settings that nothing
     gives, from the given settings and the arguments.
-    Only with `workers` does it have options for the engine, for verbs that make parts.
+    Only with `workers` does it have options for the engine, for verbs that make parts. `resumes`, by default as
+    `workers`, is whether the same command resumes what was interrupted, as the message says.
     """
     classes: Mapping[str, type] = {}
     if settings is not None:
@@ -148,6 +150,7 @@ def verb(
                 return function(run=Run(made, console, dry_run, of_parts), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
+        command.resumes = workers if resumes is None else resumes
         for section_name, cls in classes.items():
             title = "Settings"
             for key, option in _with_flag(cls).items():
@@ -192,11 +195,21 @@ class _Command(click.Command):
         super().__init__(*arguments, **more)
         self.titles: dict[str, str] = {}  # name of an option -> title of its group
         self.without_flag: list[str] = []  # section.key of settings that have no option
+        self.resumes = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, and note what was given."""
         ctx.meta[GIVEN] = [*args]
         return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; Ctrl-C raises Interrupted, which says whether the same command resumes it."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            kept = "what is finished is kept; rerun the same command to resume"
+            lost = f"'{ctx.command_path}' can't resume: the same command starts again"
+            raise Interrupted("interrupted", kept if self.resumes else lost) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}

@@ -5,7 +5,7 @@
     ├── InputError            a file or a part set breaks its contract                 exit code 3
     │   └── ShardCorrupt      a token shard's content doesn't match its header         exit code 3
     ├── NetworkError          a remote service couldn't be used at all                 exit code 1
-    ├── Interrupted           a run was asked to stop, and saved its state             exit code 130
+    ├── Interrupted           a command was asked to stop                              exit code 130
     ├── RunFailed             some parts failed; the finished ones are kept            exit code 1
     └── MachineError          this machine lacks something: an extra, disk space       exit code 1
 
@@ -63,7 +63,7 @@ class RunFailed(WebtextError):
 
 
 class Interrupted(WebtextError):
-    """A run was asked to stop, and saved its state: rerun the same command to resume."""
+    """A command was asked to stop; the message says what it has kept."""
 
     exit_code = 130
 

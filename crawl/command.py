@@ -115,7 +115,7 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 """
 
 
-@verb(group, "fetch", settings=FetchSettings, section=FETCH, epilog=FETCH_EXAMPLES)
+@verb(group, "fetch", resumes=True, settings=FetchSettings, section=FETCH, epilog=FETCH_EXAMPLES)
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 @click.option("--parts", type=KOfN(), help="Fetch the hosts of the K-th of N parts, each into a folder of its own.")

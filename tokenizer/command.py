@@ -61,7 +61,9 @@ Writes: FILE, and its manifest next to it
 """
 
 
-@verb(group, "train", workers=True, settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES)
+@verb(
+    group, "train", workers=True, resumes=False, settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES
+)
 @click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
 @click.option("--out", metavar="FILE", help="tokenizer.json, a name ending in .tiktoken, vocab.json, or a folder.")
 def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: str | None) -> None:
@@ -84,7 +86,7 @@ Writes: FILE (with --lines and .npy also FILE.offsets.npy), or standard output
 """
 
 
-@verb(group, "encode", workers=True, epilog=ENCODE_EXAMPLES)
+@verb(group, "encode", workers=True, resumes=False, epilog=ENCODE_EXAMPLES)
 @click.argument("file", default="-", metavar="[FILE]")
 @_TOKENIZER
 @_ALLOW

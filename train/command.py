@@ -66,7 +66,7 @@ def _shape_of_weights(given: Mapping[str, Any], arguments: Mapping[str, Any]) ->
     return {"context": shape["context"]} if "model" in given else shape
 
 
-@verb(group, "run", settings=TrainSettings, section="train", defaults=_shape_of_weights)
+@verb(group, "run", settings=TrainSettings, section="train", resumes=True, defaults=_shape_of_weights)
 @click.argument("tokens", nargs=-1, required=True)
 @click.option(
     "--from", "start", metavar="FOLDER", help="Weights to start with: a Hugging Face GPT-2, or a model of ours."
@@ -107,7 +107,7 @@ def run_(
         run.console.result(asdict(result), text)
 
 
-@verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings})
+@verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings}, resumes=True)
 @click.argument("corpora", nargs=-1, metavar="CORPUS...")
 @click.option(
     "--karma", metavar="N,N,...", help="Vote thresholds: compare the documents of one build that reach N, for each N."
@@ -158,7 +158,7 @@ def compare(
     _print_experiment(run, found, target, "compare")
 
 
-@verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": SweepSettings})
+@verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": SweepSettings}, resumes=True)
 @click.argument("tokens", nargs=-1, required=True)
 @click.option("--lr", metavar="RATE,RATE,...", help="Short for --over learning_rate=RATE,RATE,...")
 @click.option(
@@ -196,7 +196,7 @@ def sweep(
     _print_experiment(run, found, target, "sweep")
 
 
-@verb(group, "scale", settings={"train": TrainSettings, "train.scale": ScaleSettings})
+@verb(group, "scale", settings={"train": TrainSettings, "train.scale": ScaleSettings}, resumes=True)
 @click.argument("token_set", metavar="TOKENS")
 @click.option("--out", metavar="DIR", help="Folder for the runs, scale.json and scale.html.")
 def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None) -> None:

@@ -128,31 +128,49 @@ def _lost_process_is_an_error() -> Iterator[None]:
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"  # an environment variable of the processes that torchrun starts
 
 
+STOPPING = b"\nending after the current step, with a checkpoint; Ctrl-C again ends at once\n"
+STOPPED = b"error: interrupted again\n  rerun the same command to resume from the last checkpoint\n"
+
+
 class Termination:
-    """Whether this process was asked to end, by SIGTERM: batch systems send it before they take a machine away."""
+    """Whether this process was asked to end: by SIGTERM, which batch systems send, or by Ctrl-C, whose second ends it."""
 
     asked = False
+    by = "SIGTERM"  # what asked this process, or else another one of the run
 
     def _ask(self, *_: object) -> None:
         self.asked = True
 
+    def _ask_once(self, *_: object) -> None:
+        is_second, self.asked, self.by = self.by == "Ctrl-C", True, "Ctrl-C"
+        with contextlib.suppress(OSError):
+            os.write(2, STOPPED if is_second else STOPPING)  # sys.stderr may be in the middle of a write
+        if is_second:
+            os._exit(Interrupted.exit_code)  # without waiting for a save in progress or for other processes
+
     @classmethod
     @contextlib.contextmanager
     def noticed(cls) -> Iterator[Termination]:
-        """Make SIGTERM set `asked` until the block ends, except outside the main thread, where no handler can be set.
+        """Make both set `asked` until the block ends, except outside the main thread, where no handler can be set.
 
-        Under torchrun a process that ends with Interrupted ignores SIGTERM from then on: as soon as one process has
-        ended, torchrun sends SIGTERM to the others, which are about to end in the same way.
+        Ctrl-C is still ignored where it was, as by a shell's background jobs. Under torchrun a process that ends with
+        Interrupted ignores SIGTERM from then on: as soon as one process has ended, torchrun sends SIGTERM to the others,
+        which are about to end in the same way.
         """
-        termination, after = cls(), signal.getsignal(signal.SIGTERM)
+        termination = cls()
         if threading.current_thread() is not threading.main_thread():
             yield termination
             return
+        after = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
         signal.signal(signal.SIGTERM, termination._ask)
+        if after[signal.SIGINT] != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, termination._ask_once)
         try:
             yield termination
         except Interrupted:
-            after = signal.SIG_IGN if UNDER_TORCHRUN in os.environ else after
+            if UNDER_TORCHRUN in os.environ:
+                after[signal.SIGTERM] = signal.SIG_IGN
             raise
         finally:
-            signal.signal(signal.SIGTERM, after)
+            for number, handler in after.items():
+                signal.signal(number, handler)

@@ -194,6 +194,9 @@ class CheckpointSettings:
     """[train.checkpoint]: When a run saves, what it keeps, and where it ends."""
 
     checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False, flag=False)
+    checkpoint_minutes: float | None = setting(
+        15.0, "minutes after which a run saves in any case; 'none' for steps alone", in_recipe=False, flag=False
+    )
     keep_checkpoints: int | None = setting(
         2,
         "newest checkpoints to keep, beside the one of lowest held-out loss; 'none' keeps all",
@@ -209,6 +212,8 @@ class CheckpointSettings:
 
     def __post_init__(self) -> None:
         _at_least_1(self, "checkpoint_interval", "keep_checkpoints", "stop_at_step")
+        minutes = self.checkpoint_minutes
+        require(minutes is None or minutes > 0, "checkpoint_minutes", minutes, "above 0, or none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from webtext.app.main import run
 from webtext.base.parts.partset import PartSet
 
 SECONDS = 300.0  # to wait for anything before a test gives up
@@ -120,6 +121,31 @@ def test_ctrl_c_and_sigterm_end_with_130_and_a_message_and_leave_no_process(
         for pid in session_of(process.pid):
             os.kill(pid, signal.SIGKILL)
     assert not list(out.rglob("manifest.json"))
+
+
+KEPT, LOST = "what is finished is kept; rerun the same command to resume", "can't resume: the same command starts again"
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        ("train run tokens --out model", KEPT),
+        ("train sweep tokens --lr 1 --out sweep", KEPT),
+        ("crawl fetch links --out pages", KEPT),
+        ("clean run pages --out corpus", KEPT),
+        ("train sample model", LOST),
+        ("train eval model tokens", LOST),
+        ("tokenizer train text.txt --out tokenizer.json", LOST),
+        ("inspect set pages --verify", LOST),
+    ],
+)
+def test_an_interrupted_verb_says_whether_it_has_kept_anything(
+    verb: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("webtext.base.command._engine", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert run(verb.split()) == 130
+    head = "" if said == KEPT else f"'webtext {' '.join(verb.split()[:2])}' "
+    assert capsys.readouterr().err == f"error: interrupted\n  {head}{said}\n"
 
 
 @pytest.mark.slow

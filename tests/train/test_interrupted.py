@@ -1,4 +1,4 @@
-"""A killed rank costs only a restart, a hung one ends the run, and so does SIGTERM; the run then resumes."""
+"""A killed rank costs only a restart; a hung one, SIGTERM and Ctrl-C end the run, which then resumes."""
 
 from __future__ import annotations
 
@@ -77,25 +77,53 @@ def wait_for_steps(process: subprocess.Popen[str], out: Path, n: int) -> None:
         time.sleep(0.005)
 
 
-def test_a_terminated_run_saves_and_resumes_as_if_undisturbed(
-    tokens: str, tmp_path: Path, run_that_waits: Callable[[int, list[str]], list[str]]
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")])
+def test_a_run_that_is_asked_to_end_saves_and_resumes_as_if_undisturbed(
+    number: int, name: str, tokens: str, tmp_path: Path, run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:
     out = tmp_path / "ended"
     process = subprocess.Popen(run_that_waits(20, command(tokens, out, 80)), stderr=subprocess.PIPE, text=True)
     wait_for_steps(process, out, 20)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     _, talk = process.communicate(timeout=SECONDS)
     assert process.returncode == 130, talk
     (saved,) = (out / "checkpoints").iterdir()
     step = int(saved.name.removeprefix("step-"))
     assert 20 <= step < 80
     assert talk.endswith(
-        f"error: ended by SIGTERM after step {step:,}, saved as '{saved}'\n  rerun the same command to resume\n"
+        f"error: ended by {name} after step {step:,}, saved as '{saved}'\n  rerun the same command to resume\n"
     )
     for folder in (out, tmp_path / "whole"):
         assert run([*command(tokens, folder, 80), "--quiet"]) == 0
     assert timeless(out) == timeless(tmp_path / "whole")
     assert saved_bytes(out, 80) == saved_bytes(tmp_path / "whole", 80)
+
+
+HANGS_IN_A_SAVE = """
+import sys, time
+from webtext.train.checkpoint.saver import CheckpointSaver
+CheckpointSaver._save = lambda *_: time.sleep(1e6)
+from webtext.app.main import run
+sys.exit(run(sys.argv[1:]))
+"""
+
+
+def test_a_second_ctrl_c_ends_a_run_that_is_still_saving(tokens: str, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    hangs = [sys.executable, "-c", HANGS_IN_A_SAVE, *command(tokens, out, 1_000_000), "--quiet"]
+    process = subprocess.Popen(hangs, stderr=subprocess.PIPE, text=True)
+    wait_for_steps(process, out, 2)
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    assert process.stderr.readline() + process.stderr.readline() == (
+        "\nending after the current step, with a checkpoint; Ctrl-C again ends at once\n"
+    )
+    process.send_signal(signal.SIGINT)
+    _, talk = process.communicate(timeout=SECONDS)
+    assert (process.returncode, talk) == (
+        130,
+        "error: interrupted again\n  rerun the same command to resume from the last checkpoint\n",
+    )
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
@@ -137,6 +165,16 @@ def test_the_previous_handler_is_restored() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert termination.asked
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ctrl_c_stays_ignored_where_it_was() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Termination.noticed() as termination:
+            signal.raise_signal(signal.SIGINT)
+            assert not termination.asked
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_process_that_ends_under_torchrun_is_not_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,14 @@ def test_a_run_learns_and_its_metrics_show_it(undisturbed: Finished) -> None:
     assert [path.name for path in sorted((out / "checkpoints").iterdir())] == ["step-000030", "step-000040"]
 
 
+def test_a_run_saves_after_some_minutes_whatever_its_steps(tokens: str, tmp_path: Path) -> None:
+    rare = changed(SETTINGS, steps=6, eval_interval=None, checkpoint_interval=5, keep_checkpoints=None)
+    for minutes, saved in ((1e-9, [1, 2, 3, 4, 5, 6]), (None, [5, 6])):
+        out = tmp_path / str(minutes)
+        train(tokens, out, changed(rare, checkpoint_minutes=minutes))
+        assert [path.name for path in sorted((out / "checkpoints").iterdir())] == [f"step-{i:06d}" for i in saved]
+
+
 def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path) -> None:
     """A step has the same eight sequences, whether two, four or all of them are on the device at once."""
     settings = changed(SETTINGS, steps=10, eval_interval=None, checkpoint_interval=None)

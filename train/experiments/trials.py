@@ -178,7 +178,7 @@ def run_trials(
 
     The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With
     `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out. SIGTERM
-    raises Interrupted when all processes have ended; Ctrl-C does the same with KeyboardInterrupt. The same call resumes.
+    or Ctrl-C raises Interrupted when all processes have ended. The same call resumes.
     """
     finished = [finished_result(each.tokens, each.folder, each.settings) for each in trials]  # rejects another run's
     waiting = [trial for trial, found in zip(trials, finished, strict=True) if found is None or trial.measure]
@@ -190,7 +190,7 @@ def run_trials(
         try:
             while waiting or running:
                 if termination.asked:
-                    said = "ended by SIGTERM; running trials have saved"
+                    said = f"ended by {termination.by}; running trials have saved"
                     raise Interrupted(said, "rerun the same command to resume")
                 while waiting and slots:
                     running.append(Child(waiting.pop(0), slots.pop(0)))

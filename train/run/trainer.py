@@ -49,7 +49,7 @@ LARGEST_LOSS = 700.0  # its exponential is still finite
 
 @dataclass(frozen=True, slots=True)
 class _Queued:
-    """An update that the device has yet to make. `reading`: loss, gradient norm, number of processes asked to end."""
+    """An update that the device has yet to make. `reading`: loss, gradient norm, and what `_asked` returns."""
 
     step: int
     rate: float
@@ -105,7 +105,7 @@ class Trainer:
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
         self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": 0.0, "memory_bytes": 0}
         self._measured_at: int | None = None
-        self._must_end = False
+        self._must_end = self._must_save = False
         self.steps_ahead = 1 if world.device.type == "cuda" else 0
         """Steps that may be queued before the result of an earlier one is read, so that the device never waits."""
         self._queued: deque[_Queued] = deque()
@@ -128,7 +128,7 @@ class Trainer:
                 self.console.say(f"train: {name} is {value} but was {was.get(name)}: results equal only up to rounding")
 
     def run(self) -> Checkpoint:
-        """Train to the last step and return the last checkpoint. After SIGTERM, saves and raises Interrupted."""
+        """Train to the last step and return the last checkpoint. After SIGTERM or Ctrl-C, saves and raises Interrupted."""
         settings = self.settings
         with contextlib.ExitStack() as stack:
             log = metrics_log(self.model_dir, self.step, self.console)
@@ -150,11 +150,11 @@ class Trainer:
             self._announce()
             if self.step == 0:  # the untrained model, with which every later loss is compared
                 self._evaluate()
-            self._clock = time.perf_counter()
+            self._clock = self._saved_at = time.perf_counter()
             while self.step < settings.last_step:
                 with memory_is_an_error(self.config, settings, self.world):
                     self._queue_step()
-                    while len(self._queued) > (0 if self._is_any_due() or self._must_end else self.steps_ahead):
+                    while len(self._queued) > (0 if self._is_any_due() or self._must_save else self.steps_ahead):
                         self._settle(self._queued.popleft(), progress)
                 self._do_what_is_due()
                 if not self._queued:
@@ -167,11 +167,11 @@ class Trainer:
         settings = self.settings
         if self._is_due(settings.monitor.eval_interval):
             self._evaluate()
-        if self._is_due(settings.checkpoint.checkpoint_interval) or self._must_end:
+        if self._is_due(settings.checkpoint.checkpoint_interval) or self._must_save:
             self._save()
         if self._must_end and self.step < settings.last_step:
             raise Interrupted(
-                f"ended by SIGTERM after step {self.step:,}, saved as '{self._saved().path}'",
+                f"ended by {self._termination.by} after step {self.step:,}, saved as '{self._saved().path}'",
                 "rerun the same command to resume",
             )
 
@@ -190,7 +190,7 @@ class Trainer:
             self._allow_update()
         mean = self.engine.forward_backward(self._microbatches(), self.n_microbatches)
         norm = self.engine.gradient_norm()
-        n_asked = self.world.sum(torch.full_like(mean, float(self._termination.asked or self._saver.failed)))
+        asked = self.world.sum(torch.full_like(mean, self._asked()))
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
         if not self.engine.updates_early:
             self._allow_update()
@@ -198,7 +198,13 @@ class Trainer:
         rate = learning_rate(settings, self.step)
         self.step += 1
         n_tokens = settings.batch_size * settings.context
-        self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, n_asked]))))
+        self._queued.append(_Queued(self.step, rate, n_tokens, Reading(torch.stack([mean, norm, asked]))))
+
+    def _asked(self) -> float:
+        """Return 1 if this process was asked to end or can't save, and a half if it is process 0 and a save is due."""
+        minutes = self.settings.checkpoint.checkpoint_minutes
+        is_late = minutes is not None and time.perf_counter() - self._saved_at >= 60 * minutes
+        return float(self._termination.asked or self._saver.failed) + (0.5 if is_late and self.world.is_main else 0)
 
     def _allow_update(self) -> None:
         """Prepare for a change of the parameters: the last save has its copies, and the optimizer its rate."""
@@ -211,10 +217,11 @@ class Trainer:
 
     def _settle(self, queued: _Queued, progress: Progress) -> None:
         """Read the result of an update, judge it, log it and show it."""
-        loss, norm, n_asked = queued.reading.read()
+        loss, norm, asked = queued.reading.read()
         now = time.perf_counter()
         seconds, self._clock = now - self._clock, now
-        self._must_end = self._must_end or n_asked > 0  # if one process was asked, all end after the same step
+        self._must_save = self._must_save or asked > 0  # summed over the processes: all do it after the same step
+        self._must_end = self._must_end or asked >= 1
         fault = self.guard.check(queued.step, loss, norm)
         self.result["tokens"] += queued.n_tokens
         self.result["seconds"] += seconds
@@ -257,6 +264,7 @@ class Trainer:
         self.console.say(f"train: step {self.step:,}: held-out perplexity {perplexity:,.2f} (loss {mean:.4f}{each})")
 
     def _save(self) -> None:
+        self._must_save, self._saved_at = False, time.perf_counter()
         if self._metrics is not None:
             self._metrics.sync()
         state = {
