@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_419,
-    "Python in base/, lines": 7347,
+    "Python, lines": 44_422,
+    "Python in base/, lines": 7350,
     "Python in crawl/, lines": 9192,
     "Python in clean/, lines": 7922,
     "Python in tokenizer/, lines": 4481,
     "Python in shards/, lines": 2421,
     "Python in train/, lines": 9666,
     "Python in app/, lines": 3390,
-    "Python in base/, tokens": 46_828,
+    "Python in base/, tokens": 46_872,
     "Python in crawl/, tokens": 59_323,
     "Python in clean/, tokens": 62_356,
     "Python in tokenizer/, tokens": 30_108,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 313,
     "settings": 141,
     "C++, lines": 9373,
-    "tests, lines": 61_154,
+    "tests, lines": 61_163,
     "benches, lines": 4725,
     "templates, scripts, TOML and JSON, lines": 2236,
 }

@@ -6,6 +6,7 @@ import resource
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from webtext.base.console import Console, counted
@@ -95,6 +96,8 @@ class Run:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has had resident so far, in bytes."""
+    """Return the most memory that this process has had resident since its start, in bytes."""
+    if (status := Path("/proc/self/status")).exists():  # on Linux, ru_maxrss begins with that of the parent
+        return int(status.read_bytes().partition(b"VmHWM:")[2].split()[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

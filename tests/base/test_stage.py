@@ -351,3 +351,12 @@ def test_a_parent_that_is_being_written_is_ignored(tmp_path: Path, run: Run) -> 
     child = copied(write_parent(tmp_path / "parent", "a"), tmp_path / "child", run)
     (tmp_path / "parent" / "manifest.json").unlink()
     assert list(parents_of(child)) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the peak of memory in /proc")
+def test_the_memory_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
+    child = [sys.executable, "-c", "from webtext.base.run import peak_bytes; print(peak_bytes())"]
+    held = bytearray(400 << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    answer = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert 1 << 20 < int(answer) < len(held) // 2
