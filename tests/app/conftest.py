@@ -134,6 +134,7 @@ def document(name: str, *also: str) -> dict[str, Any]:
         "domain": f"{name}.example",
         "language": "en",
         "language_score": 0.98,
+        "extractor_agreement": 0.42 if name == "kept" else None,
         "karma": 12,
         "split": "validation" if name == "held" else "train",
     }

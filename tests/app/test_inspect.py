@@ -38,6 +38,7 @@ def test_a_url_and_its_documents_id_tell_the_same_way(
         "  post      reddit p-kept in r/test: 12 points, 2017-01-01",
         "  page      HTTP 200, 2020-09-13, pages/part-00000.warc.gz at 10",
         f"  document  {kept_id}, ",
+        ", en 0.98, train, the extractors agree to 0.42\n",
         "  tokens    train-00000.tok, 0 to ",
     ):
         assert line in by_url
