@@ -139,7 +139,7 @@ def _row(name: str, host: str, kind: str, body: bytes) -> Iterator[dict[str, Any
         language, score = detect_language(found.text) or (None, None)
         yield {
             **{"id": name, "host": host, "kind": kind, "page_kind": found.kind, "text": found.text},
-            **{"language": language, "language_score": score},
+            **{"language": language, "language_score": score, "extractor_agreement": found.agreement},
         }
 
 

@@ -41,7 +41,9 @@ PIECES = (
 
 
 def native(*texts: str) -> list[dict[str, Any]]:
-    described = {"id": [""] * len(texts), "language": ["en"] * len(texts), "language_score": [0.9] * len(texts)}
+    described = {"id": [""] * len(texts), "language": ["en"] * len(texts), "language_score": [0.9] * len(texts)} | {
+        "extractor_agreement": [None] * len(texts)
+    }
     table = signals_table(pa.table({"text": pa.array(texts, pa.large_string())} | described))
     return table.drop_columns([*described, "failed"]).to_pylist()  # type: ignore[no-any-return]
 
@@ -155,7 +157,13 @@ def test_offsets_outside_of_the_bytes_are_rejected(offsets: list[int]) -> None:
 def test_a_batch_that_is_a_slice_returns_its_own_rows() -> None:
     texts = ["one two", "three", "", "four five six"]
     batch = pa.record_batch(
-        {"id": ["a", "b", "c", "d"], "text": texts, "language": ["en"] * 4, "language_score": [0.9] * 4}
+        {
+            "id": ["a", "b", "c", "d"],
+            "text": texts,
+            "language": ["en"] * 4,
+            "language_score": [0.9] * 4,
+            "extractor_agreement": [None] * 4,
+        }
     )
     table = signals_table(batch.slice(1, 2))
     assert table.schema == SIGNALS

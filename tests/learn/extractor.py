@@ -88,7 +88,8 @@ MAX_BLOCKS = 300  # of a page, drawn by chance, that a stage learns from
 GOLD_PAGES, FORUM_PAGES, GOLD_WEIGHT = 12, 4, 0.4
 FORUMS = ("fhgr/harvest",)
 SCORED = ("trafilatura", "wcxb")
-UNKNOWN = ("h1", "figcaption")  # whether fixtures' texts have them differs
+MIN_FIXTURE_WORDS, UNKNOWN = 10, ("h1", "h2", "h3", "h4", "h5", "h6", "figcaption")
+"""Whether headings, captions and short lines are in a text differs between fixtures, so these teach nothing."""
 PAGE_WEIGHTS = {None: 0.6, True: 1.0, False: 1.5}
 """Of pages of which only passages are known, of articles, and of other kinds, which are fewer and differ more."""
 LETTERS = re.compile(r"[^\W\d_]+")
@@ -218,7 +219,7 @@ def _of_gold(row: dict[str, Any]) -> Example:
 
 
 def read_fixtures(file: Path) -> list[Example]:
-    """Read other projects' pages with their whole text. Headings and captions are unknown: few of the texts have them."""
+    """Read other projects' pages with their whole text; only their paragraphs teach."""
     return [_of_fixture(row) for row in pq.read_table(file, filters=[("is_whole", "==", True)]).to_pylist()]
 
 
@@ -226,8 +227,10 @@ def _of_fixture(row: dict[str, Any]) -> Example:
     kind = "forum" if row["source"] in FORUMS else None
     example = _example("fixtures", row["id"], row["url"], row["html"], kind)
     example.target = _aligned(example.found, row["text"])
-    tags = [example.found.containers[b.container].tag if b.container >= 0 else "" for b in example.found.blocks]
-    example.target[[tag in UNKNOWN for tag in tags]] = np.nan
+    for i, block in enumerate(example.found.blocks):
+        tag = example.found.containers[block.container].tag if block.container >= 0 else ""
+        if tag in UNKNOWN or n_words(block.text) < MIN_FIXTURE_WORDS:
+            example.target[i] = np.nan
     return example
 
 

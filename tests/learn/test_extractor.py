@@ -224,15 +224,17 @@ def test_a_page_in_another_script_has_the_same_blocks_and_equal_words_stay_equal
     assert len(lengths) > 2
 
 
-def test_fixtures_with_their_whole_text_teach_and_their_titles_do_not(tmp_path: Path) -> None:
-    page = "<html><body><h1>The harbour</h1><p>It was built of granite.</p><nav><p>Menu of the site</p></nav></body></html>"
+def test_paragraphs_of_fixtures_with_their_whole_text_teach_and_headings_and_short_lines_do_not(tmp_path: Path) -> None:
+    sentence = "It was built of granite, which came by ship from an island in the north."
+    menu = "A sentence about another page of the site, which nobody needs to read now."
+    page = f"<html><body><h2>{sentence}</h2><p>{sentence}</p><p>Menu</p><nav><p>{menu}</p></nav></body></html>"
     row = {"source": "fhgr/harvest", "id": "1", "url": "https://a.example/", "html": page.encode()}
-    row |= {"text": "It was built of granite.", "is_whole": True}
+    row |= {"text": sentence, "is_whole": True}
     pq.write_table(pa.Table.from_pylist([row, row | {"id": "2", "is_whole": False}]), tmp_path / "fixtures.parquet")
     (example,) = module.read_fixtures(tmp_path / "fixtures.parquet")
     assert (example.identifier, example.kind, example.domain) == ("1", "forum", "a.example")
-    assert np.isnan(example.target[0])
-    assert example.target[1:].tolist() == [1.0, 0.0]
+    assert np.isnan(example.target).tolist() == [True, False, True, False]
+    assert (example.target[1] > 0.9, example.target[3] < 0.1) == (True, True)
 
 
 def refusal(arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
