@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 313,
     "settings": 141,
     "C++, lines": 9373,
-    "tests, lines": 61_163,
+    "tests, lines": 61_182,
     "benches, lines": 4725,
     "templates, scripts, TOML and JSON, lines": 2236,
 }

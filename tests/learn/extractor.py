@@ -30,7 +30,7 @@ import re
 import sys
 import tarfile
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -134,7 +134,7 @@ class Example:
     def weights(self) -> Array:
         sizes = np.array([n_words(block.text) for block in self.found.blocks], float)
         sizes = np.where(np.isnan(self.target), 0.0, sizes) ** 0.6
-        weight = PAGE_WEIGHTS[None if self.kind is None else self.kind == "article"]
+        weight = PAGE_WEIGHTS[self.kind == "article" if self.set_name == "wcxb" else None]
         weight = GOLD_WEIGHT if self.set_name == "gold" else weight
         return np.asarray(sizes / max(sizes.sum(), 1e-9) * weight * self.weight)
 
@@ -224,7 +224,7 @@ def read_fixtures(file: Path) -> list[Example]:
 
 
 def _of_fixture(row: dict[str, Any]) -> Example:
-    kind = "forum" if row["source"] in FORUMS else None
+    kind = "forum" if row["source"] in FORUMS else "article"
     example = _example("fixtures", row["id"], row["url"], row["html"], kind)
     example.target = _aligned(example.found, row["text"])
     for i, block in enumerate(example.found.blocks):
@@ -377,7 +377,11 @@ def _weights(given: Sequence[Example]) -> dict[str, Any]:
     spread = np.maximum(sizes.std(axis=0), 1e-6)
     means = sizes.mean(axis=0)
     regression = LogisticRegression(C=REGULARISATION, max_iter=300)
-    regression.fit(np.hstack([table, (sizes - means) / spread]), [KINDS.index(example.kind or "") for example in known])
+    described, of_page = np.hstack([table, (sizes - means) / spread]), [example.kind or "" for example in known]
+    # Fixtures are of two kinds; weighed, each kind stays as frequent as WCXB has it.
+    usual = Counter(example.kind for example in known if example.set_name == "wcxb")
+    share = {kind: usual[kind] / n for kind, n in Counter(of_page).items()}
+    regression.fit(described, [KINDS.index(kind) for kind in of_page], [share[kind] for kind in of_page])
     of_kind = regression.coef_.T
     of_sizes = of_kind[len(facts) :] / spread[:, None]
     weights["facts"] = {fact: _rounded(each, 3) for fact, each in zip(facts, of_kind, strict=False)}
