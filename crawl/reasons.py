@@ -50,6 +50,7 @@ REASONS: Mapping[str, tuple[str, str]] = {
     HOST_KEPT_FAILING: (FAILED, "not asked: the host failed, or said that it is busy, ten times in a row"),
     "too_large": (FAILED, "more bytes than max_bytes"),
     "bad_response": (FAILED, "not HTTP, or invalid headers, chunks, lengths or transfer codings"),
+    "bad_content_coding": (FAILED, "a Content-Encoding that is unknown, or that the body's data don't follow"),
     "bad_redirect": (FAILED, "a redirect without a usable http(s) Location"),
     "redirect_loop": (FAILED, "a redirect to a URL that was visited before"),
     "too_many_redirects": (FAILED, "more than five redirects"),

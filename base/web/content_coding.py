@@ -1,8 +1,9 @@
 """Decoding of HTTP bodies: transfer coding (RFC 9112 §7) and content coding (RFC 9110 §8.4), with bounded output.
 
 Archives contain what servers sent, and sometimes what a crawler decoded from it under the server's original headers. So
-an encoding header that contradicts the first bytes is ignored, and truncated data yields what was decoded before the
-end. The output never exceeds `max_bytes`: a decompression bomb stops there.
+an encoding header that contradicts the first bytes is ignored, and so is one that names no coding (`utf-8`, `none`) if
+the body looks like text. Truncated data yields what was decoded before the end. The output never exceeds `max_bytes`: a
+decompression bomb stops there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ZSTD_WINDOW_BYTES = 8 << 20  # maximum that RFC 9659 allows for HTTP
 _MAX_CHUNK_LINE_BYTES = 4096
 _CHUNK_SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?\r?")
 
-_TEXT_START = re.compile(rb"[\t\n\f\r\x20-\x7e\x80-\xff]*")  # no control characters
+_TEXT_START = re.compile(rb"\xff\xfe|\xfe\xff|[^\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]*\Z")  # WHATWG MIME Sniffing §7.2
 _TEXT_START_BYTES = 256
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -43,32 +44,30 @@ def decode_body(raw: bytes, transfer_encoding: str, content_encoding: str, max_b
     'unknown_content_coding' or 'damaged_body'.
     """
     body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
-    codings = _codings(content_encoding)
-    if len(codings) > MAX_CODINGS:
-        raise BodyError("too_many_content_codings", ", ".join(codings))
-    for coding in reversed(codings):
-        if coding not in _DECODERS:
-            raise BodyError("unknown_content_coding", repr(coding))
+    codings, unknown = _content_codings(content_encoding)
+    for coding in codings:
         body = _DECODERS[coding](body, max_bytes)
+    _check_unknown(unknown, body)
     if len(body) > max_bytes:
         raise BodyError("body_too_large", f"above {max_bytes:,} bytes")
     return body
 
 
 def decoded_start(raw: bytes, transfer_encoding: str, content_encoding: str, n_bytes: int) -> bytes:
-    """Return the first `n_bytes` of what `decode_body` returns; empty if the body can't be decoded."""
+    """Return the first `n_bytes` of what `decode_body` returns; raises its BodyErrors, except those of bounds."""
     try:
         body = dechunk(raw) if "chunked" in _codings(transfer_encoding) else raw
     except BodyError as error:
         body = error.start
-    codings = _codings(content_encoding)
-    if len(codings) > MAX_CODINGS or not all(coding in _DECODERS for coding in codings):
-        return b""
-    for coding in reversed(codings):
+    codings, unknown = _content_codings(content_encoding)
+    for coding in codings:
         try:
             body = _DECODERS[coding](body, n_bytes)
         except BodyError as error:
+            if error.reason != "body_too_large":
+                raise
             body = error.start
+    _check_unknown(unknown, body)
     return body[:n_bytes]
 
 
@@ -102,6 +101,24 @@ def _codings(value: str) -> list[str]:
     return [coding for part in value.split(",") if (coding := part.strip().lower()) not in ("", "identity")]
 
 
+def _content_codings(value: str) -> tuple[list[str], str | None]:
+    """Return the codings to undo, the last one first, and a name that isn't a coding's."""
+    named = _codings(value)
+    known = [coding for coding in reversed(named) if coding in _DECODERS]
+    if len(known) > MAX_CODINGS:
+        raise BodyError("too_many_content_codings", ", ".join(known))
+    return known, next((coding for coding in named if coding not in _DECODERS), None)
+
+
+def _check_unknown(coding: str | None, body: bytes) -> None:
+    if coding is not None and not _looks_like_text(body):
+        raise BodyError("unknown_content_coding", repr(coding))
+
+
+def _looks_like_text(data: bytes) -> bool:
+    return _TEXT_START.match(data[:_TEXT_START_BYTES]) is not None
+
+
 def _gunzip(data: bytes, max_bytes: int) -> bytes:
     return (
         _collect(_inflated(data, 16 + zlib.MAX_WBITS, max_bytes), max_bytes) if data.startswith(_GZIP_MAGIC) else data
@@ -115,7 +132,7 @@ def _inflate(data: bytes, max_bytes: int) -> bytes:
     for window_bits in (zlib.MAX_WBITS, -zlib.MAX_WBITS):
         with contextlib.suppress(zlib.error):
             return _collect(_inflated(data, window_bits, max_bytes), max_bytes, EOFError)
-    if _TEXT_START.fullmatch(data[:_TEXT_START_BYTES]):
+    if _looks_like_text(data):
         return data
     window_bits = zlib.MAX_WBITS if _is_zlib(data) else -zlib.MAX_WBITS
     return _collect(_inflated(data, window_bits, max_bytes), max_bytes)
@@ -130,7 +147,12 @@ def _unbrotli(data: bytes, max_bytes: int) -> bytes:
     from fastwarc.stream_io import BrotliReader
 
     reader = BrotliReader(io.BytesIO(data))
-    return _collect(iter(lambda: reader.read(_BROTLI_READ_BYTES), b""), max_bytes) if data else data
+    try:
+        return _collect(iter(lambda: reader.read(_BROTLI_READ_BYTES), b""), max_bytes) if data else data
+    except BodyError as error:  # the format has no magic number, but text is never valid for long
+        if error.reason == "damaged_body" and _looks_like_text(data):
+            return data
+        raise
 
 
 def _unzstd(data: bytes, max_bytes: int) -> bytes:

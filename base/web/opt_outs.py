@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from webtext.base.web.content_coding import decoded_start
+from webtext.base.web.content_coding import BodyError, decoded_start
 
 PRODUCT_TOKEN = "webtext"
 
@@ -143,7 +143,10 @@ def body_opt_outs(raw: bytes, headers: Iterable[tuple[str, str]]) -> list[str]:
     found: list[str] = []
     for n_bytes in (GLANCED_BYTES, HEAD_BYTES):
         codings = fields.get("transfer-encoding", ""), fields.get("content-encoding", "")
-        start = decoded_start(raw, *codings, n_bytes)
+        try:
+            start = decoded_start(raw, *codings, n_bytes)
+        except BodyError:
+            break
         found, has_ended = _prescan(start)
         if has_ended or len(start) < n_bytes:
             break

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from webtext.base.storage import Folder
-from webtext.base.web.content_coding import decoded_start
+from webtext.base.web.content_coding import BodyError, decoded_start
 from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
 from webtext.crawl.exchange.client import NO_ANSWER, Client, Limits, host_and_port
 from webtext.crawl.exchange.messages import Exchange, Failure, Refused, is_redirect, redirect_target
@@ -202,4 +202,7 @@ def read_robots(reply: Exchange) -> Robots:
 def _decoded(reply: Exchange) -> bytes:
     """Decompress the body, since some servers compress unasked: at most MAX_ROBOTS_BYTES, even of a bomb."""
     transfer = reply.header("transfer-encoding") if reply.head is not None else None  # a record's body may have chunks
-    return decoded_start(reply.body, transfer or "", reply.header("content-encoding") or "", MAX_ROBOTS_BYTES)
+    try:
+        return decoded_start(reply.body, transfer or "", reply.header("content-encoding") or "", MAX_ROBOTS_BYTES)
+    except BodyError:
+        return b""

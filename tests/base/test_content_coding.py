@@ -84,6 +84,22 @@ def test_chunks_and_codings_undo_what_a_server_does(data: bytes, size: int, codi
     assert decode_body(chunked(PACKERS[coding](data), size), "chunked", coding, MIB) == data
 
 
+@pytest.mark.parametrize("label", ["utf-8", "none", "binary", "8bit", "text/html", "UTF-16", "iso-8859-1, none, x"])
+def test_a_label_that_names_no_coding_is_ignored_over_text(label: str) -> None:
+    utf_16 = "<html>\u65e5\u672c".encode("utf-16")
+    for plain in (TEXT, b"", utf_16, "na\u00efve".encode("latin-1")):
+        assert decode_body(plain, "", label, MIB) == plain
+        assert decoded_start(plain, "", label, 1000) == plain[:1000]
+    assert decode_body(brotli(TEXT), "", f"br, {label}", MIB) == TEXT
+    assert decode_body(chunked(gzip.compress(TEXT), 90), "chunked", f"{label}, gzip", MIB) == TEXT
+
+
+@pytest.mark.parametrize("start", [b"<!DOCTYPE html>", b"From me to you", b"\n# title", b"{}", b"\xef\xbb\xbfwords"])
+def test_text_under_the_name_of_brotli_is_text(start: bytes) -> None:
+    assert decode_body(start + TEXT, "", "br", MIB) == start + TEXT
+    assert decoded_start(start + TEXT, "", "br, br", 100) == (start + TEXT)[:100]
+
+
 def test_three_codings_are_refused() -> None:
     with pytest.raises(BodyError) as caught:
         decode_body(TEXT, "", "gzip, gzip, gzip", MIB)
@@ -92,7 +108,7 @@ def test_three_codings_are_refused() -> None:
 
 def test_an_unknown_coding_is_rejected_with_its_name() -> None:
     with pytest.raises(BodyError, match="'compress'") as caught:
-        decode_body(TEXT, "", "compress", MIB)
+        decode_body(b"\x1f\x9d\x90words", "", "compress", MIB)
     assert caught.value.reason == "unknown_content_coding"
 
 
@@ -122,7 +138,7 @@ def test_a_body_cut_short_gives_what_came_before_the_cut(coding: str) -> None:
         ("zstd", b"\x28\xb5\x2f\xfd"),
         ("zstd", zstandard.ZstdCompressor().compress(TEXT)[:-4]),
         ("deflate", b"\xff\x00\x01 neither deflate nor text"),
-        ("br", TEXT),
+        ("br", b"\xff\x00\x01 neither brotli nor text"),
     ],
 )
 def test_a_body_that_gives_nothing_is_damaged(coding: str, sent: bytes) -> None:
