@@ -11,13 +11,11 @@ import io
 import re
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
+from webtext.base.archives.member import Member
 from webtext.base.archives.response import MAX_RECORD_BYTES, Response, with_http
 from webtext.base.archives.stretches import GZIP_START, next_start
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 ARC_SUFFIXES = (".arc", ".arc.gz")
 ARC_START = b"filedesc:"
@@ -43,7 +41,7 @@ def read_arc(file: BinaryIO) -> Iterator[Response]:
     size = file.seek(0, io.SEEK_END)
     start: int | None = 0
     while start is not None and start < size:
-        member = _Member(file, start, is_gzip)
+        member = Member(file, start, is_gzip)
         last: Response | None = None
         n_records = 0
         try:
@@ -105,40 +103,3 @@ def _records(text: io.BufferedReader, max_skipped_lines: int) -> Iterator[Respon
         else:
             response.damage = "record_too_large" if at == start + len(line) + length else "record_cut_short"
         yield response
-
-
-class _Member(io.RawIOBase):
-    """One gzip member of a file, decompressed; or the whole file if it isn't compressed."""
-
-    def __init__(self, file: BinaryIO, start: int, is_gzip: bool) -> None:
-        file.seek(start)
-        self._file, self._read_to = file, start
-        self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if is_gzip else None
-
-    @property
-    def ended(self) -> bool:
-        """Whether the member was read to its end, so that neither damage nor the end of the file cut it short."""
-        return self._inflate is None or self._inflate.eof
-
-    @property
-    def end(self) -> int:
-        """Offset in the file at which the next member starts; valid once this one has ended."""
-        return self._read_to - (len(self._inflate.unused_data) if self._inflate else 0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Read into `buffer` and return the number of bytes, 0 at the end; raises zlib.error at damage."""
-        room = memoryview(buffer)
-        text = b""
-        while not text and not (self._inflate and self._inflate.eof):
-            data = self._inflate.unconsumed_tail if self._inflate else b""
-            if not data:
-                data = self._file.read(len(room))
-                self._read_to += len(data)
-            if not data:
-                break
-            text = self._inflate.decompress(data, len(room)) if self._inflate else data
-        room[: len(text)] = text
-        return len(text)

@@ -39,9 +39,10 @@ def read_responses(folder: Folder, name: str, *, follow_revisits: bool = True) -
     """Yield the responses of the WARC or ARC file `name`, in order; raises InputError if it contains no record at all.
 
     Requests, metadata and responses of other protocols (DNS) are skipped. A revisit gets the body of its original,
-    which is looked up in this folder at the location that the revisit names, or earlier in this file by URL and date.
+    which is looked up in this folder at the location that the revisit names, or earlier in this file by record id, or by
+    URL and date.
     If it isn't there, a revisit of the same URL has `damage` UNCHANGED, and one of another URL 'original_not_found'.
-    Without `follow_revisits`, all revisits are yielded without bodies. Memory: two records, and 100 bytes per response.
+    Without `follow_revisits`, all revisits are yielded without bodies. Memory: two records, and 200 bytes per response.
     """
     with folder.open(name) as file:
         if not file.read(1):
@@ -51,7 +52,7 @@ def read_responses(folder: Folder, name: str, *, follow_revisits: bool = True) -
             return
         waiting: list[Response] = []  # damage before the first record
         holds_records = False
-        places: dict[int, int] = {}  # hash of URL and date -> offset of a response
+        places: dict[int, int] = {}  # hash of a record id, or of URL and date -> offset of a response
         for stretch in with_lengths(stretches_of(file), file):
             if stretch.is_record and not holds_records:
                 holds_records = True
@@ -60,7 +61,8 @@ def read_responses(folder: Folder, name: str, *, follow_revisits: bool = True) -
             if response is None:
                 continue
             if not response.is_revisit:
-                places[hash((response.url, response.date))] = stretch.start
+                keys = _id(response, "WARC-Record-ID"), (response.url, response.date)
+                places.update(dict.fromkeys(map(hash, keys), stretch.start))
             elif follow_revisits:
                 _follow(response, folder, name, places)
             if holds_records:
@@ -95,8 +97,8 @@ def _follow(response: Response, folder: Folder, name: str, places: Mapping[int, 
     """Set the body of a revisit to its original's, or set `damage` if the original isn't found.
 
     The original's location is in `WARC-Refers-To-Filename` and `-File-Offset`; a renamed file may still refer to itself
-    by its old name. Most crawlers write no location, and then `places` is used. URL, date and digest of the record that
-    is found must match the revisit.
+    by its old name. Most crawlers write no location, and then `places` is used. The id, or URL and date, and the digest of
+    the record that is found must match the revisit.
     """
     if response.damage:
         return
@@ -106,8 +108,9 @@ def _follow(response: Response, folder: Folder, name: str, places: Mapping[int, 
     candidates: list[tuple[str, int]] = []
     if offset.isascii() and offset.isdigit():
         candidates = [(each, int(offset)) for each in dict.fromkeys((given, name))]
-    elif (known := places.get(hash((url, date)))) is not None:
-        candidates = [(name, known)]
+    else:
+        known = (places.get(hash(key)) for key in (_id(response, "WARC-Refers-To") or None, (url, date)))
+        candidates = [(name, at) for at in known if at is not None]
     for file_name, at in candidates:
         is_plain_name = file_name == PurePosixPath(file_name).name  # never leaves the folder
         if is_plain_name and (file_name == name or folder.exists(file_name)):
@@ -125,6 +128,10 @@ def _refers_to(revisit: Response) -> tuple[str, str]:
     return plain_url(headers.get("WARC-Refers-To-Target-URI")), headers.get("WARC-Refers-To-Date").strip()
 
 
+def _id(response: Response, name: str) -> str:
+    return response.warc_headers.get(name).strip()
+
+
 def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
     """Return the response whose record starts at `offset`; None if there is none."""
     with folder.open(name) as file:
@@ -140,7 +147,10 @@ def _response_from(folder: Folder, name: str, offset: int) -> Response | None:
 
 def _is_original(found: Response, revisit: Response) -> bool:
     digest = revisit.warc_headers.get("WARC-Payload-Digest").strip()
-    if found.damage or found.is_revisit or (found.url, found.date) != _refers_to(revisit):
+    named, stated = _id(revisit, "WARC-Refers-To"), _refers_to(revisit)
+    by_id = not all(stated) and bool(named) and named == _id(found, "WARC-Record-ID")
+    is_named = by_id or (found.url, found.date) == stated
+    if found.damage or found.is_revisit or not is_named:
         return False
     return not digest.startswith("sha1:") or digest[5:] == base64.b32encode(hashlib.sha1(found.raw).digest()).decode()
 

@@ -10,10 +10,11 @@ import io
 import re
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
+from webtext.base.archives.member import Member, has_unusual_length, records_in_any_case
 from webtext.base.archives.response import LENGTH_IS_WRONG, Response, read_record
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
         file.seek(start)
         tail = Tail(file)
         reached = start
-        n_read = 0
+        n_read = n_in_member = 0
         try:
             for record in records_of(tail):
                 is_next = not n_read or record.stream_pos > reached  # records of one member may have one position
@@ -69,7 +70,10 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
                 if unreported is not None:
                     yield _damage(unreported, before=start)
                     unreported = None
-                n_read += 1
+                n_read, n_in_member = n_read + 1, 0 if starts_member else n_in_member + 1
+                if has_unusual_length(record) and kind.startswith((GZIP_START, _PLAIN_START)):
+                    reached = yield from _in_any_case(file, reached, n_in_member, tail)
+                    break
                 yield stretch
                 if stretch.response and stretch.response.damage in LENGTH_IS_WRONG:
                     break  # it may have consumed the records after it
@@ -86,6 +90,27 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
         start = next_start(file, reached + 1, kind)
     if unreported is not None:
         yield _damage(unreported, before=file.seek(0, io.SEEK_END))
+
+
+def _in_any_case(file: BinaryIO, start: int, n_known: int, tail: Tail) -> Generator[Stretch, None, int]:
+    """Yield the records of the member at `start` after its first `n_known`; return the last offset that was read."""
+    file.seek(start)
+    is_gzip = file.read(len(GZIP_START)) == GZIP_START
+    member = Member(file, start, is_gzip)
+    reached = start
+    try:
+        for number, record in enumerate(records_in_any_case(member)):
+            reached = start if is_gzip else start + record.stream_pos
+            if number >= n_known:
+                yield Stretch(reached, not is_gzip or number == 0, read_record(record, reached))
+        if member.ended:
+            return member.end - 1
+    except (OSError, zlib.error) as error:
+        if isinstance(error, OSError) and error.errno:
+            tail.failure = error
+            raise
+    yield _damage(reached, before=reached)
+    return reached
 
 
 def records_of(tail: Tail) -> Iterator[WarcRecord]:

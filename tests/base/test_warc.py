@@ -438,3 +438,58 @@ def test_a_sample_file_is_read_as_warcio_reads_it(name: str, shared_data: Path) 
     assert (len(bodies), [one.damage for one in found if one.damage]) == VERDICTS[name]
     if name not in WARCIO_DIFFERS:
         assert bodies == bodies_by_warcio(folder.local_path(name))
+
+
+CASES = {"lower": bytes.lower, "upper": bytes.upper, "first letter": bytes.capitalize}
+
+
+@pytest.mark.parametrize("packing", ["plain", "gzip per record", "whole-file gzip"])
+@pytest.mark.parametrize("case", CASES)
+def test_field_names_are_read_in_any_case(case: str, packing: str, tmp_path: Path) -> None:
+    """ISO 28500 §4: names of fields are case-insensitive; here also types of media and of records."""
+
+    def changed(written: bytes) -> bytes:
+        head, end, block = written.partition(b"\r\n\r\n")
+        version, *lines = head.replace(b"application/http", b"Application/HTTP").split(b"\r\n")
+        named = [CASES[case](name) + b":" + value for name, _, value in (line.partition(b":") for line in lines)]
+        return b"\r\n".join([version, *named]) + end + block
+
+    bodies = [b"<p>WARC/1.0\r\ncontent-length: 3\r\n\r\n" * 3, b"", b"words " * 40_000]
+    written = [THREE[0], *(response(number, body) for number, body in enumerate(bodies)), THREE[2], response(3)]
+    for plan in ([0, 1, 2, 3, 4, 5], [1, 3], [0, 5]):  # the records whose names are changed
+        found = read(tmp_path, PACKINGS[packing]([changed(w) if n in plan else w for n, w in enumerate(written)]))
+        assert numbers(found) == ["0", "1", "2", "3"]
+        assert [one.body(MIB) for one in found[:3]] == bodies
+        for one in found if packing != "whole-file gzip" else ():
+            assert one.offset is not None
+            assert one.length is not None
+            assert read_response_at(Folder(tmp_path), "a.warc.gz", one.offset, one.length).raw == one.raw
+
+
+def test_damage_after_a_field_name_in_another_case_is_counted(tmp_path: Path) -> None:
+    lower = response(1).replace(b"Content-Length", b"content-length", 1)
+    assert numbers(read(tmp_path, response(0) + lower + b"rubbish\r\n\r\n" + response(2))) == [
+        "0",
+        "1",
+        "damaged_record",
+        "2",
+    ]
+    packed = [gzip.compress(each) for each in (response(0), lower, response(2))]
+    broken = packed[1][:-40] + bytes(32) + packed[1][-8:]
+    assert numbers(read(tmp_path, packed[0] + broken + packed[2])) in (
+        ["0", "damaged_record", "2"],
+        ["0", "record_cut_short", "2"],
+        ["0", "record_cut_short", "damaged_record", "2"],
+    )
+
+
+def test_a_revisit_that_names_only_its_original_s_id_gets_its_body(tmp_path: Path) -> None:
+    ids = [b"<urn:uuid:00000000-0000-0000-0000-00000000000%d>" % number for number in range(4)]
+    usual = b"<urn:uuid:12345678-1234-1234-1234-123456789abc>"
+    originals = [response(number).replace(usual, ids[number]) for number in range(2)]
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
+    written = record("http://example.com/9", head, "revisit").replace(b"warc-fields", b"http; msgtype=response")
+    of = [written.replace(usual, ids[2] + b"\r\nWARC-Refers-To: " + each) for each in (ids[1], ids[0].upper(), ids[3])]
+    found = read(tmp_path, b"".join(map(gzip.compress, [*originals, *of])))[2:]
+    assert found[0].body(MIB) == b"<p>page 1</p>" * 20
+    assert [one.damage for one in found] == [None, "unchanged_revisit", "unchanged_revisit"]
