@@ -38,7 +38,7 @@ CEILINGS = {
     "C++, lines": 9373,
     "tests, lines": 61_272,
     "benches, lines": 4725,
-    "templates, scripts, TOML and JSON, lines": 2236,
+    "templates, scripts, TOML and JSON, lines": 2237,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
