@@ -85,7 +85,7 @@ bool read_plain_run(const char* at, const char* end, Run& run) {
 Run read_run(const char* at, const char* end) {
   Run run{.begin = at, .end = at};
   uint32_t beyond = 0, before_word = 0, beyond_at_word_end = 0;  // continuation bytes
-  bool is_plain = true, symbol_waits = false;                   // a symbol is inside the word if more of it follows
+  bool is_plain = true, symbol_waits = false;                    // a symbol is inside the word if more of it follows
   while (at < end) {
     uint8_t kind = class_of_byte(*at);
     uint32_t size = 1, code = static_cast<uint8_t>(*at);
