@@ -338,7 +338,7 @@ HOSTILE = {
     "no JSON": answer(body=b"<html>"),
     "NaN": answer(body=b"NaN"),
     "no UTF-8": answer(body=b'"\xff"'),
-    "an unknown coding": answer("Content-Encoding: none-such"),
+    "an unknown coding": answer("Content-Encoding: none-such", body=b"\x00{}"),
     "too few bytes": b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{}",
     "no HTTP": b"SSH-2.0-server\r\n\r\n",
     "a long header": answer("X: " + "x" * 10_000),
