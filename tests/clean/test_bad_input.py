@@ -59,7 +59,7 @@ PAGES: dict[str, tuple[bytes, str, str]] = {
     "one word of 10 MB": (b"w" * 10_000_000, PLAIN, "too_few_words"),
     "one word of 10 MB in a page": (HEAD + b"<p>" + b"w" * 9_999_000 + b"</p>", HTML, "too_few_words"),
     "only emoji": ("\N{GRINNING FACE}".encode() * 5000, PLAIN, "too_few_words"),
-    "only emoji, apart": ("\N{GRINNING FACE} ".encode() * 5000, PLAIN, KEPT),
+    "only emoji, apart": ("\N{GRINNING FACE} ".encode() * 5000, PLAIN, "too_little_prose"),
     "only line ends": (b"\n" * 1_000_000, PLAIN, EMPTY_TEXT),
     "only marks": ("\u0301".encode() * 100_000, PLAIN, "too_few_words"),
     "right to left and back": (page(article(9).replace(" ", " \u202e\u2066", 50)), HTML, KEPT),
