@@ -61,7 +61,7 @@ class Extracted:
     metadata: Metadata
     kind: str | None = None
     agreement: float | None = None
-    """Of the blocks' text with trafilatura's (`opinion.agreement`); None if there is no second opinion."""
+    """How far the blocks' text and trafilatura's agree (`opinion.agreement`); None if trafilatura wasn't asked."""
 
 
 def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:

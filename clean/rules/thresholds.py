@@ -1,4 +1,4 @@
-"""The rules by name, and the profiles: sets of rules with their thresholds, most of them published.
+"""The rules by name, and the profiles: named sets of thresholds, most of them published.
 
 webtext   the default: a minimum length, and nearly half of the text in lines of prose. Chosen so that articles and forum
           threads stay, and symbol indexes, member lists and tables of contents don't (docs/measurements/clean.md)

@@ -91,7 +91,7 @@ DOCBOOK = {
 
 
 def made(book: truth.Book, work: Path, only: Collection[str] = ()) -> Iterator[tuple[str, str, dict[str, bytes]]]:
-    """Yield generator, theme and pages by name, working in a folder; `only` names the pages that are needed.
+    """Render a book in the folder `work`; yield each generator, its theme and its pages by name, or `only` those pages.
 
     A book in DocBook, or that is turned into it, is cut into pages named after the ids of their sections. A generator
     that is missing, fails or takes longer than `truth.SECONDS` yields nothing.
