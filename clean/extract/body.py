@@ -45,7 +45,7 @@ _BINARY_STARTS = (
     b"ID3",
     b"\x7fELF",
 )
-_INVISIBLE = "\u00ad\u200b\u2060\ufeff"  # soft hyphens and blanks of no width; joiners stay
+_INVISIBLE = re.compile("[\u00ad\u200b\u2060\ufeff]")  # soft hyphens and blanks of no width; joiners stay
 _HEADER_BYTES = 1445  # length of the resource header in WHATWG MIME Sniffing
 _BINARY_BYTES = bytes({*range(0x20)} - {*b"\t\n\x0c\r\x1b"})
 _BYTE_ORDER_MARKS = (b"\xfe\xff", b"\xff\xfe", b"\xef\xbb\xbf")
@@ -112,10 +112,8 @@ def extract_body(body: bytes, content_type: str, settings: ExtractSettings) -> B
             extracted = extract_html(text, extractor=settings.extractor, markdown=settings.markdown)
             stated = extracted.metadata
             title, author = _clean(stated.title), _clean(stated.author)
-            text = extracted.text
-            for sign in _INVISIBLE:
-                text = text.replace(sign, "")
-            found = Body(clean_text(text), title, author, stated.published, extracted.kind, extracted.agreement)
+            text = clean_text(_INVISIBLE.sub("", extracted.text))
+            found = Body(text, title, author, stated.published, extracted.kind, extracted.agreement)
     except Undecodable as error:
         return Refused("undecodable", str(error))
     except TooMuch as error:

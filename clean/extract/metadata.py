@@ -169,6 +169,8 @@ def _found_date(tree: Any) -> int | None:
         with catch_warnings():
             simplefilter("ignore")  # about time zones
             found = find_date(tree, extensive_search=False, original_date=True, min_date=first, max_date=last)
+    except MemoryError:  # the machine's lack, not the page's
+        raise
     except Exception:  # whatever a page does to it
         return None
     return parse_date(found) if found else None

@@ -1,8 +1,8 @@
 """A second opinion on a page: trafilatura's text, asked for where the block scorer is unsure.
 
-It is asked if it can tip blocks that matter. Then the share of a block that its text has moves the block's log odds (late
-fusion, as in Bordley 1982, "A multiplicative formula for aggregating probability assessments"). Choosing one of both texts
-is worse than judging block by block.
+It is asked if it can tip blocks with much of the text. Then the share of a block that its text has moves the block's log
+odds (late fusion, as in Bordley 1982, "A multiplicative formula for aggregating probability assessments"). Choosing one of
+both texts is worse than judging block by block.
 
 trafilatura gets the tree that was parsed within bounds, and only if the page is below bounds of its own: its time grows
 with elements times characters, 1 s at both bounds, and it writes a cell for each column that a cell spans. A page that is
@@ -31,7 +31,6 @@ WEIGHT = 0.7
 """What a block gains that is wholly in trafilatura's text, and loses that isn't, in log odds."""
 MAX_ELEMENTS, MAX_CHARACTERS = 10_000, 300_000
 """Of a page that trafilatura may read; 1 % of the evaluation pages have more."""
-RUN = 3  # words
 
 Words = tuple[str, ...]
 
@@ -58,6 +57,8 @@ def second_opinion(tree: Any) -> str | None:
     """Return trafilatura's text of a page; None if the page is too large for it, or if it fails."""
     try:
         return by_trafilatura(tree)
+    except MemoryError:  # the machine's lack: with more memory the text would be another
+        raise
     except Exception:  # whatever a page does to it: its blocks are judged without it
         return None
 
@@ -85,10 +86,9 @@ def agreement(ours: str, theirs: str) -> float:
 def _share(words: Words, lines: set[Words], runs: set[Words]) -> float:
     if not words:
         return 0.5
-    if len(words) < RUN:
+    if len(words) < 3:
         return float(words in lines)
-    own = list(zip(words, words[1:], words[2:], strict=False))
-    return sum(run in runs for run in own) / len(own)
+    return sum(run in runs for run in zip(words, words[1:], words[2:], strict=False)) / (len(words) - 2)
 
 
 def _words(text: str) -> Words:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import importlib.metadata
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from webtext.clean.extract import html as html_module
 from webtext.clean.extract import opinion
 from webtext.clean.extract.blocks import Block, Blocks
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.clean.extract.features import Page
-from webtext.clean.extract.opinion import MAX_CHARACTERS, MAX_ELEMENTS, agreement, shares
+from webtext.clean.extract.opinion import MAX_CHARACTERS, MAX_ELEMENTS, shares
 from webtext.clean.extract.pages import extract_recipe
 from webtext.clean.extract.scorer import Judged
 from webtext.clean.reasons import Refused
@@ -65,13 +64,6 @@ def test_a_block_is_in_a_text_by_its_runs_of_three_words_and_a_short_one_by_its_
     assert shares(given, "ONE, two three\n- menu\n").tolist() == [0.5, 1.0, 0.0, 0.5, 0.0]
 
 
-@given(st.text(max_size=200))
-def test_a_text_agrees_with_itself_and_no_share_leaves_the_unit_interval(text: str) -> None:
-    assert agreement(text, text) in (0.0, 1.0)
-    assert shares([block(text)], text)[0] in (0.5, 1.0) or "\n" in text or len(text.split()) < 3
-    assert 0 <= shares([block(text)], text[: len(text) // 2])[0] <= 1
-
-
 def test_the_opinion_decides_between_blocks_that_are_as_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     judge_by(monkeypatch, 0.35, 0.4)
     asked = answer(monkeypatch, FIRST)
@@ -97,6 +89,14 @@ def test_a_page_on_which_trafilatura_fails_is_judged_without_it(monkeypatch: pyt
     asked = answer(monkeypatch, None)
     assert extracted(FUSED) == extracted(BLOCKS)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("place", ["opinion.by_trafilatura", "metadata.find_date"])
+def test_a_lack_of_memory_never_decides_what_a_document_contains(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_by(monkeypatch, 0.35, 0.4)
+    monkeypatch.setattr(f"webtext.clean.extract.{place}", Mock(side_effect=MemoryError))
+    with pytest.raises(MemoryError):
+        extracted(FUSED)
 
 
 @pytest.mark.parametrize(
