@@ -86,7 +86,7 @@ def join_world(device: str = "auto") -> Iterator[World]:
         return
     if "MASTER_ADDR" not in os.environ or "MASTER_PORT" not in os.environ:
         raise ConfigError(f"WORLD_SIZE is {size}, but MASTER_ADDR or MASTER_PORT is not set", "use torchrun")
-    with _lost_process_is_an_error():
+    with lost_process_is_an_error():
         store = _attempt_store(rank, size)
         distributed.init_process_group(
             backend, timeout=HANG_TIMEOUT, world_size=size, rank=rank, store=store, device_id=gpu
@@ -110,12 +110,12 @@ def _attempt_store(rank: int, size: int) -> distributed.Store:  # type: ignore[n
 
 
 @contextlib.contextmanager
-def _lost_process_is_an_error() -> Iterator[None]:
+def lost_process_is_an_error() -> Iterator[None]:
     """Turn what gloo and NCCL raise when a process ends or doesn't answer into an error that says where to look."""
     try:
         yield
     except RuntimeError as error:
-        if not isinstance(error, distributed.DistError) and "/gloo/" not in str(error):
+        if not isinstance(error, distributed.DistError) and not re.search("/gloo/|pair closure", str(error)):
             raise
         message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", " ".join(str(error).split()))
         who = "its own output or torchrun's report shows which one ended first"

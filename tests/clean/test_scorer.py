@@ -153,6 +153,9 @@ def test_the_model_of_the_package_is_small_and_has_numbers_only() -> None:
     text = MODEL.read_text("utf-8")
     assert len(text.encode()) <= 230_000
     model = json.loads(text)
+    learned_from = model.pop("learned from")
+    assert len(learned_from["sha256"]) == 64
+    assert min(learned_from["cross-validated F1"].values()) > 0.8
     assert set(model) == {"names", "words", "facts", "sizes", "features", "stages"}
     for weights in (model["names"], model["words"]):
         assert all(isinstance(weight, float) for weight in weights.values())
