@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ def join_world(device: str = "auto") -> Iterator[World]:
         rank, size, local = (int(os.environ.get(name, d)) for name, d in _ENVIRONMENT.items())
     except ValueError as error:
         raise ConfigError(f"RANK, WORLD_SIZE or LOCAL_RANK is not a whole number ({error})", "use torchrun") from None
-    gpu = torch.device("cuda", local) if device != "cpu" and torch.cuda.is_available() else None
+    gpu = gpu_of(local, torch.cuda.device_count()) if device != "cpu" and torch.cuda.is_available() else None
     place, backend = (torch.device("cpu"), "gloo") if gpu is None else (gpu, "nccl")
     if gpu is not None:
         torch.cuda.set_device(gpu)
@@ -88,6 +89,8 @@ def join_world(device: str = "auto") -> Iterator[World]:
         raise ConfigError(f"WORLD_SIZE is {size}, but MASTER_ADDR or MASTER_PORT is not set", "use torchrun")
     with lost_process_is_an_error():
         store = _attempt_store(rank, size)
+        if gpu is not None:
+            require_own_gpus(store, rank, size, f"{socket.gethostname()} {torch.cuda.get_device_properties(gpu).uuid}")
         distributed.init_process_group(
             backend, timeout=HANG_TIMEOUT, world_size=size, rank=rank, store=store, device_id=gpu
         )
@@ -95,6 +98,27 @@ def join_world(device: str = "auto") -> Iterator[World]:
             yield World(rank, size, place)
         finally:
             distributed.destroy_process_group()
+
+
+def gpu_of(local_rank: int, n_gpus: int) -> torch.device:
+    """Return the GPU of a machine's process `local_rank`: its only one, as Slurm gives them, or the one of that number."""
+    if local_rank >= n_gpus > 1:
+        raise MachineError(
+            f"process {local_rank} of this machine has no GPU: torch sees {n_gpus}, numbered from 0",
+            f"start at most {n_gpus} processes here, or allow more GPUs by CUDA_VISIBLE_DEVICES",
+        )
+    return torch.device("cuda", local_rank if n_gpus > 1 else 0)
+
+
+def require_own_gpus(store: distributed.Store, rank: int, size: int, gpu: str) -> None:  # type: ignore[name-defined]
+    """Tell all processes by `store` which GPU this one has; MachineError if another one has it too, which NCCL can't."""
+    store.set(f"gpu of {rank}", gpu)
+    others = [each for each in range(size) if each != rank and store.get(f"gpu of {each}").decode() == gpu]
+    if others:
+        raise MachineError(
+            f"processes {rank} and {others[0]} of the run have the same GPU ({gpu})",
+            "start one process per GPU, or allow each its own by CUDA_VISIBLE_DEVICES; a part of a GPU (MIG) is none",
+        )
 
 
 def _attempt_store(rank: int, size: int) -> distributed.Store:  # type: ignore[name-defined]

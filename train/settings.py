@@ -310,7 +310,8 @@ class SampleSettings:
 
     def __post_init__(self) -> None:
         _at_least_1(self, "max_tokens", "top_k")
-        require(self.temperature >= 0, "temperature", self.temperature, "0 or more")
+        low = self.temperature == 0 or self.temperature >= 1e-3  # float32 logits divided by less may be infinite
+        require(low, "temperature", self.temperature, "0, which takes the likeliest token, or at least 0.001")
         require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or none")
 
 

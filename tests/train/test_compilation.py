@@ -28,7 +28,9 @@ COMPILED = small(
 )  # fmt: skip
 
 
-def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     assert [compiles(setting, CPU) for setting in ("on", "auto", "off")] == [True, False, False]
     monkeypatch.setattr("webtext.train.model.compilation.find_spec", lambda name: name)
     for can in (True, False):
@@ -42,6 +44,26 @@ def test_it_is_on_if_set_or_on_a_gpu_that_can(monkeypatch: pytest.MonkeyPatch) -
         compiles("on", CPU)
     with pytest.raises(ConfigError, match="compile is 'yes'"):
         TrainSettings.of(compile="yes")
+
+
+@pytest.mark.parametrize("lacking", ["C compiler", "Python.h"])
+def test_a_gpu_on_a_machine_where_triton_builds_nothing_trains_uncompiled_and_says_so(
+    lacking: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("webtext.train.model.compilation.find_spec", lambda name: name)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    if lacking == "C compiler":
+        (tmp_path / "Python.h").touch()
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.delenv("CC", raising=False)
+    assert not compiles("auto", CUDA, said.append)
+    (line,) = said
+    assert line.startswith("train: not compiled, which is slower: Triton ")
+    assert lacking in line
+    with pytest.raises(MachineError, match="compile is 'on', but Triton"):
+        compiles("on", CUDA)
 
 
 @pytest.fixture(autouse=True)

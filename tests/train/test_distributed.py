@@ -5,15 +5,17 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from small_runs import flags, losses
+from torch.distributed import HashStore
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train import distributed
-from webtext.train.distributed import join_world
+from webtext.train.distributed import gpu_of, join_world, require_own_gpus
 
 SHAPE = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8}
 FLAGS = flags(
@@ -70,6 +72,38 @@ def test_a_missing_gpu_and_a_broken_environment_are_named(monkeypatch: pytest.Mo
         pass
 
 
+def store_of(size: int) -> HashStore:
+    """Return the store in which `size` other processes have told their GPUs: one each, on another machine."""
+    store = HashStore()
+    for rank in range(size):
+        store.set(f"gpu of {rank}", f"elsewhere {rank}")
+    return store
+
+
+def test_a_process_takes_the_gpu_of_its_number_or_the_only_one_that_it_sees() -> None:
+    assert [gpu_of(rank, 4).index for rank in range(4)] == [0, 1, 2, 3]
+    assert [gpu_of(rank, 1).index for rank in range(4)] == [0, 0, 0, 0]  # Slurm's --gpus-per-task=1
+    with pytest.raises(MachineError, match="process 4 of this machine has no GPU: torch sees 4"):
+        gpu_of(4, 4)
+
+
+def test_two_processes_with_one_gpu_are_named_before_nccl_meets_them() -> None:
+    store = store_of(4)
+    require_own_gpus(store, 1, 4, "here a")
+    require_own_gpus(store, 2, 4, "here b")
+    require_own_gpus(store, 3, 4, "another machine a")
+    with pytest.raises(MachineError, match="processes 0 and 2 of the run have the same GPU \\(here b\\)"):
+        require_own_gpus(store, 0, 4, "here b")
+
+
+def test_a_run_on_the_cpu_leaves_a_machines_gpu_alone(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pinned memory would open a context on the GPU; here, without one, it is an error."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert run([*command(tokens, tmp_path / "model"), "--set", "train.device=cpu"]) == 0
+
+
 @pytest.mark.parametrize(("device", "given"), [("cuda", ("nccl", torch.device("cuda", 1))), ("cpu", ("gloo", None))])
 def test_processes_connect_from_the_gpu_that_they_use(
     device: str, given: tuple[str, torch.device | None], monkeypatch: pytest.MonkeyPatch
@@ -84,8 +118,10 @@ def test_processes_connect_from_the_gpu_that_they_use(
     for name, value in {**dict.fromkeys(("RANK", "LOCAL_RANK"), "1"), "WORLD_SIZE": "8", **ADDRESS}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
     monkeypatch.setattr("torch.cuda.set_device", lambda place: None)
-    monkeypatch.setattr(distributed, "_attempt_store", lambda *_: None)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda place: SimpleNamespace(uuid=place.index))
+    monkeypatch.setattr(distributed, "_attempt_store", lambda *_: store_of(8))
     monkeypatch.setattr(distributed.distributed, "init_process_group", init_process_group)
     with pytest.raises(Joined), join_world(device):
         pass

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from webtext.app.main import run
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import load_model
 from webtext.train.model.gpt2 import GPT2
@@ -53,6 +53,19 @@ def test_transformers_loads_the_export_with_equal_logits_loss_and_gradients(tmp_
     embedding_difference = model.token_embedding.weight.grad[: CONFIG.vocab_size] - theirs.transformer.wte.weight.grad
     assert embedding_difference.abs().max() < TOLERANCE
     assert (block.feed_forward.expand.bias.grad - their_block.mlp.c_fc.bias.grad).abs().max() < TOLERANCE  # type: ignore[union-attr, operator]
+
+
+def test_a_weight_that_float16_lacks_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    model = random_model()
+    with torch.no_grad():
+        model.blocks[1].feed_forward.contract.weight[3, 2] = -70_000  # type: ignore[union-attr, operator]
+    with pytest.raises(
+        ConfigError,
+        match=r"a weight of 'blocks\.1\.feed_forward\.contract\.weight' is ±70,000; 65,504 is the largest float16",
+    ):
+        model.to_huggingface(tmp_path / "model", dtype=torch.float16)
+    assert not (tmp_path / "model").exists()
+    model.to_huggingface(tmp_path / "model", dtype=torch.bfloat16)
 
 
 def test_a_model_of_transformers_is_read_with_equal_logits(tmp_path: Path) -> None:

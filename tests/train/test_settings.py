@@ -71,6 +71,7 @@ def test_impossible_evaluations_are_rejected(name: str) -> None:
         {"top_p": 1.1},
         {"max_tokens": 0},
         {"temperature": -1.0},
+        {"temperature": 1e-40},
         {"temperature": float("nan")},
         {"top_k": 0},
     ],

@@ -9,9 +9,12 @@ run are not compiled.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-from collections.abc import Iterator
+import sysconfig
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -19,15 +22,19 @@ from webtext.base.errors import MachineError
 from webtext.train.model.gpt2 import GPT2
 
 
-def compiles(setting: str, device: torch.device) -> bool:
+def compiles(setting: str, device: torch.device, say: Callable[[str], None] = lambda line: None) -> bool:
     """Return whether to compile blocks: if the setting is 'on', or 'auto' on a GPU that torch can compile for.
 
-    Raises MachineError if it is 'on' and torch can't compile.
+    `say` gets a line if 'auto' compiles nothing on a GPU. Raises MachineError if it is 'on' and torch can't compile.
     """
     missing = _missing(device)
     if setting == "on" and missing:
         raise MachineError(f"compile is 'on', but {missing}", "install it, or set compile = 'off'")
-    return setting == "on" or (setting == "auto" and device.type == "cuda" and not missing)
+    if setting != "auto" or device.type != "cuda":
+        return setting == "on"
+    if missing:
+        say(f"train: not compiled, which is slower: {missing}")
+    return not missing
 
 
 def compile_model(model: GPT2) -> None:
@@ -47,7 +54,12 @@ def as_it_stands() -> Iterator[None]:
 def _missing(device: torch.device) -> str | None:
     if device.type == "cuda":
         # what torch's own compiler asks for: the package, and a GPU that it compiles for
-        has_triton = find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (7, 0)
-        return None if has_triton else "torch finds no Triton for this GPU"
+        if find_spec("triton") is None or torch.cuda.get_device_capability(device) < (7, 0):
+            return "torch finds no Triton for this GPU"
+        # Triton builds a launcher for its kernels in C, against Python's headers; slim images have neither
+        if not os.environ.get("CC") and not any(map(shutil.which, ("gcc", "clang"))):
+            return "Triton finds no C compiler (gcc, clang, or CC)"
+        header = Path(sysconfig.get_path("include"), "Python.h")
+        return None if header.exists() else f"Triton needs '{header}', which Python's development package has"
     compilers = ("g++", "clang++", "c++")
     return None if any(map(shutil.which, compilers)) else f"there is no C++ compiler ({', '.join(compilers)})"

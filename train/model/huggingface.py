@@ -81,7 +81,15 @@ def write_huggingface(
     shard_bytes: int,
     card: str | None = None,
 ) -> None:
-    """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last."""
+    """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last.
+
+    ConfigError if a weight is too large for `dtype`.
+    """
+    for name, tensor in ours.items():
+        if (largest := tensor.abs().max().item()) > torch.finfo(dtype).max:
+            kind = str(dtype).removeprefix("torch.")
+            limit = f"{torch.finfo(dtype).max:,.0f} is the largest {kind}"
+            raise ConfigError(f"a weight of '{name}' is ±{largest:,.0f}; {limit}", "export with --dtype bfloat16")
     place = Folder(folder)
     place.remove("config.json")
     _write_weights(place, config, ours, dtype, shard_bytes)

@@ -83,7 +83,7 @@ class Trainer:
         with torch.device("meta"):  # the engine allocates this process's part
             model = GPT2(settings.config(sources[0].train.vocab_size))
         model.activation_checkpointing = settings.machine.activation_checkpointing
-        model.is_compiled = compiles(settings.machine.compile, world.device)
+        model.is_compiled = compiles(settings.machine.compile, world.device, console.say)
         self.is_compiled = model.is_compiled and settings.machine.offload is None  # offloaded, the loss alone is
         if self.is_compiled:
             compile_model(model)
@@ -98,7 +98,7 @@ class Trainer:
         self.microbatch, self.n_microbatches = settings.accumulation(self.engine.n_data)
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=self.microbatch, **share)
-        self.batches = TokenBatches(sampler)
+        self.batches = TokenBatches(sampler, pin_memory=world.device.type == "cuda")
         self.held_out = HeldOut(sources, sampler.mixture.parts, settings)
         self.guard = Guard(settings)
         self.step = 0
@@ -321,6 +321,8 @@ class Trainer:
         kernel = attention_kernel(config, q_bhtd, masks=settings.data.document_masks, compiled=self.is_compiled)
         if kernel == "math" and self.world.device.type == "cuda":
             self.console.warn("attention keeps its scores: no fast kernel of torch computes it; use dtype = 'bfloat16'")
+        if (settings.dtype, self.dtype, self.world.device.type) == ("auto", torch.float32, "cuda"):
+            self.console.say("train: this GPU has no fast bfloat16; float32 takes more time and memory")
         self.console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
