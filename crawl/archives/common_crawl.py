@@ -21,7 +21,7 @@ from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Judge, Preference, archived_robots, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.exchange.messages import Failure
+from webtext.crawl.exchange.messages import BAD_RESPONSES, Failure
 from webtext.crawl.fetch.page_source import Answer, Queue
 from webtext.crawl.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.visits.settings import COMMON_CRAWL, FetchSettings
@@ -189,7 +189,7 @@ class CommonCrawl:
         try:
             reply = await self._server.get(url, headers, lambda status, _: status == 206, visit, length)
         except Failure as failure:
-            is_damage = failure.reason in ("too_large", "bad_response")
+            is_damage = failure.reason in {"too_large", *BAD_RESPONSES}
             raise Failure(ARCHIVE_DAMAGED if is_damage else failure.reason, str(failure)) from None
         sent = _CONTENT_RANGE.fullmatch((reply.header("content-range") or "").strip())
         if not reply.has_body or sent is None or (int(sent[1]), len(reply.body)) != (offset, length):

@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from webtext.base.errors import NetworkError
 from webtext.crawl.exchange.client import Client, Limits, WantsBody
 from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.messages import Exchange, Failure, Refused, retry_after
+from webtext.crawl.exchange.messages import BAD_RESPONSES, Exchange, Failure, Refused, retry_after
 from webtext.crawl.reasons import ARCHIVE_UNAVAILABLE
 from webtext.crawl.visits.visit import Visit
 
@@ -83,7 +83,7 @@ class ArchiveServer:
                     visit.requests += 1
                 reply = await client.get(url, headers, limits, wants_body)
             except Failure as error:
-                if error.reason in ("too_large", "bad_response"):
+                if error.reason in {"too_large", *BAD_RESPONSES}:
                     raise
                 failure, wanted = error, 0.0
             except Refused as error:

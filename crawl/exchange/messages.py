@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import time
@@ -15,6 +16,14 @@ from webtext.base.web.urls import join_url
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+REJECTED = {
+    "repeated_length": "Duplicate Content-Length",
+    "length_beside_coding": ".*-(Length|Encoding) can't be present with ",
+    "blank_before_colon": r"Invalid header token:\s+b['\"][!#-.0-9A-Z^-z|~]+(\\t| )+:",
+    "invalid_header": "Invalid header token|Invalid HTTP header|Missing expected LF after header value",
+}
+"""Reason -> how llhttp's message begins, for answers that browsers accept and aiohttp rejects."""
+BAD_RESPONSES = frozenset({"bad_response", *REJECTED})
 REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 
 
@@ -74,7 +83,9 @@ def failure_of(error: Exception) -> Failure:
     cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
     if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
         return Failure("connection_failed", cause)
-    return Failure("bad_response", cause)
+    message = str(getattr(error, "message", ""))
+    reasons = (reason for reason, start in REJECTED.items() if re.match(start, message))
+    return Failure(next(reasons, "bad_response"), cause)
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that costs 4 µs
