@@ -18,16 +18,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_592,
-    "Python in base/, lines": 7478,
-    "Python in crawl/, lines": 9187,
+    "Python, lines": 44_615,
+    "Python in base/, lines": 7485,
+    "Python in crawl/, lines": 9203,
     "Python in clean/, lines": 7922,
     "Python in tokenizer/, lines": 4481,
     "Python in shards/, lines": 2421,
     "Python in train/, lines": 9713,
     "Python in app/, lines": 3390,
-    "Python in base/, tokens": 47_767,
-    "Python in crawl/, tokens": 59_299,
+    "Python in base/, tokens": 47_828,
+    "Python in crawl/, tokens": 59_435,
     "Python in clean/, tokens": 62_356,
     "Python in tokenizer/, tokens": 30_108,
     "Python in shards/, tokens": 16_505,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 314,
     "settings": 141,
     "C++, lines": 9373,
-    "tests, lines": 61_355,
+    "tests, lines": 61_395,
     "benches, lines": 4725,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

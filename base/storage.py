@@ -373,16 +373,15 @@ def write_array(file: BinaryIO, array: Any) -> None:
         file.write(array)
 
 
-def stopping_error(error: BaseException) -> WebtextError | None:
+def stopping_error(error: BaseException, writes: str | None = None) -> WebtextError | None:
     """Return the error if every other part and record would hit it as well; None if it concerns only this one.
 
-    Such errors are a bad input or setting, or a machine that lacks something: an extra, or disk space.
+    Such errors are a bad input or setting, or a machine that lacks something: an extra, or disk space. If the system
+    names no file, as it doesn't for a write, a full disk's error names `writes`.
     """
     if isinstance(error, WebtextError):
         return error if error.exit_code in (2, 3) or isinstance(error, MachineError) else None
-    return (
-        disk_error(error, str(getattr(error, "filename", None) or os.getcwd())) if isinstance(error, OSError) else None
-    )
+    return disk_error(error, str(error.filename or writes or os.getcwd())) if isinstance(error, OSError) else None
 
 
 def _publish_local(temporary: Path, target: Path) -> None:

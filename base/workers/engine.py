@@ -101,11 +101,12 @@ class LocalEngine:
         `on_set_aside(index, position, cause)` is called for each new one before its part is retried. `on_records(n)`
         is called now and then with the number of records finished so far, also in unfinished tasks. A bad input or
         setting (exit codes 2 and 3) and a machine that lacks something (a full disk) stop the map and are raised here.
-        `writes` are the folders that the tasks write; an engine of several machines checks that all of them see them.
+        `writes` are the folders that the tasks write: an error of a full disk names the first, and an engine of several
+        machines checks that all of them see them.
         """
         check_importable(function)
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
-        return _Map(self, function, tasks, parts, on_done, on_set_aside, on_records).run()
+        return _Map(self, function, tasks, parts, on_done, on_set_aside, on_records, writes).run()
 
     def limited(self, limits: Limits) -> LocalEngine:
         """Return another engine of this kind with these limits; close it after use."""
@@ -180,6 +181,7 @@ class _Map:
         on_done: Callable[[int, Any], None],
         on_set_aside: Callable[[int, int, str], None],
         on_records: Callable[[int], None],
+        writes: Sequence[Folder],
     ) -> None:
         self.engine = engine
         self.function, self.tasks = function, tasks
@@ -187,6 +189,7 @@ class _Map:
         self.on_done = on_done
         self.on_set_aside = on_set_aside
         self.on_records = on_records
+        self.writes = writes[0].url if writes else None
         self.n_records = 0  # in finished tasks
         self.waiting = deque(_Attempt(part) for part in parts)
         self.running: dict[WorkerProcess, _Attempt] = {}
@@ -224,7 +227,7 @@ class _Map:
             # Pickled just before it is sent, so that memory never contains all tasks twice.
             call = pickle.dumps((self.function, self.tasks[part.index]), protocol=pickle.HIGHEST_PROTOCOL)
             worker.journal.reset()
-            worker.send(Order(list(sys.path), call, dict(part.set_aside), attempt.only))
+            worker.send(Order(list(sys.path), call, dict(part.set_aside), attempt.only, self.writes))
 
     def _hear(self, worker: WorkerProcess) -> None:
         """Handle a worker whose socket is readable: it has sent a message, or it has died."""

@@ -297,6 +297,7 @@ def _run(software: dict[str, str], place: _Place, call: bytes, set_aside: dict[i
             on_done=lambda _, result: results.append(result),
             set_aside={0: set_aside},
             on_set_aside=_leave,
+            writes=[Folder(os.path.dirname(file)) for file in place.seen],
         )
         return ("failed", node, failures[0].error) if failures else ("done", node, _checked(results[0]))
     except _SetAside as record:

@@ -35,12 +35,16 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One attempt at a task. `call` is the pickled (function, task), unpickled after `sys.path` is set to `path`."""
+    """One attempt at a task. `call` is the pickled (function, task), unpickled after `sys.path` is set to `path`.
+
+    `writes` is a place that the task writes, for the error of a full disk.
+    """
 
     path: list[str]
     call: bytes
     set_aside: Mapping[int, str]
     only: int | None
+    writes: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,8 @@ def _answer(order: Order, page: JournalPage) -> bytes:
         page.note_out_of_memory()
         os._exit(1)
     except BaseException as error:  # the worker boundary; panics of Rust libraries are BaseExceptions
-        text = _one_line(error)
-        return pickle.dumps(Raised(text, "".join(traceback.format_exception(error)), stopping_error(error)))
+        stops = stopping_error(error, order.writes)
+        return pickle.dumps(Raised(_one_line(error), "".join(traceback.format_exception(error)), stops))
 
 
 def call_pickled(journal: Journal, call: bytes) -> bytes:

@@ -238,7 +238,8 @@ def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Sp
     tasks = [replace(job, ahead=has_idle and _is_read_ahead(job.dump)) for job in missing]
     names = [task.dump.name for task in tasks]
     with _engine_for(tasks, run) as engine:
-        read = replace(run, engine=engine).map(spill_dump, tasks, "reading dumps", unit="file", names=names)
+        with_engine, writes = replace(run, engine=engine), [job.work for job in jobs[:1]]
+        read = with_engine.map(spill_dump, tasks, "reading dumps", unit="file", names=names, writes=writes)
     hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
     dumps, spills = _sorted(hashed.values()), []
     job_of = {job.dump.file: job for job in jobs}

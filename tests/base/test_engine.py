@@ -19,6 +19,7 @@ import pytest
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError, RunFailed
 from webtext.base.run import Run
+from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine, TaskFailure
 from webtext.base.workers.journal import Journal
 
@@ -251,6 +252,15 @@ def test_a_full_disk_stops_the_map_with_the_remedy(engine: LocalEngine, heard: H
         MachineError, match="no space left while writing '/full/disk'\non the file system at '/'.*\nfree some"
     ):
         heard.map(engine, work.raise_error, ["space"])
+
+
+@pytest.mark.parametrize("written", ["/dev/shm/out", "/proc/out"])
+def test_a_full_disk_without_a_file_s_name_is_that_of_the_output(
+    written: str, engine: LocalEngine, heard: Heard
+) -> None:
+    message = f"no space left while writing '{written}'\non the file system at '{os.path.dirname(written)}'"
+    with pytest.raises(MachineError, match=message):
+        heard.map(engine, work.raise_error, ["space, unnamed"], writes=[Folder(written), Folder("elsewhere")])
 
 
 def children_of(parent: int) -> list[int]:

@@ -122,6 +122,8 @@ def raise_error(journal: Journal, kind: str) -> str:
         raise InputError("part 'a' is not what it was", "make it again")
     if kind == "space":
         raise OSError(errno.ENOSPC, "No space left on device", "/full/disk")
+    if kind == "space, unnamed":
+        raise OSError(errno.ENOSPC, "No space left on device")
     if kind == "unpicklable":
         return lambda: None  # type: ignore[return-value]
     if kind == "exit":
