@@ -15,8 +15,10 @@ Library code raises; only the command line prints and chooses exit codes.
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 from collections.abc import Iterable
+from typing import Any
 
 
 class WebtextError(Exception):
@@ -96,6 +98,24 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(choices)}"
+
+
+def shown(value: object) -> str:
+    """Format a value of the wrong type for an error message: the value and its type."""
+    return "None" if value is None else " ".join(f"{value!r:.40} ({type(value).__name__})".split())
+
+
+def checked_int(name: str, value: Any, least: int, most: int, expected: str) -> int:
+    """Return the value as an int. ConfigError unless it is an integer (of any library; no bool) in [least, most]."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{name} is {shown(value)}", f"expected an integer: {expected}") from None
+    if not least <= number <= most:
+        raise ConfigError(f"{name} is {value}", f"expected {expected}")
+    return number
 
 
 _CONTROLS = re.compile(

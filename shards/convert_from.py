@@ -38,6 +38,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, file_sha256
 from webtext.shards.format import Tokens, token_dtype
 from webtext.shards.settings import PackSettings
+from webtext.shards.shardfile import pieces, release
 from webtext.shards.writing.pack import load_tokenizer, vocabulary_of
 from webtext.shards.writing.token_part import NO_TOKENS, TokenPartWriter, Vocabulary
 
@@ -155,25 +156,44 @@ def _read_part(context: PartContext, task: PartTask) -> None:
             if not len(tokens):
                 writer.counts.drop(NO_TOKENS)
                 continue
-            body = tokens[tokens != vocabulary.eot_id]
+            opens, closes = (int(tokens[at] == vocabulary.eot_id) for at in (0, -1))
             name = f"{payload.name}:{row}"
+            body = tokens[opens : len(tokens) - closes]
             tokens_of_part.add(payload.split, body, id=name, source_part=payload.name, row=row)
 
 
 def _check_ids(payload: _Payload, tokens: Tokens, position: int) -> None:
     size = payload.vocabulary.vocab_size
-    wrong = (tokens < 0) | (tokens >= size)
-    if wrong.any():
-        at = int(wrong.argmax())
-        raise InputError(
-            f"token {position + at:,} of '{payload.path}' is {int(tokens[at])}; the vocabulary has {size:,} tokens",
-            "check that --tokenizer made the file, and that --from is its format",
-        )
+    for start, piece in pieces(tokens):
+        wrong = (piece < 0) | (piece >= size)
+        if wrong.any():
+            at = int(wrong.argmax())
+            raise InputError(
+                f"token {position + start + at:,} of '{payload.path}' is {piece[at]}; the vocabulary has {size:,} tokens",
+                "check that --tokenizer made the file, and that --from is its format",
+            )
 
 
 def read_nanogpt(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
     """Yield each document of a nanoGPT file."""
-    yield from cut(mapped(path, "<u2"), eot_id)
+    if vocab_size > 1 << 16:
+        raise InputError(
+            f"'{path}' can't have ids of 2 bytes: the vocabulary has {vocab_size:,} tokens",
+            "nanoGPT's files only store ids below 65,536; name the tokenizer that made them, or the format of the file",
+        )
+    tokens = mapped(path, "<u2")
+    _check_width(tokens, path)
+    yield from cut(tokens, eot_id)
+
+
+def _check_width(tokens: Tokens, path: Path) -> None:
+    """Raise InputError if ids of 2 bytes are halves of wider ones."""
+    head = tokens[:PIECE]
+    if head.any() and len(head) > 1 and not (head[1::2].any() and head[::2].any()):
+        raise InputError(
+            f"every second number of 2 bytes in '{path}' is 0: its ids have 4 bytes or more",
+            "write them as numpy's uint16 (little-endian), or name the format of the file",
+        )
 
 
 def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
@@ -232,6 +252,8 @@ def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]
     """Yield each document of a .ds file; uses its index if it has one."""
     token_bytes = _token_bytes(path) or token_dtype(vocab_size).itemsize
     tokens = mapped(path, f"<u{token_bytes}")
+    if token_bytes == 2:
+        _check_width(tokens, path)
     index = path.with_name(path.name + ".index")
     ends = NO_ENDS
     if index.exists():
@@ -277,6 +299,7 @@ def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, o
         for end in np.sort(np.concatenate([at_eot, of_piece])).tolist():
             yield tokens[start:end]
             start = end
+        release(tokens)
     if start < len(tokens):
         yield tokens[start:]
 

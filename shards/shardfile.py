@@ -25,7 +25,7 @@ from webtext.shards.format import (
 )
 
 PIECE = 1 << 20
-"""Tokens verified per step, which bounds memory."""
+"""Tokens written or verified per step, which bounds memory."""
 
 
 class ShardWriter:
@@ -51,11 +51,14 @@ class ShardWriter:
 
         Raises InputError, and writes nothing of the document, if an id isn't in the vocabulary.
         """
-        if len(tokens) and int(tokens.max()) >= self._vocab_size:
-            raise InputError(f"token id {int(tokens.max())} is not in the vocabulary of {self._vocab_size:,} tokens")
+        largest = max((int(piece.max()) for _, piece in pieces(tokens)), default=0)
+        if largest >= self._vocab_size:
+            raise InputError(f"token id {largest} is not in the vocabulary of {self._vocab_size:,} tokens")
         start = self.n_tokens
         self._starts.append(start)
-        self._file.write(self._eot + tokens.astype(self._dtype, copy=False).tobytes())
+        self._file.write(self._eot)
+        for _, piece in pieces(tokens):
+            self._file.write(piece.astype(self._dtype, copy=False).tobytes())
         self.n_tokens += len(tokens) + 1
         return start
 
@@ -121,7 +124,7 @@ class ShardFile:
 
     def check_ids(self) -> None:
         """Raise ShardCorrupt, with the first wrong id, unless all ids are in the vocabulary; a model would crash on it."""
-        for start, piece in _pieces(self.tokens):
+        for start, piece in pieces(self.tokens):
             if int(piece.max()) >= self.header.vocab_size:
                 at = int(np.argmax(piece >= self.header.vocab_size))
                 limit = f"the vocabulary has {self.header.vocab_size:,} tokens"
@@ -146,11 +149,23 @@ def verify_shard(shard: ShardFile) -> None:
     if (first != header.eot_id).any():
         at = int(np.argmax(first != header.eot_id))
         corrupt(shard.location, f"first token of document {at:,}", first[at], f"expected end-of-text, {header.eot_id}")
-    n_eots = sum(int(np.count_nonzero(piece == header.eot_id)) for _, piece in _pieces(shard.tokens))
+    n_eots = sum(int(np.count_nonzero(piece == header.eot_id)) for _, piece in pieces(shard.tokens))
     if n_eots != header.n_documents:
         corrupt(shard.location, "number of end-of-text tokens", n_eots, f"there are {header.n_documents:,} documents")
 
 
-def _pieces(tokens: Tokens) -> Iterator[tuple[int, Tokens]]:
+def pieces(tokens: Tokens) -> Iterator[tuple[int, Tokens]]:
+    """Yield windows of a flat array with their starts; memory maps don't stay in memory."""
     for start in range(0, len(tokens), PIECE):
         yield start, tokens[start : start + PIECE]
+        if len(tokens) > PIECE:
+            release(tokens)
+
+
+def release(tokens: Tokens) -> None:
+    """Release the memory of a read-only map that was read; reading it again is slower, not different."""
+    base: Any = tokens
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and not tokens.flags.writeable:
+        base.madvise(mmap.MADV_DONTNEED)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import checked_int as checked_int  # also names of this module
+from webtext.base.errors import shown as shown
 from webtext.base.storage import Folder
 
 if TYPE_CHECKING:
@@ -24,20 +26,6 @@ MAX_INT = 2**63 - 1
 
 _DECODED = "HIlq"  # numpy's letters for uint16, uint32 and int64, which the decoder reads as they are
 _EXPECTED = "give a list or a one-dimensional array of integers"
-
-
-def shown(value: object) -> str:
-    """Format a value of the wrong type for an error message: the value and its type."""
-    return "None" if value is None else " ".join(f"{value!r:.40} ({type(value).__name__})".split())
-
-
-def checked_int(name: str, value: Any, least: int, most: int, expected: str) -> int:
-    """Return the value as an int. ConfigError unless it is an integer (of any library; no bool) in [least, most]."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ConfigError(f"{name} is {shown(value)}", f"expected an integer: {expected}")
-    if not least <= value.__index__() <= most:
-        raise ConfigError(f"{name} is {value}", f"expected {expected}")
-    return int(value.__index__())
 
 
 def checked_path(path: Any) -> str:

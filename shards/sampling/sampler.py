@@ -10,18 +10,18 @@ A window has context + 1 tokens: all but the last are inputs, all but the first 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError, InputError, checked_int, shown
 from webtext.base.parts.recipe import sha256_json
 from webtext.shards.format import Tokens
 from webtext.shards.reader import TokenShards
 from webtext.shards.sampling.order import Indices
-from webtext.shards.sampling.stream import ORDER_VERSION, WindowSettings, WindowStream
+from webtext.shards.sampling.stream import MAX_SEED, ORDER_VERSION, WindowSettings, WindowStream
 
 BLOCK_BYTES = 64 << 20
 GROUP_BLOCKS = 64
@@ -53,18 +53,19 @@ class Sampler:
         rank: int = 0,
         world_size: int = 1,
         *,
-        weights: Sequence[float] | None = None,
+        weights: Iterable[float] | None = None,
         crosses_documents: bool = True,
         block_bytes: int = BLOCK_BYTES,
         group_blocks: int | None = GROUP_BLOCKS,
     ) -> None:
-        if batch_size < 1 or not 0 <= rank < world_size:
-            raise ConfigError(
-                f"batch_size {batch_size}, rank {rank}, world_size {world_size}",
-                "expected batch_size >= 1 and 0 <= rank < world_size",
-            )
+        self.batch_size = checked_int("batch_size", batch_size, 1, MAX_SEED, "1 or more")
+        self.world_size = checked_int("world_size", world_size, 1, MAX_SEED, "1 or more")
+        self.rank = checked_int(
+            "rank", rank, 0, self.world_size - 1, f"0 to {self.world_size - 1}: world_size is {world_size}"
+        )
         self.sources = [shards] if isinstance(shards, TokenShards) else list(shards)
-        _check_sources(self.sources, weights)
+        parts = None if weights is None else _numbers(weights)
+        _check_sources(self.sources, parts)
         self.shards = self.sources[0]
         self.settings = WindowSettings(
             context=context,
@@ -73,12 +74,9 @@ class Sampler:
             block_bytes=block_bytes,
             group_blocks=group_blocks,
         )
-        self.batch_size = batch_size
-        self.rank = rank
-        self.world_size = world_size
         self.samples_consumed = 0
         self.streams = [WindowStream(source, self.settings) for source in self.sources]
-        self.mixture = Mixture(weights or [stream.n_windows for stream in self.streams])
+        self.mixture = Mixture(parts or [stream.n_windows for stream in self.streams])
 
     @property
     def context(self) -> int:
@@ -173,7 +171,7 @@ class Mixture:
     """
 
     def __init__(self, weights: Sequence[float]) -> None:
-        if not weights or not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        if not weights or not math.isfinite(sum(weights)) or min(weights) <= 0:
             raise ConfigError(f"weights {list(weights)}: expected one number above 0 for each source")
         self.parts = [max(1, round(weight / math.fsum(weights) * PARTS)) for weight in weights]
 
@@ -185,6 +183,15 @@ class Mixture:
             counts[i] = (rest * self.parts[i] + total // 2) // total
             rest, total = rest - counts[i], total - self.parts[i]
         return counts
+
+
+def _numbers(weights: Iterable[Any]) -> list[float]:
+    try:
+        if not isinstance(weights, str | bytes | Mapping):
+            return [float(weight) for weight in weights]
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigError(f"weights are {shown(weights)}", "expected a list or an array with a number for each token set")
 
 
 def _check_sources(sources: Sequence[TokenShards], weights: Sequence[float] | None) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import InputError, checked_int
 from webtext.shards.format import Tokens
 from webtext.shards.reader import TokenShards
 from webtext.shards.sampling.order import EpochOrder, Indices
@@ -19,6 +19,7 @@ from webtext.shards.sampling.windows import DocumentWindows, RingWindows
 
 ORDER_VERSION = 2
 """Raised by hand when the same seed gives another order."""
+MAX_SEED = 2**64
 CHUNK = 8192
 """Samples whose positions are computed at once; for fewer, numpy's calls would cost more than the permutation."""
 OPENING_THREADS = 8
@@ -38,12 +39,12 @@ class WindowSettings:
     group_blocks: int | None
 
     def __post_init__(self) -> None:
-        if self.context < 1:
-            raise ConfigError(f"context {self.context}: expected at least 1")
-        if self.block_bytes < 1 or (self.group_blocks is not None and self.group_blocks < 1):
-            raise ConfigError(
-                f"block_bytes {self.block_bytes}, group_blocks {self.group_blocks}", "expected at least 1 of each"
-            )
+        """Convert integers of any library to int: they are written into the order's key and into checkpoints."""
+        for name, least in (("context", 1), ("seed", -MAX_SEED), ("block_bytes", 1), ("group_blocks", 1)):
+            if getattr(self, name) is not None or name != "group_blocks":
+                value = checked_int(name, getattr(self, name), least, MAX_SEED, f"{least} or more")
+                object.__setattr__(self, name, value)
+        object.__setattr__(self, "crosses_documents", bool(self.crosses_documents))
 
 
 @dataclass(frozen=True, slots=True)

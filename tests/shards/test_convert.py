@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from webtext.shards import convert_from as convert
 from webtext.shards.convert_from import cut
 from webtext.shards.convert_to import convert_to
 from webtext.shards.settings import PackSettings
+from webtext.shards.shardfile import pieces
 from webtext.shards.trace import trace
 from webtext.shards.writing import pack
 
@@ -298,6 +300,52 @@ def test_invalid_files_are_short_errors(
         back(folder, form, tmp_path / "again")
     assert len(str(error.value).splitlines()) <= 3
     assert not (tmp_path / "again" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("width", ["<u4", ">u4", "<i8"])
+@pytest.mark.parametrize(("form", "name"), [("nanogpt", "a.bin"), ("datatrove", "a.ds")])
+def test_wider_ids_are_not_read_as_two_of_two_bytes(
+    form: str, name: str, width: str, tmp_path: Path, tokens: str
+) -> None:
+    (tmp_path / name).write_bytes(np.array(ids("abc|de|"), width).tobytes())
+    with pytest.raises(InputError, match="every second number of 2 bytes in .* is 0: its ids have 4 bytes or more"):
+        back(tmp_path / name, form, tmp_path / "again")
+
+
+def test_nanogpt_files_are_not_read_with_a_vocabulary_that_needs_four_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(convert, "load_tokenizer", lambda _: ByteTokenizer(70_000))
+    (tmp_path / "a.bin").write_bytes(np.array([*ids("abc|"), 69_999], "<u4").tobytes())
+    with pytest.raises(InputError, match=r"can't have ids of 2 bytes: the vocabulary has 70,000 tokens"):
+        back(tmp_path / "a.bin", "nanogpt", tmp_path / "again")
+
+
+@pytest.mark.parametrize("ends", ["", "|"])
+def test_a_document_as_long_as_a_file_is_converted_in_windows(
+    ends: str, tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("convert_from", "shardfile"):
+        monkeypatch.setattr(f"webtext.shards.{module}.PIECE", 1 << 14)
+    text = "abcdefgh" * (1 << 18)
+    (tmp_path / "train.bin").write_bytes(np.array(ids(text + ends), "<u2").tobytes())
+    tracemalloc.start()
+    shards = back(tmp_path / "train.bin", "nanogpt", tmp_path / "again")
+    assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    tracemalloc.stop()
+    assert (shards.n_documents, text_of(shards)) == (1, "|" + text)
+
+
+def test_windows_of_a_map_do_not_stay_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "train.bin"
+    path.write_bytes(np.ones(8 << 20, "<u2").tobytes())
+
+    def resident() -> int:
+        maps = Path("/proc/self/smaps").read_text().split(str(path))
+        return int(maps[1].split("Rss:")[1].split()[0]) << 10
+
+    assert max(resident() for _, window in pieces(convert.mapped(path, "<u2")) if window.sum()) < 5 << 20
+    assert max(resident() for document in cut(convert.mapped(path, "<u2"), EOT) if len(document)) < 1 << 20
 
 
 def test_a_changed_file_is_converted_again_and_the_others_are_not(tmp_path: Path, tokens: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,24 @@ def test_impossible_settings_are_rejected(shards: TokenShards, wrong: dict[str, 
         Sampler(shards, **({"context": 8} | wrong))
 
 
+def test_numbers_of_other_libraries_make_the_same_order_and_state(shards: TokenShards) -> None:
+    same = {"context": 8, "batch_size": 2, "seed": 3, "rank": 1, "world_size": 2, "block_bytes": 48, "group_blocks": 2}
+    plain = Sampler([shards, shards], weights=[3, 1], **same)
+    theirs: Any = {name: np.int16(value) for name, value in same.items()} | {"crosses_documents": np.bool_(True)}
+    for weights in (np.array([3, 1]), np.array([3, 1], np.float32), iter([3, 1])):
+        sampler = Sampler([shards, shards], weights=weights, **theirs)
+        assert samples(sampler, 9) == samples(plain, 9)
+        assert json.dumps(sampler.state_dict()) == json.dumps(plain.state_dict())
+        plain.samples_consumed = 0
+
+
+@pytest.mark.parametrize("value", [2.0, np.float64(2), "2", True, np.ones(2)], ids=repr)
+def test_what_is_not_an_integer_is_rejected_at_the_start_by_its_name(shards: TokenShards, value: Any) -> None:
+    for name in ("context", "batch_size", "seed", "rank", "world_size", "block_bytes", "group_blocks"):
+        with pytest.raises(ConfigError, match=f"{name} is .*{type(value).__name__}"):
+            Sampler(shards, **({"context": 8} | {name: value}))
+
+
 def test_an_empty_validation_split_is_refused(shards: TokenShards) -> None:
     empty = TokenShards(shards.set.folder.url, "validation")
     assert (len(empty), empty.n_tokens, empty.n_documents) == (0, 0, 0)
@@ -220,8 +239,24 @@ def test_a_mixture_restarts_exactly_and_is_independent_of_processes(shards_of: M
         Sampler([first, second], context=2, weights=[1, 1]).load_state_dict(alone.state_dict())
 
 
-@pytest.mark.parametrize("weights", [[1], [1, 0], [1, -1], [1, float("nan")]])
-def test_impossible_weights_are_rejected(shards: TokenShards, weights: list[float]) -> None:
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [1],
+        [1, 0],
+        [1, -1],
+        [1, float("nan")],
+        5,
+        "12",
+        {1: 2},
+        [1, "x"],
+        [],
+        np.ones((2, 2)),
+        [1, 10**400],
+        [1e308, 1e308],
+    ],
+)
+def test_impossible_weights_are_rejected(shards: TokenShards, weights: Any) -> None:
     with pytest.raises(ConfigError, match="weight"):
         Sampler([shards, shards], context=8, weights=weights)
 
