@@ -12,6 +12,8 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from webtext.base.errors import label as label_of
+
 Spec = Mapping[str, Any]
 WIDTH, HEIGHT = 820, 420
 """Of a chart's drawing area, in SVG units; the page scales it."""
@@ -78,7 +80,7 @@ def colour(i: int) -> str:
 
 def swatch(colour: str, name: str) -> Markup:
     """Return a name after a square of that colour, for tables and legends."""
-    return Markup('<span class="key"><i style="background:{}"></i>{}</span>').format(colour, name)
+    return Markup('<span class="key"><i style="background:{}"></i>{}</span>').format(colour, label_of(name))
 
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
@@ -91,17 +93,27 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, f
 def draw(spec: Spec, *, label: str, height: int) -> Markup:
     """Return the SVG of a Vega-Lite specification. `label` is what a screen reader says instead of the drawing.
 
-    A mark's `description` becomes a title, shown on hovering.
+    A mark's `description` becomes a title, shown on hovering. The library aborts the process at a control character, so all
+    texts are drawn as labels.
     """
     import vl_convert
 
     whole = {"width": WIDTH, "height": height, "background": None, "config": _CONFIG, **spec}
-    drawn: str = vl_convert.vegalite_to_svg(whole, allowed_base_urls=[])
-    opening = f'role="img" aria-label="{escape(label)}">'
+    drawn: str = vl_convert.vegalite_to_svg(_labelled(whole), allowed_base_urls=[])
+    opening = f'role="img" aria-label="{escape(label_of(label))}">'
     drawn = re.sub(r'<svg [^>]*?(viewBox="[^"]*")>', lambda found: f"<svg {found[1]} {opening}", drawn, count=1)
     return Markup(
         re.sub(r'<path aria-label="([^"]*)"([^>]*?)(?:/>|></path>)', r"<path\2><title>\1</title></path>", drawn)
     )
+
+
+def _labelled(value: Any) -> Any:
+    """Return a part of a specification in which every text is a label, except expressions."""
+    if isinstance(value, Mapping):
+        return {key: item if key == "labelExpr" else _labelled(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_labelled(item) for item in value]
+    return label_of(value) if isinstance(value, str) else value
 
 
 def line_chart(

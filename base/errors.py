@@ -118,11 +118,23 @@ def checked_int(name: str, value: Any, least: int, most: int, expected: str) -> 
     return number
 
 
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
-)  # C0, C1, directions
+_CONTROLS = re.compile(  # C0, C1, directions, line ends, halves of pairs and others that no XML may contain, tags
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
+)
+MAX_LABEL = 200  # characters of a label in a chart; its drawing's time grows with the square
 
 
 def visible(text: str) -> str:
     """Escape the control characters of untrusted text, with which it could command a terminal or hide other text."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def label(text: str, most: int = MAX_LABEL) -> str:
+    """Return the first `most` characters of untrusted text, `visible`, and how many more there are.
+
+    >>> label("ab\\x1bcdef", 4)
+    'ab\\\\x1bc… and 3 more characters'
+    """
+    rest = f"… and {len(text) - most:,} more characters" if len(text) > most else ""
+    return visible(text[:most]) + rest

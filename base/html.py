@@ -1,7 +1,7 @@
 """Pages from Jinja templates, self-contained and without script.
 
-Whatever a template shows is escaped and its control characters are made visible, unless it is `Markup`: a chart, or what a
-template returned. `page.html` is the frame of every page, `parts.html` has tables, bars and figures, `style.css` is the
+Whatever a template shows is escaped, cut, and its control characters are made visible, unless it is `Markup`: a chart, or
+what a template returned. `page.html` is the frame of every page, `parts.html` has tables, bars and figures, `style.css` is the
 one style: light and dark, phone and paper.
 """
 
@@ -15,9 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from webtext.base.errors import visible
+from webtext.base.errors import label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +81,10 @@ def _environment() -> Environment:
 
 
 def _final(value: Any) -> Any:
-    """Return a value as a template shows it: nothing for None, and no text that hides or reorders other text."""
+    """Return a value as a template shows it: nothing for None, and no text that hides or reorders other text, or is long."""
     if value is None:
         return ""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return value if isinstance(value, Markup | int | float) else cut(str(value))
 
 
 def number(value: float | None, form: str = "") -> str:
@@ -139,10 +139,10 @@ def day(seconds: int) -> str:
         return str(seconds)
 
 
-def cut(text: str, most: int = 2000) -> str:
-    """Return a text's first `most` characters and how many more there are.
+def cut(text: str, most: int = 2000) -> Markup:
+    """Return the start of a text as every template shows texts; with `most`, longer or shorter than usual (`label`).
 
-    >>> cut("abcdef", 4)
-    'abcd… and 2 more characters'
+    >>> cut("<b>def", 4)
+    Markup('&lt;b&gt;d… and 2 more characters')
     """
-    return text if len(text) <= most else f"{text[:most]}… and {len(text) - most:,} more characters"
+    return escape(label(text, most))

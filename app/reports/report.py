@@ -95,8 +95,8 @@ def write_report(root: str) -> str:
 
     report = make_report(root)
     folder = Folder(root)
-    data = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
-    folder.write_bytes("report.json", data.encode())
+    data = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    folder.write_bytes("report.json", data.encode(errors="backslashreplace"))  # half a pair is JSON's escape, too
     folder.write_bytes("report.html", render(report).encode())
     return folder.location("report.html")
 

@@ -48,12 +48,12 @@ def sankey(stages: Sequence[Row]) -> Markup:
         end = x + column if i + 1 < len(stages) else x + column - NODE_WIDTH
         flows += _flow(f"{i}", x + NODE_WIDTH, (0, kept * pixels), end, (0, following * pixels), "var(--kept)", told)
         top, leaf = kept * pixels, MAIN_HEIGHT + LEAF_GAP
-        for css, reason, lost in _leaving(counts):
+        for number, (css, reason, lost) in enumerate(_leaving(counts)):
             name, end = f"{reason}: {lost:,}", x + column * 0.3
             height = lost * pixels
             told = f"{lost:,} {css} by {stage['name']}: {reason}"
             places = (top, top + height), (leaf, leaf + height)
-            flows += _flow(f"{i} {reason}", x + NODE_WIDTH, places[0], end, places[1], f"var(--{css})", told)
+            flows += _flow(f"{i} {number}", x + NODE_WIDTH, places[0], end, places[1], f"var(--{css})", told)
             labels.append({"x": end + 4, "y": leaf + height / 2, "text": name})
             top, leaf = top + height, leaf + max(height, ROW) + 2
     lowest = max(each["y"] for each in (*labels, *flows)) + ROW

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from webtext import __version__
+from webtext.app.inspect.trace import START_CHARACTERS
 from webtext.app.reports import report_charts
 from webtext.app.reports.signals import FACTORS
-from webtext.base.errors import visible
+from webtext.base.html import cut, short
 from webtext.base.html import render as rendered
-from webtext.base.html import short
 
 Row = Mapping[str, Any]
 
@@ -102,9 +102,9 @@ def _token_facts(tokens: Row) -> Iterator[tuple[str, str]]:
 
 def marked(text: str, other: str) -> Markup:
     """Return a text with the words marked that another text lacks at that place."""
-    words, others = re.split(r"(\s+)", text), re.split(r"(\s+)", other)
+    words, others = (re.split(r"(\s+)", each[: 2 * START_CHARACTERS]) for each in (text, other))
     found = Markup()
     for kind, _, _, start, end in SequenceMatcher(None, others, words, autojunk=False).get_opcodes():
-        run = escape(visible("".join(words[start:end])))
+        run = cut("".join(words[start:end]))
         found += run if kind == "equal" or not run.strip() else Markup("<mark>{}</mark>").format(run)
     return found

@@ -22,6 +22,7 @@ from webtext.app.reports.report_charts import histogram, karma_by_year, loss_cur
 from webtext.app.reports.report_html import marked, render
 from webtext.app.reports.signals import FACTORS, bounds_of
 from webtext.base.errors import InputError
+from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
 
 from .conftest import write_set
@@ -361,6 +362,21 @@ def test_hostile_names_are_escaped_wherever_a_report_holds_text(report: dict[str
     page = render(rest | {"stages": stages, "tokens": report["tokens"], "alarms": alarms})
     assert "<script" not in page
     parsed(page)
+
+
+def test_reasons_of_any_characters_and_length_are_drawn_visible_and_short(tmp_path: Path) -> None:
+    """On NUL or ESC the charts' library aborts the process; a label of 300,000 characters took 100 s."""
+    hostile = "\0\x1b\x85\u202e\u2028\ufeff\uffff\U000e0041"
+    lost = dict.fromkeys([*hostile, "x" * 300_000, "x" * 300_001], 1)
+    counts = Counts(50, 50 - len(lost), dict(list(lost.items())[:5]), dict(list(lost.items())[5:]))
+    write_set(tmp_path / "links", "links", [[]], counts=counts, settings={hostile: [hostile, "y" * 300_000]})
+    assert run(["report", str(tmp_path), "--quiet"]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert not set(hostile) & set(page)
+    assert page.count("\\x1b") >= 2
+    assert len(page) < 100_000
+    drawn = json.loads((tmp_path / "report.json").read_text())["stages"][0]["counts"]
+    assert drawn["dropped"] | drawn["failed"] == lost
 
 
 def test_the_time_cpu_and_memory_of_each_stage_are_shown(written_build: Path, tmp_path: Path) -> None:

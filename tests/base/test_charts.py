@@ -49,6 +49,15 @@ def test_hostile_titles_and_labels_stay_text_and_a_dot_shows_its_title() -> None
     assert titles == [f"{SCRIPT}1 2.0", f"{SCRIPT}2 1.0"]
 
 
+@pytest.mark.parametrize("label", ["\0\x1b\x0c\ud800\ufffe", "x" * 300_000, "\u202eevil\u2028"])
+def test_a_label_of_any_characters_and_length_is_drawn_visible_and_short(label: str) -> None:
+    line = Line([(1, 2.0), (2, 1.0)], "held-out", dot=lambda x, y: label)
+    made = chart({label: [line]}, x=label, y=label)
+    assert not {character for character in label if not character.isprintable()} & set(made)
+    assert ascii(label[0])[1:-1] in made
+    assert len(made) < 30_000
+
+
 def test_a_chart_is_equal_every_time() -> None:
     line = Line([(1, 2.0), (2, 1.0)], "training")
     assert ElementTree.tostring(drawn(line)) == ElementTree.tostring(drawn(line))

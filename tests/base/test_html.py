@@ -50,6 +50,13 @@ def test_a_page_closes_what_it_opens_and_every_text_stays_text() -> None:
     assert not any(loads in made for loads in ("url(", "@import", "src=", "href="))
 
 
+def test_a_text_is_cut_where_no_template_asks_for_more() -> None:
+    made = as_page("x" * 100_000, [Section(title="\ud800\ufeff", notes=["<" * 3_000])])
+    assert made.count("x") < 5_000
+    assert "\\ud800\\ufeff" in made
+    assert "&lt;" * 2_000 + "… and 1,000 more characters" in made
+
+
 def test_the_first_column_is_words_and_the_others_are_numbers() -> None:
     made = as_page("runs", SECTIONS)
     assert '<tr><th>run</th><th class="n">loss</th></tr>' in made
