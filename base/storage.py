@@ -113,7 +113,9 @@ class Folder:
         return {name: size for name, size in found.items() if not name.endswith(TEMPORARY_SUFFIX)}
 
     def names_within(self) -> list[str]:
-        """Return the sorted paths of this remote folder's files, also in folders inside it."""
+        """Return the sorted paths of this folder's files, also in folders inside it; a linked folder is read once."""
+        if self.is_local:
+            return sorted(_files_within(self._path))
         prefix = self.url.partition("://")[2] + "/"
         found = (name.lstrip("/").removeprefix(prefix) for name in self._remote.find(self.url))
         return sorted(name for name in found if ".." not in name.split("/"))
@@ -289,6 +291,20 @@ def temporary_folder() -> str:
     import tempfile  # takes as long to import as the rest of this module
 
     return tempfile.gettempdir()
+
+
+def _files_within(folder: Path) -> Iterator[str]:
+    def unreadable(error: OSError) -> None:
+        raise InputError(f"'{error.filename}' cannot be read: {error.strerror}", "name folders that you may read")
+
+    seen = {os.path.realpath(folder)}
+    for root, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
+        real = {each: os.path.realpath(os.path.join(root, each)) for each in sorted(folders)}
+        folders[:] = [each for each, place in real.items() if place not in seen]
+        seen.update(real.values())
+        for path in (Path(root, name) for name in names):
+            if path.is_file() and path.suffix != TEMPORARY_SUFFIX:
+                yield path.relative_to(folder).as_posix()
 
 
 def json_object(data: bytes, location: str, remedy: str) -> dict[str, Any]:

@@ -112,7 +112,7 @@ Examples:
   webtext clean filter build/documents --profile gopher --rule words_too_long=12 --dry-run
 
 \b
-Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
+Reads:  a part set of documents; or files with text (and url, id), or huggingface:NAME datasets
 Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 """
 
@@ -150,7 +150,7 @@ Examples:
   webtext clean dedup texts/*.parquet --out deduplicated --remove requests.txt
 
 \b
-Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
+Reads:  a part set of documents; or files with text (and url, id), or huggingface:NAME datasets
 Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 """
 
@@ -171,7 +171,7 @@ Examples:
   webtext clean decontaminate build/corpus --against wikitext/ --against squad.parquet#question --out clean --drop
 
 \b
-Reads:  a part set of documents; or Parquet or JSONL files with text (and url, id), or huggingface:NAME datasets
+Reads:  a part set of documents; or files with text (and url, id), or huggingface:NAME datasets
 Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files)
 """
 
@@ -200,7 +200,7 @@ Examples:
   webtext clean run CC-MAIN-*.warc.gz --out cc --score-model votes.score --rule vote_score_too_low=0.5
 
 \b
-Reads:  part sets of documents or pages, WARC, Parquet or JSONL files, or huggingface:NAME datasets
+Reads:  part sets of documents or pages, WARC files, or files with text, or huggingface:NAME datasets
 Writes: FILE, a model; beside it _FILE/, the documents of pages and files, which may be removed
 """
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.hugging_face import PREFIX
-from webtext.base.inputs.files import DOCUMENTS, RECORD_SUFFIXES, find_inputs
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, find_inputs
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
 from webtext.base.parts.partwriter import SetWriter
@@ -56,6 +56,7 @@ from webtext.clean.settings import CardSettings, DecontaminationSettings, Remova
 from webtext.clean.text.arrays import START_CHARACTERS, without_too_long
 
 CODE_VERSION = 4  # 4: documents by domain, attached to dropped
+NOTES = (".txt", ".md", ".json", ".csv")  # ignored in a folder of WARC files
 WORK = "_dedup"
 DECONTAMINATE = "clean.decontaminate"
 
@@ -191,20 +192,27 @@ def _read_inputs(inputs: Sequence[str], out: str, settings: ExtractSettings, run
     """Return the pages sets among the inputs, and the documents: extracted from pages, imported, or an existing set."""
     sets: list[PartSet] = []
     if not any(name.startswith(PREFIX) for name in inputs):
-        sets, files = find_inputs(inputs, ("pages", *DOCUMENTS), (*WARC_SUFFIXES, *RECORD_SUFFIXES))
-        kinds = {each.kind == "pages" for each in sets} | {
-            not each.plain_name.endswith(RECORD_SUFFIXES) for each in files
-        }
-        if kinds == {True}:
-            return sets, extract_documents(inputs, f"{out}/documents", settings, run)
-        if len(kinds) == 2:
+        suffixes = (*WARC_SUFFIXES, *DOCUMENT_SUFFIXES)
+        sets, files = find_inputs(inputs, ("pages", *DOCUMENTS), suffixes, may_be_empty=True)
+        records = [each for each in files if each.plain_name.endswith(DOCUMENT_SUFFIXES)]
+        has_pages = len(records) < len(files) or any(each.kind == "pages" for each in sets)
+        has_documents = any(each.kind != "pages" for each in sets) or not all(
+            each.plain_name.endswith(NOTES) for each in records
+        )
+        if has_pages and has_documents:
             raise InputError("pages and documents are given together", "use two runs")
-    found = find_documents(inputs, run)
+        if has_pages:
+            return sets, extract_documents(inputs, f"{out}/documents", settings, run)
+    return [], _read_documents(inputs, out, settings, run)
+
+
+def _read_documents(inputs: Sequence[str], out: str, settings: ExtractSettings, run: Run) -> PartSet:
+    found = find_documents(inputs, run, settings.encoding)
     if not isinstance(found, PartSet):
-        return [], import_documents(found, f"{out}/documents", run, scrubs=settings.scrub)
+        return import_documents(found, f"{out}/documents", run, scrubs=settings.scrub, encoding=settings.encoding)
     if settings.scrub:
         raise ConfigError(f"'{found.folder.url}' is a part set: scrub cannot change it", "extract its pages with scrub")
-    return [], found
+    return found
 
 
 def filter_documents(
@@ -266,8 +274,7 @@ def decontaminate_documents(
 
 def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
     """Return the given documents set, or one imported from files and datasets to out/documents."""
-    found = find_documents(inputs, run)
-    return found if isinstance(found, PartSet) else import_documents(found, f"{out}/documents", run)
+    return _read_documents(inputs, out, ExtractSettings(), run)
 
 
 def documents_of(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:

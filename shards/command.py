@@ -35,17 +35,18 @@ def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], toke
       webtext shards pack stories.txt --separator '\\n\\n' --tokenizer tokenizer.json --out tokens
 
     \b
-    Reads:  a part set of corpus or documents, or text, JSON lines and Parquet; and a tokenizer;
-            text and JSON lines also as .gz, .bz2, .xz, .zst
+    Reads:  a part set of corpus or documents, or text, JSON, CSV and Parquet; and a tokenizer;
+            all but Parquet also as .gz, .bz2, .xz, .zst
     Writes: DIR, a part set of tokens: .tok files, and a row for every document
     """
-    from webtext.base.parts.outcomes import check_settled, warn_if_empty
+    from webtext.base.parts.outcomes import check_settled, warn_if_empty, warn_of_failures
     from webtext.shards.info import describe, describe_text, empty_split
     from webtext.shards.writing.pack import pack_shards
 
     tokens = pack_shards(documents, tokenizer, need_out(out), settings["shards"], run, settings["shards.files"])
     found = describe(tokens.folder.url)
     run.console.result(found, describe_text(tokens.folder.url, found))
+    warn_of_failures(tokens, run.console)
     warn_if_empty(tokens, run.console)
     if tokens.records and (missing := empty_split(found)):
         run.console.warn(missing)

@@ -28,6 +28,7 @@ class FileSettings:
     separator: str | None = setting(
         None, r"text between the documents of a text file; \n is a line end  [default: a file is one document]"
     )
+    encoding: str = setting("utf-8", "encoding of text, JSON and CSV files; 'auto' detects each file's")
     validation_ratio: float = setting(VALIDATION_RATIO, "share of documents held out, from 0 to below 1, by their ids")
 
     def __post_init__(self) -> None:

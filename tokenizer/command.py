@@ -55,8 +55,8 @@ Examples:
   webtext tokenizer train code.jsonl --base gpt2/ --vocab-size 60000 --out tokenizer.json
 
 \b
-Reads:  part sets of kind corpus or documents (their train split only); text, JSON lines, Parquet, and folders of them;
-        text and JSON lines also as .gz, .bz2, .xz, .zst
+Reads:  part sets of kind corpus or documents (their train split only); text, JSON, CSV, Parquet, and folders of them;
+        all but Parquet also as .gz, .bz2, .xz, .zst
 Writes: FILE, and its manifest next to it
 """
 

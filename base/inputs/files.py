@@ -1,24 +1,32 @@
 """Input files: found by name, folder or pattern, on disk or at any fsspec URL. Files themselves need no Arrow.
 
-    *.parquet                  a record per row
-    *.jsonl *.ndjson *.json    a record per line
-    any other file             text
+    *.parquet            a record per row
+    *.jsonl *.ndjson     a record per line
+    *.json               a record per line or per element of one array; or one record
+    *.csv                a record per row; the first row has the names
+    *.txt *.md           text; so is any other file that is named itself
 
-Files of the last two kinds may be compressed: .gz, .bz2, .xz or .zst.
+All but Parquet may be compressed: .gz, .bz2, .xz or .zst. Folders are trees, the case of suffixes doesn't matter, and
+every verb reads the same files of a folder. Whatever it ignores there is counted and printed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
+from webtext.base.console import Console, counted
 from webtext.base.decompress import SUFFIXES as COMPRESSED
 from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
+from webtext.base.inputs.encodings import AUTO, UTF_8, check_encoding, detected, in_utf8
 from webtext.base.storage import Folder
 
 if TYPE_CHECKING:
@@ -28,12 +36,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARQUET, JSON_LINES, TEXT = "parquet", "json lines", "text"
+PARQUET, JSON_LINES, JSON, CSV, TEXT = "parquet", "json lines", "json", "csv", "text"
 DOCUMENTS = ("corpus", "documents")  # kinds of part sets
 FILE = "file"  # a part's kind of source
-RECORD_SUFFIXES = (".parquet", ".jsonl", ".ndjson")
-DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt")
+_KINDS = {".parquet": PARQUET, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV}
+RECORD_SUFFIXES = tuple(_KINDS)
+DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt", ".md")
 _NOT_TEXT = (".warc", ".zip", ".tar", ".npy", ".tok", ".bin", ".pdf")
+_IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp", ".tif", ".tiff", ".ico")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +66,7 @@ class InputFile:
 
     folder: Folder
     name: str
+    encoding: str = UTF_8  # of all but Parquet; AUTO detects it
 
     @property
     def location(self) -> str:
@@ -64,26 +75,37 @@ class InputFile:
 
     @property
     def plain_name(self) -> str:
-        """The name without the suffix of its compression."""
-        return self.name.removesuffix(next(filter(self.name.endswith, COMPRESSED), ""))
+        """The name in lower case, without the suffix of its compression."""
+        name = self.name.lower()
+        return name.removesuffix(next(filter(name.endswith, COMPRESSED), ""))
+
+    @property
+    def suffix(self) -> str:
+        """The name's suffix in lower case, with that of its compression: `.txt.gz`; empty if it has none."""
+        name, plain = self.name.lower().rpartition("/")[2], PurePath(self.plain_name)
+        return plain.suffix + name[len(plain.name) :]
 
     @property
     def kind(self) -> str:
-        """PARQUET, JSON_LINES or TEXT, by the name's suffix. Raises InputError for a suffix of another kind of file."""
+        """PARQUET, JSON_LINES, JSON, CSV or TEXT, by the suffix. Raises InputError for that of another kind of file."""
         if self.plain_name.endswith(_NOT_TEXT):
-            raise InputError(
-                f"'{self.location}' is not a text file", "expected a part set, text, JSON lines or Parquet"
-            )
-        if self.plain_name.endswith(".parquet"):
-            return PARQUET
-        return JSON_LINES if self.plain_name.endswith((".jsonl", ".ndjson", ".json")) else TEXT
+            raise InputError(f"'{self.location}' is not a text file", "expected a part set, text, JSON, CSV or Parquet")
+        return _KINDS.get(PurePath(self.plain_name).suffix, TEXT)
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """Open the file; it is decompressed while it is read, which raises BrokenFile where it breaks off."""
+        """Open the file; it is decompressed while it is read, which raises BrokenFile where it breaks off.
+
+        Texts, and files in another encoding, are read as UTF-8 by `in_utf8`.
+        """
         with self.folder.open(self.name) as file:
             try:
-                yield decompressed(file, self.name)
+                stream, encoding = decompressed(file, self.name.lower()), self.encoding
+                if encoding == AUTO:
+                    with self.folder.open(self.name) as again:
+                        encoding = detected(decompressed(again, self.name.lower()))
+                is_text = self.kind == TEXT
+                yield in_utf8(stream, encoding, is_text=is_text) if is_text or encoding != UTF_8 else stream
             except StreamBroken as error:
                 broken = self.broken(error.cause)
                 broken.reason = error.reason
@@ -100,11 +122,17 @@ class InputFile:
 
 
 def find_inputs(
-    names: Iterable[str], kind: str | tuple[str, ...], suffixes: Sequence[str], *, may_be_empty: bool = False
+    names: Iterable[str],
+    kind: str | tuple[str, ...],
+    suffixes: Sequence[str],
+    *,
+    may_be_empty: bool = False,
+    encoding: str = UTF_8,
 ) -> tuple[list[PartSet], list[InputFile]]:
     """Return the part sets of `kind` and the files with one of `suffixes` that `names` refer to, in the order given.
 
-    Raises InputError for a name without a match, a file name that is not UTF-8 and, unless `may_be_empty`, an empty file.
+    The files are read in `encoding`. Raises InputError for a name without a match, a file name that is not UTF-8 and,
+    unless `may_be_empty`, an empty file; ConfigError for an unknown encoding.
     """
     what = kind if isinstance(kind, str) else " or ".join(kind)
     sets: list[PartSet] = []
@@ -117,7 +145,7 @@ def find_inputs(
             if folder.exists(MANIFEST) or folder.exists(ENTRIES):
                 sets.append(PartSet.open(name, kind))
                 continue
-        files += files_of(name, what, suffixes)
+        files += files_of(name, what, suffixes, encoding)
     if not sets and not files:
         raise InputError(f"no {what} given", "name a part set or files")
     for file in files:
@@ -165,27 +193,47 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
-def files_of(name: str, what: str, suffixes: Sequence[str]) -> list[InputFile]:
-    """Return the file of this name, those that match it, or those of a folder with one of `suffixes`, sorted.
+def files_of(name: str, what: str, suffixes: Sequence[str], encoding: str = UTF_8) -> list[InputFile]:
+    """Return the file of this name, those that match it, or those in a folder's tree with one of `suffixes`, sorted.
 
-    Raises InputError if there is none.
+    Hidden files and the part sets inside a folder are ignored, too; what is ignored is printed. Raises InputError if
+    there is no file.
     """
+    check_encoding(encoding)
     folder, last = Folder.split(name)
     if folder.is_file(last):
-        return [InputFile(folder, last)]
+        return [InputFile(folder, last, encoding)]
     if any(character in last for character in "*?["):
-        found = [InputFile(folder, each) for each in folder.names() if fnmatch.fnmatchcase(each, last)]
+        found = [InputFile(folder, each, encoding) for each in folder.names() if fnmatch.fnmatchcase(each, last)]
         if not found:
             raise InputError(f"no file matches '{name}'", "wildcards are allowed only after the last '/'")
         return found
     folder = Folder(name)
     if not folder.exists(""):
         raise InputError(f"'{name}' does not exist", "check the path")
-    files = [InputFile(folder, each) for each in folder.names() if not each.startswith(".")]
-    found = [file for file in files if file.plain_name.endswith(tuple(suffixes))]
+    within = folder.names_within()
+    sets = {each.partition("/_parts/")[0] + "/" for each in within if "/_parts/" in each}
+    found, ignored = [], Counter({"part set": len(sets)})
+    for file in (InputFile(folder, each, encoding) for each in within if not any(map(each.startswith, sets))):
+        is_hidden = any(part.startswith(".") for part in file.name.split("/"))
+        if not is_hidden and file.plain_name.endswith(tuple(suffixes)):
+            found.append(file)
+        else:
+            kind = "image" if file.suffix in _IMAGES else file.suffix or "without suffix"
+            ignored["hidden" if is_hidden else kind] += 1
+    named = {"image": "images", "part set": "part sets"}
+    said = ", ".join(counted(n, kind, named.get(kind, kind)) for kind, n in (+ignored).most_common())
     if not found:
+        known = f"; it contains {said}" if said else ""
         raise InputError(
-            f"'{name}' is not a part set of {what} and contains no {', '.join(suffixes)} file",
+            f"'{name}' is not a part set of {what} and contains no {', '.join(suffixes)} file{known}",
             "name a folder that a webtext verb wrote, or files",
         )
+    if said:
+        _warn_once(f"ignored: {said} (in '{name}')")
     return found
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    Console().warn(text)  # a verb may look at a folder more than once

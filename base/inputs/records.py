@@ -5,16 +5,24 @@ A record that can't be read is `Refused` with a reason.
 
 from __future__ import annotations
 
+import codecs
+import csv
+import io
+import itertools
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
-from webtext.base.errors import missing_extra
-from webtext.base.inputs.files import JSON_LINES, PARQUET, InputFile, Refused
+from webtext.base.errors import InputError, missing_extra
+from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, InputFile, Refused
 
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
 BLOCK_BYTES = 1 << 20
+_NUMBERS = ("karma", "date", "published")  # fields that may be whole numbers; every value of CSV is a string
+_INVALID = re.compile("[\udc80-\udcff]")  # how `surrogateescape` decodes bytes that are not UTF-8
+_BETWEEN = re.compile(r"[\s,]*")
 
 
 def records(
@@ -23,11 +31,11 @@ def records(
     """Yield a file's records in order: each has a string `text`, and those of `fields` that it has.
 
     A text file is one record, or as many as `separator` divides it into; blank ones and blank lines are skipped. JSON
-    may contain lone surrogates. Raises BrokenFile where a file breaks off, and InputError for a Parquet file without a
-    column `text` of strings.
+    may contain lone surrogates. Raises BrokenFile where a file breaks off, and InputError for a Parquet or CSV file
+    without a column `text` of strings.
     """
     for record in _records(file, fields, text, separator):
-        yield record if isinstance(record, Refused) else _with_text(record, text)
+        yield record if isinstance(record, Refused) or file.kind == TEXT else _with_text(record, text)
 
 
 def _records(
@@ -41,8 +49,12 @@ def _records(
         yield from parquet_rows(file, fields, text)
         return
     with file.open() as stream:
-        if file.kind == JSON_LINES:
+        if file.kind == JSON_LINES or (file.kind == JSON and _has_lines(file)):
             yield from objects(stream)
+        elif file.kind == JSON:
+            yield from _elements(stream)
+        elif file.kind == CSV:
+            yield from _rows(stream, file, fields, text)
         else:
             for found in _texts(stream, separator):
                 yield found if isinstance(found, Refused) else {text: found}
@@ -51,11 +63,11 @@ def _records(
 def _with_text(record: dict[str, Any], field: str) -> dict[str, Any] | Refused:
     text = record.get(field)
     if isinstance(text, str):
-        return record
+        return {**record, field: text.replace("\r\n", "\n")}
     if not isinstance(text, bytes):
         return Refused("no_text", f"{field} is {type(text).__name__}" if field in record else f"no field '{field}'")
     decoded = _decoded(text)
-    return decoded if isinstance(decoded, Refused) else {**record, field: decoded}
+    return decoded if isinstance(decoded, Refused) else _with_text({**record, field: decoded}, field)
 
 
 def objects(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
@@ -77,7 +89,79 @@ def _object(line: bytes) -> dict[str, Any] | Refused:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         return Refused("not_json", str(error))
+    return _checked(value, "")
+
+
+def _has_lines(file: InputFile) -> bool:
+    """Return whether one of the first lines that aren't blank is an object, and none before it starts an array."""
+    with file.open() as stream:
+        lines = (line for line in iter(lambda: stream.readline(MAX_LINE_BYTES), b"") if line.strip())
+        for line in itertools.islice(lines, 3):
+            if line.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+                return False
+            if not isinstance(_object(line), Refused):
+                return True
+    return False
+
+
+def _elements(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
+    """Yield the objects of one array, or of values one after another. The first that is not JSON ends them."""
+    reader = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape")
+    decoder, buffer, start, n_more, closing = json.JSONDecoder(), "", 0, BLOCK_BYTES, None
+    while True:
+        more = reader.read(n_more)
+        buffer, start = buffer[start:] + more, 0
+        while (start := _BETWEEN.match(buffer, start).end()) < len(buffer):  # type: ignore[union-attr]
+            if closing is None:
+                closing = "]" if buffer[start] == "[" else ""
+                start += len(closing)
+                continue
+            if buffer[start] == closing:
+                return
+            try:
+                value, end = decoder.raw_decode(buffer, start)
+            except (ValueError, RecursionError) as error:
+                if more and len(buffer) - start <= MAX_LINE_BYTES:
+                    n_more *= 2  # it may be complete with more of the file
+                    break
+                yield Refused("not_json", f"{error}; the rest of the file is skipped")
+                return
+            yield _checked(value, buffer[start:end])
+            start, n_more = end, BLOCK_BYTES
+        if not more:
+            return
+
+
+def _checked(value: Any, source: str) -> dict[str, Any] | Refused:
+    if _INVALID.search(source):
+        return Refused("not_utf8", f"an invalid byte in {source[:80]!r}")
     return value if isinstance(value, dict) else Refused("not_json", f"a {type(value).__name__}, not an object")
+
+
+def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -> Iterator[dict[str, Any] | Refused]:
+    """Yield the rows of CSV (RFC 4180); an empty value other than the text is absent."""
+    csv.field_size_limit(MAX_TEXT_BYTES)
+    rows = csv.reader(io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline=""))
+    if not (names := next(rows, [])):
+        return
+    if text not in names:
+        raise InputError(f"'{file.location}' has no column '{text}'", f"its columns: {', '.join(names[:9])[:900]}")
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            yield Refused("not_csv", str(error))
+            continue
+        if row is None:
+            return
+        found: dict[str, Any] = dict(zip(names, row, strict=False))
+        if any(map(_INVALID.search, row)):
+            yield Refused("not_utf8", f"an invalid byte before line {rows.line_num + 1}")
+        elif row and len(row) != len(names):
+            yield Refused("not_csv", f"{len(row)} values for {len(names)} columns before line {rows.line_num + 1}")
+        elif row:
+            found = {name: found[name] for name in fields if name == text or found.get(name)}
+            yield found | {name: int(found[name]) for name in _NUMBERS if found.get(name, "").isdecimal()}
 
 
 def _texts(stream: BinaryIO, separator: str | None) -> Iterator[str | Refused]:

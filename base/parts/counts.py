@@ -5,8 +5,11 @@ Imports nothing, so that the tokenizer can use it without the extras.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+MOST_FILES = 10  # named in a message
 
 
 @dataclass(slots=True)
@@ -56,3 +59,18 @@ class Counts:
             "dropped": dict(sorted(self.dropped.items())),
             "failed": dict(sorted(self.failed.items())),
         }
+
+
+def failed_lines(by_file: Mapping[str, Mapping[str, int]]) -> str:
+    """Return a line per file with its failed records by reason, for the first MOST_FILES that have some.
+
+    >>> print(failed_lines({"a.jsonl": {"no_text": 2, "not_json": 1}, "b.txt": {"not_utf8": 1}, "c.txt": {}}))
+      a.jsonl: 2 no_text, 1 not_json
+      b.txt: 1 not_utf8
+    """
+    failed = {file: reasons for file, reasons in by_file.items() if reasons}
+    lines = [
+        f"  {file}: " + ", ".join(f"{n:,} {reason}" for reason, n in sorted(reasons.items()))
+        for file, reasons in list(failed.items())[:MOST_FILES]
+    ]
+    return "\n".join(lines + [f"  and {n:,} more files" for n in [len(failed) - MOST_FILES] if n > 0])

@@ -6,11 +6,13 @@ unsettled: another run could change it. Only unsettled records cause exit code 1
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from webtext.base.console import Console, counted
 from webtext.base.errors import InputError, RunFailed
-from webtext.base.parts.counts import Counts
+from webtext.base.inputs.files import FILE
+from webtext.base.parts.counts import Counts, failed_lines
 from webtext.base.parts.partset import PartSet
 
 _COPY = "download the damaged files again, then rerun the same command"
@@ -44,6 +46,7 @@ LIKELY_CAUSES: Mapping[str, str] = {
     "too_few_words": "--rule too_few_words=N ([clean.rules]) sets the minimum number of words",
     "not_http": "a list contains one http(s) URL per line",
     "no_text": "the text is read from the field 'text'; shards pack --text-field names another",
+    "not_utf8": "--encoding names the encoding of the files, e.g. windows-1252; 'auto' detects it",
     "text_too_long": "shards pack --separator divides a text file into documents",
     "not_html": "the pages are neither HTML nor text",
     "duplicate_of_index": "an index named by --index contains all of them already",
@@ -96,6 +99,21 @@ def why_empty(made: PartSet) -> tuple[str, str] | None:
     said = f"kept 0 of {counted(counts.records_in, 'record')} in '{made.folder.url}': {reasons[most]:,} {are} '{most}'"
     default = "a setting named obey_* turns the rule off" if most.startswith("opt_out_") else "see --help"
     return said, LIKELY_CAUSES.get(most, default)
+
+
+def warn_of_failures(made: PartSet, console: Console) -> None:
+    """Warn about the failed records of input files, by file."""
+    by_file: dict[str, Counter[str]] = {}
+    for part in made.parts if made.counts.failed else ():
+        names = [source.part for source in part.sources if source.set == FILE]
+        for failure in made.failures(part):
+            place = failure.id if failure.id in names else failure.id.rpartition(":")[0]
+            file = names[0] if len(names) == 1 else place if place in names else ""
+            by_file.setdefault(file, Counter())[failure.reason] += 1
+    by_file.pop("", None)
+    if n_failed := sum(sum(reasons.values()) for reasons in by_file.values()):
+        where = f"'{made.folder.location('part-*.failures.jsonl')}' has their causes"
+        console.warn(f"{counted(n_failed, 'record')} failed; {where}\n{failed_lines(by_file)}")
 
 
 def warn_if_empty(made: PartSet, console: Console) -> None:

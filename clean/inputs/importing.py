@@ -1,4 +1,4 @@
-"""Imports records with a text as a documents set: Parquet and JSONL files, and Hugging Face datasets.
+"""Imports records with a text as a documents set: files as `base/inputs/` reads them, and Hugging Face datasets.
 
 A record keeps these fields if it has them: id, url, title, author, published, date (UTC seconds, a timestamp, or a
 string in ISO 8601), karma, split, and posts in the form of a document's. Its text follows the same rule as a page's. A
@@ -19,11 +19,14 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
-from webtext.base.inputs.files import DOCUMENTS, FILE, RECORD_SUFFIXES, InputFile, find_inputs, hash_files
+from webtext.base.inputs.encodings import UTF_8, versions_for
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, FILE, InputFile, find_inputs, groups_of, hash_files
+from webtext.base.inputs.files import TEXT as TEXT_FILE
 from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
 from webtext.base.inputs.parquet import checked_row
 from webtext.base.inputs.records import records
 from webtext.base.parts.identifiers import text_digest
+from webtext.base.parts.outcomes import check_kept, warn_of_failures
 from webtext.base.parts.partset import PartSet, Source
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST
@@ -42,28 +45,35 @@ CODE_VERSION = 4  # 4: karma and split are read strictly; posts
 TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
 DATASET = "huggingface"  # a kind of source in the manifest, beside FILE
+TEXTS_BYTES = 32 << 20  # of text files on disk that make a part
 DATASET_BATCH_ROWS = 16  # small, since each row may be large
 
 
 @dataclass(frozen=True, slots=True)
-class FileOrigin:
-    """One file; `place` is the SHA-256 of its bytes.
+class FilesOrigin:
+    """One file of records, or some text files; each with the SHA-256 of its bytes.
 
-    An origin is the source of one part: `source` as the manifest names it, `place`, a permanent name that makes ids with
-    the row number, and the rows.
+    An origin is what one part is made from: `sources` as the manifest names them, and the rows. `place` is a permanent
+    name that makes ids with the row number.
     """
 
-    file: InputFile
-    place: str
+    files: tuple[tuple[InputFile, str], ...]
+    place = ""  # rows have an id
 
     @property
-    def source(self) -> Source:
-        """The file's name and hash."""
-        return Source(FILE, self.file.name, self.place)
+    def sources(self) -> tuple[Source, ...]:
+        """The files' names and hashes."""
+        return tuple(Source(FILE, file.name, sha256) for file, sha256 in self.files)
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """Yield the file's records. Raises InputError if it is damaged."""
-        return records(self.file, KNOWN, TEXT)
+        """Yield the files' records. Raises InputError if a file is damaged."""
+        for file, sha256 in self.files:
+            for row, found in enumerate(records(file, KNOWN, TEXT)):
+                yield found if isinstance(found, Refused) else found | {"id": record_id(found.get("id"), sha256, row)}
+
+    def name(self, row: int) -> str:
+        """Return the name of a row in the list of failures; a text file is one row."""
+        return f"row {row}" if len(self.files) == 1 else self.files[row][0].name
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +81,7 @@ class DatasetOrigin:
     """One shard of one split of a dataset. `split` applies to rows that don't state a split; None if ids decide."""
 
     reference: Reference
-    name: str
+    split_name: str
     shard: int
     n_shards: int
     split: str | None
@@ -92,18 +102,19 @@ class DatasetOrigin:
         ]
 
     @property
-    def source(self) -> Source:
+    def sources(self) -> tuple[Source, ...]:
         """The pinned reference and split, and the shard."""
-        return Source(DATASET, f"{self.reference} {self.name}", f"{self.shard} of {self.n_shards} as {self.split}")
+        shard = f"{self.shard} of {self.n_shards} as {self.split}"
+        return (Source(DATASET, f"{self.reference} {self.split_name}", shard),)
 
     @property
     def place(self) -> str:
         """The pinned reference, split and shard."""
-        return f"{self.reference} {self.name} {self.shard} of {self.n_shards}"
+        return f"{self.reference} {self.split_name} {self.shard} of {self.n_shards}"
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
         """Stream the rows of the shard. Raises InputError if they cannot be read."""
-        rows = open_dataset(self.reference)[0][self.name].shard(self.n_shards, self.shard)
+        rows = open_dataset(self.reference)[0][self.split_name].shard(self.n_shards, self.shard)
         columns = {name: name for name in rows.column_names or KNOWN if name in KNOWN} | {TEXT: self.reference.column}
         try:
             for batch in rows.with_format("arrow").iter(DATASET_BATCH_ROWS):
@@ -117,12 +128,16 @@ class DatasetOrigin:
             raise  # the engine handles it
         except Exception as error:  # datasets raises many kinds, for the network and for files
             raise InputError(
-                f"shard {self.shard} of '{self.reference}', split '{self.name}', cannot be read: {one_line(error)}",
+                f"shard {self.shard} of '{self.reference}', split '{self.split_name}', cannot be read: {one_line(error)}",
                 "check the network and the files, then rerun the same command",
             ) from None
 
+    def name(self, row: int) -> str:
+        """Return the name of a row in the list of failures."""
+        return f"row {row}"
 
-Origin = FileOrigin | DatasetOrigin
+
+Origin = FilesOrigin | DatasetOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +157,16 @@ class Record:
     task: ImportTask
 
 
-def find_documents(inputs: Sequence[str], run: Run) -> PartSet | list[Origin]:
+def find_documents(inputs: Sequence[str], run: Run, encoding: str = UTF_8) -> PartSet | list[Origin]:
     """Return the one part set of documents that `inputs` name, or the origins to import: files in order, then datasets.
 
     Raises InputError if a part set is given together with anything else.
     """
     datasets = [name for name in inputs if name.startswith(PREFIX)]
     others = [name for name in inputs if not name.startswith(PREFIX)]
-    sets, files = find_inputs(others, DOCUMENTS, RECORD_SUFFIXES) if others or not datasets else ([], [])
+    sets, files = list[PartSet](), list[InputFile]()
+    if others or not datasets:
+        sets, files = find_inputs(others, DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True, encoding=encoding)
     if len(sets) == 1 and not files and not datasets:
         return sets[0]
     if sets:
@@ -157,28 +174,40 @@ def find_documents(inputs: Sequence[str], run: Run) -> PartSet | list[Origin]:
             f"{len(inputs)} inputs, of which {len(sets)} are part sets",
             "name one part set of documents, or files and datasets only",
         )
-    found: list[Origin] = [FileOrigin(*each) for each in zip(files, hash_files(files, run), strict=True)]
+    groups = groups_of(zip(files, hash_files(files, run), strict=True), lambda each: _size(each[0]), TEXTS_BYTES)
+    found: list[Origin] = [FilesOrigin(tuple(group)) for group in groups]
     for name in datasets:
         found += DatasetOrigin.all_of(name)
     return found
 
 
-def import_documents(origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False) -> PartSet:
-    """Write the documents set `out` from the origins, one part each, in order."""
+def _size(file: InputFile) -> int:
+    return file.folder.size(file.name) if file.kind == TEXT_FILE else TEXTS_BYTES + 1
+
+
+def import_documents(
+    origins: Sequence[Origin], out: str, run: Run, *, scrubs: bool = False, encoding: str = UTF_8
+) -> PartSet:
+    """Write the documents set `out` from the origins, one part each, in order; warn of rows that failed."""
     tasks = [ImportTask(origin, scrubs) for origin in origins]
-    return run_unique(
+    made = run_unique(
         _import_part,
-        [PartTask(index=i, sources=(task.origin.source,), payload=task) for i, task in enumerate(tasks)],
+        [PartTask(index=i, sources=task.origin.sources, payload=task) for i, task in enumerate(tasks)],
         recipe=Recipe(
             stage="clean.import",
             code_version=CODE_VERSION,
-            settings={"scrub": scrubs},
-            versions={"py3langid": importlib.metadata.version("py3langid")} | library_versions(),
+            settings={"scrub": scrubs, "encoding": encoding},
+            versions={"py3langid": importlib.metadata.version("py3langid")}
+            | library_versions()
+            | versions_for(encoding),
         ),
         out=out,
         parents=[],
         run=run,
     )
+    warn_of_failures(made, run.console)
+    check_kept(made)
+    return made
 
 
 def _import_part(context: PartContext, task: PartTask) -> None:
@@ -188,13 +217,13 @@ def _import_part(context: PartContext, task: PartTask) -> None:
     records = ((row, Record(values, row, unique.task)) for row, values in enumerate(unique.task.origin.rows()))
     for row, _, result in context.apply(_document, records, identify=_place):
         if isinstance(result, Refused):
-            writer.fail(f"row {row}", result.reason, result.cause)
+            writer.fail(unique.task.origin.name(row), result.reason, result.cause)
         elif isinstance(result, Dropped):
             writer.counts.drop(result.reason)
         elif isinstance(result, Failed):
             pass  # counted already
         elif result["id"] in seen:
-            writer.fail(f"row {row}", "repeated_id", result["id"])
+            writer.fail(unique.task.origin.name(row), "repeated_id", result["id"])
         else:
             seen.add(result["id"])
             writer.counts.keep()
@@ -202,7 +231,7 @@ def _import_part(context: PartContext, task: PartTask) -> None:
 
 
 def _place(record: Record) -> str:
-    return f"row {record.row}"
+    return record.task.origin.name(record.row)
 
 
 def _document(record: Record) -> dict[str, Any] | Dropped | Refused:

@@ -48,7 +48,8 @@ def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple
 
     Workers read every file for its SHA-256. Raises InputError if a part set is given together with anything else.
     """
-    sets, files = find_inputs(inputs, DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
+    encoding = settings.encoding
+    sets, files = find_inputs(inputs, DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True, encoding=encoding)
     if sets and len(inputs) > 1:
         raise InputError(
             f"{len(inputs)} inputs, of which {len(sets)} are part sets", "name one part set of documents, or files only"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
+from webtext.base.inputs.encodings import versions_for
 from webtext.base.inputs.files import Refused
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
@@ -61,7 +62,8 @@ def pack_shards(
     _loaded.cache_clear()
     vocabulary = vocabulary_of(_loaded(tokenizer), tokenizer)
     of_recipe = recipe_settings(settings) | asdict(vocabulary) | ({} if parents else recipe_settings(files))
-    recipe = Recipe(stage="shards.pack", code_version=CODE_VERSION, settings=of_recipe)
+    versions = {} if parents else versions_for(files.encoding)
+    recipe = Recipe(stage="shards.pack", code_version=CODE_VERSION, settings=of_recipe, versions=versions)
     tasks = [replace(t, payload=_Payload(t.payload, tokenizer, vocabulary, settings.shard_tokens)) for t in tasks]
     outputs = {"tokens": (out, "tokens")}
     made = run_parts(_pack_part, tasks, recipe=recipe, outputs=outputs, parents=parents, run=run, label="shards pack")

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
+from webtext.base.inputs import encodings
 from webtext.base.inputs import records as readers
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, BrokenFile, InputFile, Refused, find_inputs
+from webtext.base.inputs.files import (
+    DOCUMENT_SUFFIXES,
+    DOCUMENTS,
+    BrokenFile,
+    InputFile,
+    Refused,
+    files_of,
+    find_inputs,
+)
 from webtext.base.inputs.records import records
 from webtext.base.storage import Folder
 
@@ -100,6 +110,115 @@ def test_texts_are_divided_in_the_same_places_whatever_the_size_of_blocks(
     assert found == [each for each in text.split(separator) if each]
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        json.dumps(ROWS),
+        json.dumps(ROWS, indent=2, ensure_ascii=False),
+        "\n".join(map(json.dumps, ROWS)),
+        "\ufeff \n" + "\n".join(json.dumps(row, indent=1) for row in ROWS),
+    ],
+    ids=["array", "indented array", "lines", "indented objects"],
+)
+@pytest.mark.parametrize("block", [7, 1 << 20])
+def test_json_is_lines_or_an_array_and_is_read_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, suffix: str, block: int
+) -> None:
+    monkeypatch.setattr(readers, "BLOCK_BYTES", block)
+    path = tmp_path / f"rows.json{suffix}"
+    path.write_bytes(PACK[suffix](form.encode()))
+    assert read(path) == ROWS
+
+
+def test_bad_elements_of_an_array_are_counted_and_damage_ends_it(tmp_path: Path) -> None:
+    path = tmp_path / "rows.JSON"
+    path.write_bytes(b'[{"text": "a"}, 7, {"body": 1}, {"text": "\xff"}, {"text": "b"}, {"text": oops}, {"text": "c"}]')
+    assert read(path) == [{"text": "a"}, "not_json", "no_text", "not_utf8", {"text": "b"}, "not_json"]
+    path.write_text('{"text": "cut\n{"text": "good"}\n{"text": "better"}\n')
+    assert read(path) == ["not_json", {"text": "good"}, {"text": "better"}]
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_csv_has_a_record_per_row_and_values_may_have_quotes_and_lines(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"rows.csv{suffix}"
+    table = '\ufeffid,text,karma,split\r\n007,"one, ""quoted""\nline",5,\n\nb,naïve 東京,,test\nc,,1,\nd,x\n'
+    path.write_bytes(PACK[suffix](table.encode() + b"e,\xff,,\nf,last,,\n"))
+    file = InputFile(Folder(path.parent), path.name)
+    found = [
+        each.reason if isinstance(each, Refused) else each for each in records(file, ("id", "text", "karma"), "text")
+    ]
+    assert found == [
+        {"id": "007", "text": 'one, "quoted"\nline', "karma": 5},
+        {"id": "b", "text": "naïve 東京"},
+        {"id": "c", "text": "", "karma": 1},
+        "not_csv",
+        "not_utf8",
+        {"id": "f", "text": "last"},
+    ]
+    path.write_bytes(PACK[suffix](b"title;body\n1;2\n"))
+    with pytest.raises(InputError, match="has no column 'text'\nits columns: title;body"):
+        read(path)
+
+
+GREETING = "Voilà l'été, à côté de la forêt où l'on a passé des années."
+SENTENCES = {
+    "windows-1252": f"{GREETING} Déjà vu.",
+    "latin-1": "Die Größe der Tür überrascht die Mädchen, die schön grüßen.",
+    "windows-1251": "Привет, мир! Это простой русский текст о жизни и смерти.",
+    "shift_jis": "これは日本語の文章です。今日はいい天気ですね。",
+    "utf-16": "Seven plain words of English, nothing else.",
+    "utf-16-le": "Seven plain words of English, nothing else.",
+    "utf-16-be": "Seven plain words of English, nothing else.",
+    "utf-8": f"{GREETING} 東京",
+}
+
+
+@pytest.mark.parametrize("encoding", SENTENCES)
+def test_an_encoding_is_named_or_detected(tmp_path: Path, encoding: str) -> None:
+    sentence = SENTENCES[encoding]
+    forms = {
+        "a.txt": sentence,
+        "b.csv.gz": f'text\n"{sentence}"\n',
+        "c.jsonl": json.dumps({"text": sentence}, ensure_ascii=False),
+        "long.txt": "plain " * 30_000 + sentence,
+    }
+    for name, text in forms.items():
+        (tmp_path / name).write_bytes(PACK[".gz" if name.endswith(".gz") else ""](text.encode(encoding)))
+        file, *_ = files_of(str(tmp_path / name), "texts", DOCUMENT_SUFFIXES, encoding)
+        expected = text if name.endswith("txt") else sentence
+        assert list(records(file, ("text",), "text")) == [{"text": expected}]
+        assert list(records(replace(file, encoding="auto"), ("text",), "text")) == [{"text": expected}]
+
+
+def test_what_is_not_text_in_its_encoding_is_refused(tmp_path: Path) -> None:
+    for name, data in {
+        "latin.txt": "naïve".encode("latin-1"),
+        "image.txt": b"\x89PNG\r\n\x1a\n" + bytes(20),
+        "utf-16.txt": "two words".encode("utf-16"),
+        "unmarked.txt": "two words".encode("utf-16-le"),
+        "cut.txt": "東京".encode()[:-1],
+    }.items():
+        (tmp_path / name).write_bytes(data)
+        assert read(tmp_path / name) == ["not_utf8"]
+    (file,) = files_of(str(tmp_path / "latin.txt"), "texts", (), "shift_jis")
+    assert [each.reason for each in records(file, ("text",), "text") if isinstance(each, Refused)] == ["not_utf8"]
+    for unknown in ("utf-9", "base64", "", "a\0b"):
+        with pytest.raises(ConfigError, match="unknown encoding"):
+            files_of(str(tmp_path / "latin.txt"), "texts", (), unknown)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 16])
+def test_line_ends_of_texts_are_line_feeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(encodings, "_BLOCK_BYTES", block)
+    path = tmp_path / "dos.txt"
+    path.write_bytes("\ufeffone\r\n\r\ntwo\r\r\nthree\rfour\r".encode())
+    assert read(path) == [{"text": "one\n\ntwo\r\nthree\rfour\r"}]
+    assert read(path, separator="\n\n") == [{"text": "one"}, {"text": "two\r\nthree\rfour\r"}]
+    (tmp_path / "dos.jsonl").write_bytes(b'{"text": "a\\r\\nb"}\r\n')
+    assert read(tmp_path / "dos.jsonl") == [{"text": "a\nb"}]
+
+
 # --- records and files that can't be read -----------------------------------------------------------------------------
 
 
@@ -165,10 +284,29 @@ def test_a_damaged_or_explosive_parquet_file_has_a_reason(tmp_path: Path) -> Non
 
 
 def test_a_folder_a_pattern_and_a_file_name_files_in_order(tmp_path: Path) -> None:
-    for name in ("b.txt", "a.jsonl.gz", "c.ndjson.zst", "d.parquet", "e.csv", ".hidden.txt"):
+    for name in ("b.txt", "a.jsonl.gz", "c.ndjson.zst", "d.parquet", "e.tsv", ".hidden.txt"):
         (tmp_path / name).write_bytes(b"x")
     assert names(tmp_path) == ["a.jsonl.gz", "b.txt", "c.ndjson.zst", "d.parquet"]
-    assert names(tmp_path / "*.txt", tmp_path / "e.csv") == [".hidden.txt", "b.txt", "e.csv"]
+    assert names(tmp_path / "*.txt", tmp_path / "e.tsv") == [".hidden.txt", "b.txt", "e.tsv"]
+
+
+def test_a_folder_is_a_tree_suffixes_ignore_case_and_what_is_ignored_is_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = ["UPPER.TXT", "a/b/deep.txt", "a/sub.txt", "a/t.Csv", "r.md", "x.json", "z/Rows.JsonL.GZ"]
+    ignored = ["one.PNG", "a/two.jpeg", "a/b/log.gz", "a/Makefile", ".git/notes.txt", "z/more.LOG.gz", "z/other.log.gz"]
+    for name in (*read, *ignored, "set/_parts/00000.json", "set/part-00000.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "a" / "again").symlink_to(tmp_path / "a")
+    assert [file.name for file in files_of(str(tmp_path), "texts", DOCUMENT_SUFFIXES)] == read
+    ignored_here = "ignored: 2 images, 2 .log.gz, 1 part set, 1 hidden, 1 without suffix, 1 .gz"
+    assert ignored_here in capsys.readouterr().err
+    (tmp_path / "pictures").mkdir()
+    for name in ("a.png", "b.webp", "c.tsv"):
+        (tmp_path / "pictures" / name).write_bytes(b"x")
+    with pytest.raises(InputError, match="contains no .* file; it contains 2 images, 1 .tsv"):
+        names(tmp_path / "pictures")
 
 
 def test_a_name_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -177,7 +315,7 @@ def test_a_name_without_files_is_an_error_that_names_it(tmp_path: Path) -> None:
     for name, message in {
         "missing.txt": "missing.txt' does not exist",
         "*.jsonl": "no file matches",
-        "folder": r"folder' is not a part set of corpus or documents and contains no .parquet, .jsonl, .ndjson, .txt",
+        "folder": r"folder' is not a part set of corpus or documents and contains no .parquet, .jsonl, .ndjson, .json, .csv",
         "empty.txt": "empty.txt' is empty",
     }.items():
         with pytest.raises(InputError, match=message):

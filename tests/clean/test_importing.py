@@ -320,6 +320,42 @@ def test_clean_run_takes_files_of_documents_and_a_documents_set(tmp_path: Path, 
     assert contents(tmp_path / "two/corpus") == contents(tmp_path / "one/corpus")
 
 
+def test_clean_run_takes_a_tree_of_texts_json_and_csv(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "in"
+    (folder / "deep").mkdir(parents=True)
+    for i in range(3):
+        (folder / f"{i}.TXT").write_text(article(i))
+    (folder / "deep" / "latin.txt").write_bytes(article(3).encode() + b"\xe9")
+    (folder / "deep" / "notes.md").write_text(f"# A title\n\n{article(4)}")
+    (folder / "empty.txt").touch()
+    (folder / "list.json").write_text(json.dumps([{"text": article(5), "id": 5}, {"body": ""}]))
+    (folder / "table.csv").write_text(f'id,text\nsix,"{article(6)}"\n')
+    (folder / "photo.jpg").write_bytes(b"x")
+    result = clean_pages([str(folder)], str(tmp_path / "out"), CleanSettings(), run)
+    counts = result.documents.counts.to_json()
+    assert (counts["kept"], counts["dropped"]) == (6, {"empty_text": 1})
+    assert counts["failed"] == {"no_text": 1, "not_utf8": 1}
+    assert {failure.id for failure in result.documents.failures()} == {"deep/latin.txt", "row 1"}
+    assert {"5", "six"} < {row["id"] for row in rows(result.documents)}
+    said = capsys.readouterr().err
+    assert said.count("ignored: 1 image") == 1
+    assert "  deep/latin.txt: 1 not_utf8\n" in said
+    assert "  list.json: 1 no_text\n" in said
+
+
+def test_notes_beside_warc_files_are_ignored_and_counted(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    write_warc(tmp_path / "in" / "a.WARC.GZ", [("http://a.example/", page(article(1)))])
+    for name in ("README.md", "sizes.csv"):
+        (tmp_path / "in" / name).write_text("text\nnotes")
+    assert clean_pages([str(tmp_path / "in")], str(tmp_path / "out"), CleanSettings(), run).documents.records == 1
+    assert "ignored: 1 .md, 1 .csv" in capsys.readouterr().err
+
+
 def test_what_clean_run_cannot_do_is_rejected(tmp_path: Path, run: Run) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": article(1)}))
     write_warc(tmp_path / "a.warc.gz", [("http://a.example/", page(article(1)))])

@@ -275,7 +275,7 @@ def test_files_without_texts_are_rejected_with_their_names(tmp_path: Path, run: 
         ("b.parquet", "b.parquet' cannot be read: not a Parquet file"),
         ("c.jsonl.gz", "c.jsonl.gz' cannot be read: gzip, ends at byte"),
         ("d.jsonl.zst", "d.jsonl.zst' cannot be read: Zstandard, ends at byte"),
-        ("e.jsonl", "e.jsonl' is empty"),
+        ("e.jsonl", "the input contains none"),
         ("f.parquet", "f.parquet' cannot be read: a damaged Parquet file"),
     ):
         with pytest.raises(InputError, match=message):

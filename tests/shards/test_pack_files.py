@@ -205,6 +205,22 @@ def test_files_without_any_text_name_the_likely_cause(
     assert "--text-field" in said
 
 
+def test_what_is_ignored_or_fails_is_named_with_its_file(
+    mixed: Path, tmp_path: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (mixed / "deep" / "er").mkdir(parents=True)
+    (mixed / "deep" / "er" / "LATIN.TXT").write_bytes("naïve".encode("latin-1"))
+    (mixed / "deep" / "sum.CSV").write_text("text,n\nfrom CSV,1\ncut\n")
+    (mixed / "list.json").write_text('[{"text": "from an array"}, {"body": "x"}]')
+    assert webtext([*PACK, str(tokenizer_file), str(mixed), "--out", str(tmp_path / "tokens"), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["counts"]["kept"] == 8
+    assert "ignored: 1 image (in '" in captured.err
+    assert "3 records failed" in captured.err
+    for line in ("LATIN.TXT: 1 not_utf8", "sum.CSV: 1 not_csv", "list.json: 1 no_text"):
+        assert f"  {line}\n" in captured.err
+
+
 def test_inputs_that_do_not_fit_together_are_errors(mixed: Path, tmp_path: Path, byte_tokenizer: Any) -> None:
     from .conftest import document, write_corpus
 

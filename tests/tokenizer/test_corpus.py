@@ -173,7 +173,7 @@ def test_a_folder_of_files_is_all_of_its_files_with_its_weight(tmp_path: Path, o
     folder.mkdir()
     (folder / "b.jsonl").write_bytes(json_lines({"text": TEXTS[1]}, {"text": TEXTS[2]}))
     (folder / "a.txt").write_text(TEXTS[0])
-    (folder / "c.csv").write_text("not read " * 99)
+    (folder / "c.tsv").write_text("not read " * 99)
     assert train([str(folder)], out).hash == HASH
     assert manifest_of(out)["counts"]["kept"] == 3
     train([str(folder)], out, TokenizerSettings(vocab_size=400, weight=(f"{folder}=2",)))
@@ -240,7 +240,9 @@ def test_lines_without_text_are_counted_by_reason(
     manifest = manifest_of(out)
     failed = {"not_json": 3, "no_text": 2, "not_utf8": 1, "line_too_long": 1}
     assert manifest["counts"] == {"records_in": 11, "kept": 3, "dropped": {"empty": 1}, "failed": failed}
-    assert "7 records without text: 1 line_too_long, 2 no_text, 3 not_json, 1 not_utf8" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "7 records without text: 1 line_too_long, 2 no_text, 3 not_json, 1 not_utf8" in said
+    assert f"{path}: 1 line_too_long, 2 no_text, 3 not_json, 1 not_utf8\n" in said
     train([str(path), str(path)], out)
     assert "14 records without text: 2 line_too_long, 4 no_text, 6 not_json, 2 not_utf8" in capsys.readouterr().err
 
@@ -440,3 +442,24 @@ def test_a_tokenizer_that_is_kept_is_not_trained_again_on_other_texts(
     Path(out).write_bytes(b"{}")
     assert train_tokenizer([other], out, SETTINGS, talkative, keeps=True).hash != first.hash
     assert train_tokenizer([documents], out, SETTINGS, talkative).hash == first.hash
+
+
+def test_a_file_that_is_not_text_is_a_failed_record_and_an_encoding_is_followed(
+    tmp_path: Path, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before, the bytes of images and of UTF-16 were learned."""
+    for name, data in {
+        "image.png": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
+        "wide.txt": TEXTS[0].encode("utf-16"),
+        "late.txt": b"plain " * 300_000 + b"\xe9",
+        "good.txt": TEXTS[0].replace("\n", "\r\n").encode(),
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    given = [str(tmp_path / name) for name in ("image.png", "wide.txt", "late.txt", "good.txt")]
+    one = train(given, out)
+    assert manifest_of(out)["counts"]["failed"] == {"not_utf8": 3}
+    assert "image.png: 1 not_utf8\n" in capsys.readouterr().err
+    assert (
+        train([str(tmp_path / "wide.txt")], out, TokenizerSettings(vocab_size=400, encoding="utf-16")).hash == one.hash
+    )
+    assert train([str(tmp_path / "wide.txt")], out, TokenizerSettings(vocab_size=400, encoding="auto")).hash == one.hash

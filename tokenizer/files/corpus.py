@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from webtext.base.config import recipe_settings, setting
 from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
+from webtext.base.inputs.encodings import UTF_8, versions_for
 from webtext.base.inputs.files import hash_files
-from webtext.base.parts.counts import Counts
+from webtext.base.parts.counts import Counts, failed_lines
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.inputs import Input, count_input, open_input
@@ -59,6 +60,7 @@ class TokenizerSettings:
         None, "tokenizer to extend; its ids, pattern and special tokens are kept", in_recipe=False
     )
     text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
+    encoding: str = setting("utf-8", "encoding of text, JSON and CSV files; 'auto' detects each file's")
     weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
     memory_mb: int = setting(1024, "megabytes for counts, and then for merging; the rest is spilled", in_recipe=False)
 
@@ -84,7 +86,7 @@ def train_tokenizer(
     it has the same recipe and parents. With `keeps` other parents are accepted, and a message says so. Raises
     InputError if there is no text.
     """
-    sources = open_inputs(inputs, run, settings.weight)
+    sources = open_inputs(inputs, run, settings.weight, settings.encoding)
     base = load(settings.base) if settings.base is not None else None
     rule = (pattern_name(settings.pattern), UNICODE_VERSION)
     if base is not None:
@@ -120,7 +122,7 @@ def train_tokenizer(
     return tokenizer
 
 
-def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = ()) -> list[Input]:
+def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = (), encoding: str = UTF_8) -> list[Input]:
     """Open inputs with their weights (default 1). ConfigError for an invalid weight, or one for an unknown input."""
     named: dict[str, Fraction] = {}
     for given in weights:
@@ -132,7 +134,7 @@ def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = ()) ->
                 f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
             )
         named[url] = Fraction(number)
-    sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)))]
+    sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)), encoding)]
     files = [source.file for source in sources if source.file]
     is_much = sum(source.size for source in sources if source.file) > HASHED_HERE
     hashes = iter(hash_files(files, run) if is_much else [file.sha256() for file in files])
@@ -162,7 +164,8 @@ def _counted(
     progress.counted(n_new, 1.0)
     if failed := sum((source.counts for source in inputs), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
-        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}; the manifest counts them")
+        by_file = {source.file.location if source.file else source.url: source.counts.failed for source in inputs}
+        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}\n{failed_lines(by_file)}")
     if not len(counts):
         place = inputs[0].url if inputs else ""
         raise InputError(f"no text to train on in '{place}'", "name a corpus with train documents")
@@ -237,7 +240,7 @@ class _Output:
 
 def _recipe(settings: TokenizerSettings, rule: _Rule, base: Vocabulary | None) -> Recipe:
     of_recipe = recipe_settings(settings) | ({} if base is None else {"base": base.hash()})
-    versions = {"unicode": checked_version(*rule)}
+    versions = {"unicode": checked_version(*rule)} | versions_for(settings.encoding)
     return Recipe(stage="tokenizer.train", code_version=CODE_VERSION, settings=of_recipe, versions=versions)
 
 

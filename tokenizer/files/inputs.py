@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, TEXT, InputFile, Refused, find_inputs
-from webtext.base.inputs.records import records
+from webtext.base.inputs.records import BLOCK_BYTES, records
 from webtext.base.parts.counts import Counts
 from webtext.tokenizer.text import utf8
 
@@ -54,9 +54,9 @@ class Input:
         return named if self.weight == 1 else named | {"weight": str(self.weight)}
 
 
-def open_input(url: str, weight: Fraction = Fraction(1)) -> list[Input]:
+def open_input(url: str, weight: Fraction, encoding: str) -> list[Input]:
     """Return the part set or the file at a path or URL, or all files of a folder. InputError if there is none."""
-    sets, files = find_inputs([url], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
+    sets, files = find_inputs([url], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True, encoding=encoding)
     found = [Input(url, weight, file=file) for file in files if file.kind]
     return [Input(url, weight, set=each) for each in sets] + found
 
@@ -68,13 +68,18 @@ def count_input(
     if source.file is None or source.file.kind != TEXT:
         into.add(_kept(source, text_field, on_bytes), weight)
     else:
-        size = source.size if source.file.name == source.file.plain_name else None
+        size = source.size if len(source.file.name) == len(source.file.plain_name) else None
 
         def on_block(n_bytes: int) -> None:
             source.bytes += n_bytes
             source.share = source.bytes / size if size else None
             on_bytes(n_bytes)
 
+        with source.file.open() as file:
+            if any(b"\xff" in block for block in iter(lambda: file.read(BLOCK_BYTES), b"")):
+                source.counts.fail("not_utf8")
+                source.share = 1.0
+                return
         with source.file.open() as file:
             into.add_stream(file, weight, on_block)
         if source.bytes:

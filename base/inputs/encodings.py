@@ -1,0 +1,102 @@
+"""The encodings of text files: a stream in any of them is read as UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import importlib.metadata
+import io
+import re
+from typing import Any, BinaryIO, cast
+
+from webtext.base.errors import ConfigError
+
+UTF_8, AUTO = "utf-8", "auto"
+HEAD_BYTES, DETECTION_BYTES = 1 << 20, 16_384
+_BLOCK_BYTES = 1 << 16
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_ASIAN = ("cp932", "cp949", "gb18030", "big5hkscs", "euc_jp")
+_CODECS = [*(f"cp{number}" for number in range(1250, 1259)), *_ASIAN, "koi8_r", "iso8859_2", "utf_16"]
+
+
+def _invalid(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
+    return b"\xff" if isinstance(error, UnicodeEncodeError) else "\udcff", error.end
+
+
+codecs.register_error("webtext.invalid", _invalid)
+
+
+def check_encoding(name: str) -> None:
+    """Raise ConfigError unless `name` is an encoding of text, or AUTO."""
+    try:
+        if name != AUTO and not codecs.lookup(name)._is_text_encoding:
+            raise LookupError
+    except (LookupError, ValueError):
+        raise ConfigError(
+            f"unknown encoding '{name}'", "expected e.g. utf-8, windows-1252, shift_jis or auto"
+        ) from None
+
+
+def versions_for(encoding: str) -> dict[str, str]:
+    """Return the versions of what decides how a file in this encoding is read, for a recipe."""
+    return {"charset-normalizer": importlib.metadata.version("charset-normalizer")} if encoding == AUTO else {}
+
+
+def detected(stream: BinaryIO) -> str:
+    """Return the encoding of a text: UTF-8 if its first bytes beyond ASCII may be it, else what they look like.
+
+    Of windows-1252 and its siblings, charset-normalizer prefers now one, now another; the common one wins if no other
+    text is more coherent.
+    """
+    head = stream.read(HEAD_BYTES)
+    if 4 * head.count(0) > len(head):
+        return "utf-16" if head.startswith(_UTF_16) else "utf-16-le" if head[1::2].count(0) else "utf-16-be"
+    beyond_ascii = re.search(rb"[\x80-\xff]", head)
+    start = max(0, beyond_ascii.start() - 256) if beyond_ascii else 0
+    sample = head[start : start + DETECTION_BYTES]
+    try:
+        codecs.getincrementaldecoder(UTF_8)().decode(sample)
+        return UTF_8
+    except UnicodeDecodeError:
+        from charset_normalizer import from_bytes
+    matches = from_bytes(sample, cp_isolation=_CODECS)
+    best, western = matches.best(), next((each for each in matches if "cp1252" in each.could_be_from_charset), None)
+    return best.encoding if best and (western is None or western.coherence < best.coherence - 0.02) else "cp1252"
+
+
+def in_utf8(stream: BinaryIO, encoding: str, *, is_text: bool) -> BinaryIO:
+    """Return a reader of the stream's characters in UTF-8; what is invalid becomes the byte FF, which UTF-8 never has.
+
+    In a text, CRLF becomes LF and a byte order mark goes. If a quarter of its first block is NUL, it isn't a text.
+    """
+    return io.BufferedReader(cast(Any, _InUtf8(stream, encoding, is_text)))
+
+
+class _InUtf8(io.RawIOBase):
+    def __init__(self, stream: BinaryIO, encoding: str, is_text: bool) -> None:
+        self._stream, self._is_text = stream, is_text
+        self._decoder = codecs.getincrementaldecoder(encoding)("webtext.invalid")
+        self._ready, self._held, self._is_first, self._is_read = b"", b"", True, False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        while not self._ready and not self._is_read:
+            block = self._stream.read(_BLOCK_BYTES)
+            self._is_read = not block
+            self._ready = self._decoder.decode(block, not block).encode(UTF_8, "webtext.invalid")
+            if self._is_text:
+                self._ready = self._as_text(self._ready)
+        n_bytes = min(len(buffer), len(self._ready))
+        buffer[:n_bytes], self._ready = self._ready[:n_bytes], self._ready[n_bytes:]
+        return n_bytes
+
+    def _as_text(self, data: bytes) -> bytes:
+        if self._is_first and data:
+            data = b"\xff" if 4 * data.count(0) > len(data) else data.removeprefix(codecs.BOM_UTF8)
+            self._is_first = False
+        data, self._held = self._held + data, b""
+        if data.endswith(b"\r") and not self._is_read:
+            data, self._held = data[:-1], b"\r"
+        return data.replace(b"\r\n", b"\n")
