@@ -71,10 +71,10 @@ def read_anew(model: GPT2, prompt: list[int], settings: SampleSettings) -> list[
     """Return what `sample_tokens` draws, computing the full window for each token, without a cache."""
     generator = torch.Generator().manual_seed(settings.seed)
     tokens = list(prompt)
-    for _ in range(settings.max_tokens):
+    for random in torch.rand(settings.max_tokens, dtype=torch.float64, generator=generator):
         with torch.no_grad():
-            logits_v = model(torch.tensor([tokens[-model.config.context :]]))[0, -1]
-        tokens.append(int(_draw(logits_v, settings, generator)))
+            logits_1v = model(torch.tensor([tokens[-model.config.context :]]))[:, -1]
+        tokens.append(int(_draw(logits_1v, settings, random[None])))
     return tokens[len(prompt) :]
 
 
@@ -122,7 +122,7 @@ def test_each_text_of_a_batch_is_the_text_that_its_seed_gives_alone(model: GPT2)
 @given(weights=st.lists(st.floats(0.001, 1), min_size=1, max_size=20, unique=True), top_p=st.floats(0.001, 1))
 def test_a_nucleus_is_the_fewest_likeliest_tokens_that_have_top_p(weights: list[float], top_p: float) -> None:
     probability_v = torch.tensor(weights, dtype=torch.float64) / sum(weights)
-    kept_v = _nucleus(probability_v, top_p)
+    kept_v = _nucleus(probability_v[None], top_p)[0]
     kept = kept_v > 0
     assert torch.equal(kept_v[kept], probability_v[kept])
     assert float(kept_v.sum()) >= top_p - 1e-9
@@ -139,6 +139,14 @@ def test_only_the_nucleus_is_drawn_after_temperature_and_top_k(model: GPT2) -> N
     n = int((probability.cumsum(0) < 0.5).sum()) + 1
     drawn = {next(sample_tokens(model, [5], replace(settings, seed=seed))) for seed in range(60)}
     assert drawn == set(best.indices[:n].tolist())
+
+
+def test_a_number_between_0_and_1_draws_the_token_whose_share_it_falls_into() -> None:
+    """Shares of 0, .25, 0, .75 and 0: also the largest number below 1 draws no token that has none."""
+    logits_bv = torch.tensor([0, 0.25, 0, 0.75, 0]).log()
+    random_b = torch.tensor([0.0, 0.2499999, 0.2500001, 0.9, 1 - 2**-53], dtype=torch.float64)
+    drawn_b = _draw(logits_bv.expand(5, 5), replace(SETTINGS, top_k=None), random_b)
+    assert drawn_b.tolist() == [1, 1, 3, 3, 3]
 
 
 class Letters:

@@ -31,28 +31,36 @@ def sample_batch(
 ) -> Iterator[list[int | None]]:
     """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
 
-    Text i is drawn with `seed + i`, on the CPU from float32. So it is the text that this seed produces alone, on any
-    device that computes equal logits. Prompts must not be empty but may differ in length: all are read up to the length
-    of the shortest, and then the longer ones supply their own tokens for a while. Beyond the context the model sees the
-    last `context` tokens. A text ends before any of `stop_ids`. Ids from `vocab_size` on, which a padded model has, are
-    never drawn. Texts in `ended`, to which the caller may add between steps, are not continued.
+    Text i is drawn by the random numbers of `seed + i`, from float32: so it is the text that this seed produces alone, on
+    any device that computes equal logits. Prompts must not be empty but may differ in length: all are read up to the
+    length of the shortest, and then the longer ones supply their own tokens for a while. Beyond the context the model
+    sees the last `context` tokens. A text ends before any of `stop_ids`. Ids from `vocab_size` on, which a padded model
+    has, are never drawn. Texts in `ended`, to which the caller may add between steps, are not continued.
     """
-    rows = [list(prompt) for prompt in prompts]
-    generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(rows))]
-    left = [settings.max_tokens] * len(rows)
-    length = min(len(row) for row in rows)
-    reader = _Reader(model, len(rows))
+    lengths, n_drawn, device = [len(prompt) for prompt in prompts], settings.max_tokens, model.device
+    tokens_bt = torch.zeros((len(prompts), max(lengths) + n_drawn), dtype=torch.int64)
+    for row_t, prompt in zip(tokens_bt, prompts, strict=True):
+        row_t[: len(prompt)] = torch.tensor(prompt)
+    generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(prompts))]
+    # on the CPU, whose generator gives the same numbers for every device
+    random_bt = torch.stack([torch.rand(n_drawn, dtype=torch.float64, generator=each) for each in generators]).to(
+        device
+    )
+    tokens_bt, lengths_b = tokens_bt.to(device), torch.tensor(lengths, device=device)
+    left = [n_drawn] * len(prompts)
+    length = min(lengths)
+    reader = _Reader(model, len(prompts))
     while any(left):
-        logits_bv = reader.next_logits([row[:length] for row in rows])
-        step: list[int | None] = []
-        for i, row in enumerate(rows):
-            token = None
-            if len(row) == length:
-                token = int(_draw(logits_bv[i, :vocab_size], settings, generators[i])) if left[i] else None
-                row.append(0 if token is None else token)  # a text that has ended may get any token
-                token = None if token in stop_ids else token
-                left[i] = 0 if token is None else left[i] - 1
-            step.append(token)
+        logits_bv = reader.next_logits(tokens_bt[:, :length])[:, :vocab_size]
+        at_b1 = (length - lengths_b).clamp(0, n_drawn - 1)[:, None]
+        drawn_b = _draw(logits_bv, settings, random_bt.gather(1, at_b1)[:, 0])
+        tokens_bt[:, length] = torch.where(lengths_b <= length, drawn_b, tokens_bt[:, length])
+        step: list[int | None] = tokens_bt[:, length].tolist()  # the one time in a step that the device is waited for
+        for i, token in enumerate(step):
+            if length < lengths[i] or not left[i] or token in stop_ids:
+                step[i] = None
+            if length >= lengths[i]:
+                left[i] = 0 if step[i] is None else left[i] - 1
         length += 1
         yield step
         for i in ended:
@@ -151,30 +159,33 @@ class _Reader:
         self._cache = model.empty_cache(n_texts)
         self._n_cached = 0
 
-    def next_logits(self, tokens: list[list[int]]) -> Tensor:
-        """Return the logits after each text, [b, v], in float32 on the CPU."""
-        tokens_bt, context = torch.tensor(tokens, device=self._model.device), self._model.context
+    def next_logits(self, tokens_bt: Tensor) -> Tensor:
+        """Return the logits after each text, [b, v], in float32."""
+        context = self._model.context
         if tokens_bt.shape[1] > context:
-            logits_bv = self._model.next_logits(tokens_bt[:, -context:])
-        else:
-            logits_bv = self._model.next_logits(tokens_bt[:, self._n_cached :], self._cache)
-            self._n_cached = tokens_bt.shape[1]
-        return logits_bv.float().cpu()
+            return self._model.next_logits(tokens_bt[:, -context:]).float()
+        logits_bv = self._model.next_logits(tokens_bt[:, self._n_cached :], self._cache)
+        self._n_cached = tokens_bt.shape[1]
+        return logits_bv.float()
 
 
-def _draw(logits_v: Tensor, settings: SampleSettings, generator: torch.Generator) -> Tensor:
+def _draw(logits_bv: Tensor, settings: SampleSettings, random_b: Tensor) -> Tensor:
+    """Return a token for each row, [b]: the first whose cumulative probability is above `random_b`, float64 in [0, 1)."""
     if settings.temperature == 0:
-        return logits_v.argmax()
-    if settings.top_k is not None and settings.top_k < len(logits_v):
-        logits_v = logits_v.masked_fill(logits_v < logits_v.topk(settings.top_k).values[-1], -torch.inf)
-    probability_v = torch.softmax(logits_v / settings.temperature, 0)
+        return logits_bv.argmax(1)
+    if settings.top_k is not None and settings.top_k < logits_bv.shape[1]:
+        least_b1 = logits_bv.topk(settings.top_k).values[:, -1:]
+        logits_bv = logits_bv.masked_fill(logits_bv < least_b1, -torch.inf)
+    probability_bv = torch.softmax(logits_bv / settings.temperature, 1)
     if settings.top_p is not None:
-        probability_v = _nucleus(probability_v, settings.top_p)
-    return torch.multinomial(probability_v, 1, generator=generator)[0]
+        probability_bv = _nucleus(probability_bv, settings.top_p)
+    # Divided by the sum, the last value is 1 exactly, so a number below 1 never finds a token of probability 0.
+    up_to_bv = probability_bv.cumsum(1, dtype=torch.float64)
+    return torch.searchsorted(up_to_bv / up_to_bv[:, -1:], random_b[:, None], right=True)[:, 0]
 
 
-def _nucleus(probability_v: Tensor, top_p: float) -> Tensor:
-    """Keep the fewest likeliest tokens that have `top_p` together, and zero the rest (Holtzman et al. 2020, 3.1)."""
-    sorted_v, order_v = probability_v.sort(descending=True, stable=True)
-    before_v = sorted_v.cumsum(0) - sorted_v
-    return probability_v.index_fill(0, order_v[before_v >= top_p], 0.0)
+def _nucleus(probability_bv: Tensor, top_p: float) -> Tensor:
+    """Keep each row's fewest likeliest tokens that have `top_p` together; zero the rest (Holtzman et al. 2020, 3.1)."""
+    sorted_bv, order_bv = probability_bv.sort(descending=True, stable=True)
+    before_bv = sorted_bv.cumsum(1) - sorted_bv
+    return torch.zeros_like(probability_bv).scatter(1, order_bv, sorted_bv.masked_fill(before_bv >= top_p, 0.0))
