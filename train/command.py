@@ -356,7 +356,7 @@ def sample(
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
     _plan(run, f"would generate {settings.max_tokens:,} tokens from '{model}'")
     from webtext.train.distributed import join_world
-    from webtext.train.evaluate.measured import load_measured
+    from webtext.train.evaluate.measured import dtype_name, load_measured
     from webtext.train.model.sample import sample_texts, stream_text
     from webtext.train.run.memory import batch_memory_is_an_error
 
@@ -365,7 +365,8 @@ def sample(
     begins = [prompt for prompt in prompts for _ in range(samples)]
     too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", samples, "--samples")
     with join_world() as world, too_many:
-        network = measured.model.to(world.device)
+        network = measured.on(world.device, settings.dtype)
+        run.console.say(f"sample: {dtype_name(network)} on {world.device.type}")
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))
             texts, shown = [run.console.stream(pieces)], ""

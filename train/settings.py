@@ -19,6 +19,7 @@ from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
 DTYPES = ("auto", "float32", "bfloat16")
+DTYPE_OF_USE = "dtype of the matrix products: float32, bfloat16, or auto: as in training if the machine is fast at it"
 DEVICES = ("auto", "cpu", "cuda")
 COMPILE = ("auto", "on", "off")
 ACTIVATION_CHECKPOINTING = ("none", "selective", "full")  # from the least recomputed to the least kept
@@ -290,9 +291,11 @@ class EvalSettings:
     )
     windows: int | None = setting(None, "windows or examples to score, spread evenly  [default: all]")
     baselines: bool = setting(True, "also measure unigram and bigram tables of the training tokens")
+    dtype: str = setting("auto", DTYPE_OF_USE)
     batch_size: int = setting(8, "windows at once", in_recipe=False)
 
     def __post_init__(self) -> None:
+        _known("dtype", self.dtype, DTYPES)
         _at_least_1(self, "stride", "windows", "batch_size")
 
 
@@ -307,8 +310,10 @@ class SampleSettings:
         None, "draw from the fewest likeliest tokens that have this probability together; 'none' for all"
     )
     seed: int = setting(0, "seed for the draws; each further text adds one")
+    dtype: str = setting("auto", DTYPE_OF_USE)
 
     def __post_init__(self) -> None:
+        _known("dtype", self.dtype, DTYPES)
         _at_least_1(self, "max_tokens", "top_k")
         low = self.temperature == 0 or self.temperature >= 1e-3  # float32 logits divided by less may be infinite
         require(low, "temperature", self.temperature, "0, which takes the likeliest token, or at least 0.001")

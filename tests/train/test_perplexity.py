@@ -6,6 +6,8 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from webtext.train.evaluate.perplexity import (
     perplexity_text,
     total_loss,
 )
+from webtext.train.model.precision import compute_dtype
 from webtext.train.model.sample import sample_texts
 
 EOT = 99
@@ -208,8 +211,33 @@ def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a
     assert closer["perplexity"] != answer["perplexity"]
     assert not {"bits_per_byte", "bigram_perplexity"} & closer.keys()
     text = perplexity_text(answer)
-    assert text.startswith("held-out perplexity per token, over 970 tokens: stride 32, context 32\n  model before")
+    assert text.startswith(
+        "held-out perplexity per token, over 970 tokens: stride 32, context 32, float32\n  model before"
+    )
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["model", "unigram", "interpolated", "model", "bits"]
+
+
+def test_a_model_is_measured_in_the_dtype_of_its_training_or_the_one_that_is_asked_for(
+    tokens: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that multiplies bfloat16 faster; the measured model's own weights stay float32, for its export."""
+    monkeypatch.setattr("webtext.train.evaluate.measured.compute_dtype", partial(as_if_fast, compute_dtype))
+    measured = load_measured(model)
+    assert measured.facts["dtype"] == "float32"
+    cpu, how = torch.device("cpu"), EvalSettings(baselines=False)
+    assert measured.on(cpu, "auto").dtype == torch.float32
+    for facts in ({}, {"dtype": "bfloat16"}):
+        assert replace(measured, facts=facts).on(cpu, "auto").dtype == torch.bfloat16
+    exact = evaluate_model(measured, tokens, how, Run.quiet())
+    rough = evaluate_model(measured, tokens, replace(how, dtype="bfloat16"), Run.quiet())
+    assert (exact["dtype"], rough["dtype"]) == ("float32", "bfloat16")
+    assert rough["perplexity"] == pytest.approx(exact["perplexity"], rel=0.01)
+    assert rough["perplexity"] != exact["perplexity"]
+    assert measured.model.dtype == torch.float32
+
+
+def as_if_fast(rule: Callable[..., torch.dtype], setting: str, *where: Any) -> torch.dtype:
+    return torch.bfloat16 if setting == "auto" else rule(setting, *where)
 
 
 def test_tokens_of_another_vocabulary_are_refused(tokens: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from webtext.train.evaluate.published import COLUMNS, task_text
 
 TEXT = {"part": "all", "stride": 256, "scored_ratio": 1.0, "context": 1024}
-MODEL = {"vocab_size": 50257, "tokenizer_hash": "3f9c2a1b" + "0" * 56}
+MODEL = {"dtype": "float32", "vocab_size": 50257, "tokenizer_hash": "3f9c2a1b" + "0" * 56}
 
 
 def result(measure: str, unit: str, units: int, value: float | None) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_each_row_is_complete_and_the_papers_rows_say_what_is_not_published() ->
     }
     assert task_text(answer) == "\n".join(
         [
-            "wikitext-2 (all), tokenizer 3f9c2a1b of 50,257",
+            "wikitext-2 (all), tokenizer 3f9c2a1b of 50,257, float32",
             "  whose          measure      value  unit                  units       stride  context  de-tokenizer",
             "  this model     perplexity  51.250  word                241,211          256    1,024  wikitext",
             "  this model     perplexity  47.891  word or line end    245,569          256    1,024  wikitext",

@@ -107,14 +107,15 @@ def evaluate_tasks(
     answers = []
     with join_world() as world:
         measured.check_same_checkpoint(world)
+        network = measured.on(world.device, settings.dtype)
         for name, task in tasks.items():
-            model = HarnessModel(Judge(measured.model.to(world.device), tokenizer, settings, world, run))
+            model = HarnessModel(Judge(network, tokenizer, settings, world, run))
             found = evaluate(lm=model, task_dict={"tasks": {name: task}}, limit=settings.windows, bootstrap_iters=0)
-            answers.append(_answer(measured, name, data, task, model.n_cut, found))
+            answers.append(_answer(measured, name, data, task, model, found))
     return answers
 
 
-def _answer(measured: Measured, name: str, data: str, task: Any, n_cut: int, found: Any) -> dict[str, Any]:
+def _answer(measured: Measured, name: str, data: str, task: Any, model: HarnessModel, found: Any) -> dict[str, Any]:
     samples, total = found["samples"][name], len(task.eval_docs)
     n = len(samples)
     results = [
@@ -129,11 +130,11 @@ def _answer(measured: Measured, name: str, data: str, task: Any, n_cut: int, fou
         "lm_eval": version("lm-eval"),
         "part": "all" if n == total else f"first {n:,} of {total:,} items",
         "shots": task.config.num_fewshot,
-        "contexts_cut": n_cut,
+        "contexts_cut": model.n_cut,
         "detokenizer": None,
         "results": results,
         "samples": samples,
-        **measured.protocol(),
+        **measured.protocol(model.judge.model),
         **published(name, results),
     }
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import torch
 
 from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.tokenizer import Tokenizer
@@ -14,6 +17,7 @@ from webtext.train.checkpoint.model_copy import local_model
 from webtext.train.distributed import World
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.huggingface import own_tokenizer
+from webtext.train.model.precision import compute_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,21 @@ class Measured:
             )
         return self.tokenizer
 
-    def protocol(self) -> dict[str, Any]:
-        """Return what each result of the model depends on."""
+    def on(self, device: torch.device, dtype: str) -> GPT2:
+        """Return the model, or a copy of it, that computes on `device` in `dtype`, a setting.
+
+        'auto' is float32 if the model was trained in it, and else what the device multiplies fastest.
+        """
+        if dtype == "auto" and self.facts.get("dtype") == "float32":
+            dtype = "float32"
+        chosen = compute_dtype(dtype, device, self.model.config.n_embd)
+        model = self.model if chosen == torch.float32 else copy.deepcopy(self.model)
+        return model.to(device, chosen)
+
+    def protocol(self, model: GPT2) -> dict[str, Any]:
+        """Return what each result of `model`, which computes as a measurement does, depends on."""
         tokenizer = self.text_tokenizer()
-        facts = {"step": self.facts.get("step"), "context": self.model.context}
+        facts = {"step": self.facts.get("step"), "context": model.context, "dtype": dtype_name(model)}
         return facts | {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
 
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
@@ -99,7 +114,13 @@ def run_facts(model_path: str) -> dict[str, Any]:
         **({} if "from" in settings else {"seed": settings["seed"]}),
         "tokenizer_hash": settings["tokenizer"],
         "document_masks": settings["document_masks"],
+        "dtype": state["environment"]["dtype"],
     }
+
+
+def dtype_name(model: GPT2) -> str:
+    """Return the name of the dtype in which the model computes."""
+    return str(model.dtype).removeprefix("torch.")
 
 
 def _not_again(_: str) -> None:

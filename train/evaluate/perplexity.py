@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,19 @@ from webtext.train.checkpoint.model_card import model_card
 from webtext.train.data.windows import Judged, Tokens, Windows, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.baseline import count_baselines
-from webtext.train.evaluate.measured import Measured, load_measured, run_facts
+from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.loss import MaskedLikelihood
 from webtext.train.settings import EvalSettings, SampleSettings
 
-CODE_VERSION = 3
+CODE_VERSION = 4
 
 
 def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
     """Measure a model on a token set's validation split; per byte too if its tokenizer is known.
 
-    Everything is computed in float32. Keys of a perplexity per token end in `perplexity` or `perplexity_before`.
+    Losses are summed in float64; "dtype" is that of the matrix products. Keys of a perplexity per token end in
+    `perplexity` or `perplexity_before`.
     InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
     model, facts = measured.model, measured.facts
@@ -54,11 +56,13 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
     with join_world() as world:
         measured.check_same_checkpoint(world)
-        judged = {"": model}
+        judged = {"": measured}
         if "seed" in facts:
-            judged["_before"] = GPT2(model.config, facts["seed"]).eval()
-        for suffix, one in judged.items():
-            judge: Judged = one.to(world.device)
+            judged["_before"] = replace(measured, model=GPT2(model.config, facts["seed"]).eval())
+        for suffix, each in judged.items():
+            judge: Judged
+            judge = one = each.on(world.device, settings.dtype)
+            answer["dtype"] = dtype_name(one)
             if "document_masks" in answer:
                 judge = MaskedLikelihood(one, held_out.eot_id)
             with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
@@ -114,7 +118,7 @@ def perplexity_text(answer: dict[str, Any]) -> str:
         "bigram_perplexity": "interpolated bigram",
         "perplexity": "model",
     }
-    protocol = f"stride {answer['stride']:,}, context {answer['context']:,}"
+    protocol = f"stride {answer['stride']:,}, context {answer['context']:,}, {answer['dtype']}"
     lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens: {protocol}"]
     lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if name in answer]
     if "bits_per_byte" in answer:

@@ -72,7 +72,7 @@ def task_text(answer: Mapping[str, Any]) -> str:
         part += f", {answer['shots']} examples before each"
     if "contexts_cut" in answer:
         part += f", {answer['contexts_cut']:,} contexts cut"
-    tokenizer = f"tokenizer {answer['tokenizer_hash'][:8]} of {answer['vocab_size']:,}"
+    tokenizer = f"tokenizer {answer['tokenizer_hash'][:8]} of {answer['vocab_size']:,}, {answer['dtype']}"
     paper: Mapping[str, Mapping[str, float]] = answer.get("paper", {})
     rows: list[Sequence[str]] = [COLUMNS]
     for measure in dict.fromkeys(row["measure"] for row in answer["results"]):

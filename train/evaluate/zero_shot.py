@@ -42,7 +42,7 @@ def evaluate_task(
     overlap: str | None = None,
     stop_words: str | None = None,
 ) -> dict[str, Any]:
-    """Measure a model on a file of one of `published.FILES`, in float32.
+    """Measure a model on a file of one of `published.FILES`.
 
     In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
@@ -71,8 +71,9 @@ def evaluate_task(
         judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
     with join_world() as world:
         measured.check_same_checkpoint(world)
-        answer |= judged(Judge(measured.model.to(world.device), tokenizer, settings, world, run, words))
-    return answer | measured.protocol() | published(task, answer["results"])
+        model = measured.on(world.device, settings.dtype)
+        answer |= judged(Judge(model, tokenizer, settings, world, run, words))
+    return answer | measured.protocol(model) | published(task, answer["results"])
 
 
 def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:

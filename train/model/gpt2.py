@@ -151,6 +151,11 @@ class GPT2(nn.Module):
         """The device of its parameters, on which it expects tokens."""
         return self.final_norm.weight.device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of its parameters, in which it computes."""
+        return self.final_norm.weight.dtype
+
     def hidden(
         self,
         tokens_bt: Tensor,
