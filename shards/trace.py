@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import FILE
+from webtext.base.parts.partset import FILE
 from webtext.shards.reader import TokenShards
 
 

@@ -38,7 +38,6 @@ T = TypeVar("T")
 
 PARQUET, JSON_LINES, JSON, CSV, TEXT = "parquet", "json lines", "json", "csv", "text"
 DOCUMENTS = ("corpus", "documents")  # kinds of part sets
-FILE = "file"  # a part's kind of source
 _KINDS = {".parquet": PARQUET, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV}
 RECORD_SUFFIXES = tuple(_KINDS)
 DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt", ".md")

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from webtext.base.console import Console, counted
 from webtext.base.errors import InputError, RunFailed
-from webtext.base.inputs.files import FILE
 from webtext.base.parts.counts import Counts, failed_lines
-from webtext.base.parts.partset import PartSet
+from webtext.base.parts.partset import FILE, PartSet
 
 _COPY = "download the damaged files again, then rerun the same command"
 _HOST = "crawl fetch with another --out asks the hosts again"

@@ -26,9 +26,8 @@ import pyarrow.compute as pc
 
 from webtext.base.config import from_table
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import FILE
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import PartSet, SetName, Source, parents_of
+from webtext.base.parts.partset import FILE, PartSet, SetName, Source, parents_of
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run

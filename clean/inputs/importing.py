@@ -20,14 +20,14 @@ import pyarrow as pa
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
 from webtext.base.inputs.encodings import UTF_8, versions_for
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, FILE, InputFile, find_inputs, groups_of, hash_files
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, InputFile, find_inputs, groups_of, hash_files
 from webtext.base.inputs.files import TEXT as TEXT_FILE
 from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
 from webtext.base.inputs.parquet import checked_row
 from webtext.base.inputs.records import records
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.outcomes import check_kept, warn_of_failures
-from webtext.base.parts.partset import PartSet, Source
+from webtext.base.parts.partset import FILE, PartSet, Source
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST
 from webtext.base.parts.stage import PartContext, PartTask

@@ -10,7 +10,6 @@ from webtext.base.errors import InputError
 from webtext.base.inputs.files import (
     DOCUMENT_SUFFIXES,
     DOCUMENTS,
-    FILE,
     BrokenFile,
     InputFile,
     Refused,
@@ -21,7 +20,7 @@ from webtext.base.inputs.files import (
 )
 from webtext.base.inputs.identity import record_id, record_split
 from webtext.base.inputs.records import records
-from webtext.base.parts.partset import PartSet, SetName, Source
+from webtext.base.parts.partset import FILE, PartSet, SetName, Source
 from webtext.base.parts.stage import PartTask
 from webtext.base.run import Run
 from webtext.shards.format import SPLITS
