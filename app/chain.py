@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webtext.app.config import BuildConfig, BuildSettings
-from webtext.base.errors import DryRun, InputError
+from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError, noted, raise_all
 from webtext.base.parts.outcomes import check_kept, check_settled
 from webtext.base.parts.partset import MANIFEST, PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+
+if TYPE_CHECKING:
+    from webtext.clean.pipeline import CleanSettings
 
 SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens")
 PLACES = {"tokenizer": "tokenizer/tokenizer.json", "model": "model", "export": "model/export"}
@@ -54,20 +57,24 @@ class Layout:
         raise AttributeError(name)
 
 
-def build(config: BuildConfig, run: Run) -> Layout:
+def build(
+    config: BuildConfig, run: Run, errors: Sequence[WebtextError] = (), *, then: Callable[[], None] | None = None
+) -> Layout:
     """Run the stages from links to tokens. Errors of a stage pass through; finished parts are kept.
+
+    Before the first one, raises the `errors` of the config, together with all that later stages would raise, and those
+    of `then`, which checks what follows the build.
 
     A dry run prints what there is to do and raises DryRun at the first stage that has work, since later stages depend on it.
     """
-    from webtext.clean.pipeline import CleanSettings, check_settings, clean_pages
+    from webtext.clean.pipeline import CleanSettings, clean_pages
     from webtext.shards.writing.pack import pack_shards
     from webtext.tokenizer.files.corpus import train_tokenizer
 
     layout = Layout.of(config["build"])
     sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
     clean = CleanSettings(**sections)
-    check_settings(clean, layout.root)
-    _check(config, layout)
+    _check(config, layout, clean, list(errors), then)
     if not run.dry_run:
         Folder(layout.root).write_object("config.json", config.to_json())  # a record of how the build was made
     pages = _pages(config, layout, run)
@@ -82,12 +89,15 @@ def build(config: BuildConfig, run: Run) -> Layout:
     return layout
 
 
-def pretrain(config: BuildConfig, run: Run) -> tuple[Layout, Mapping[str, Any]]:
+def pretrain(config: BuildConfig, run: Run, errors: Sequence[WebtextError] = ()) -> tuple[Layout, Mapping[str, Any]]:
     """Build, train, evaluate and export. Returns the layout and the evaluation; a dry run ends as in `build`."""
     from webtext.train.evaluate.perplexity import evaluate_run
-    from webtext.train.run.loop import train_model
+    from webtext.train.run.loop import check_machine, train_model
 
-    layout = build(config, run)
+    def check_training() -> None:
+        check_machine(config["train"], config["tokenizer"].vocab_size, run.console)
+
+    layout = build(config, run, errors, then=check_training)
     run.console.say("6/6 model: train GPT-2")
     train_model(layout.tokens, layout.model, config["train"], run, tokenizer=layout.tokenizer)
     if run.dry_run:
@@ -108,15 +118,32 @@ def check_failures(layout: Layout, command: str) -> None:
     check_settled(*sets, command=command)
 
 
-def _check(config: BuildConfig, layout: Layout) -> None:
-    """Raise the errors that later stages would raise, before earlier stages spend time."""
+def _check(
+    config: BuildConfig,
+    layout: Layout,
+    clean: CleanSettings,
+    errors: list[WebtextError],
+    then: Callable[[], None] | None,
+) -> None:
+    from webtext.clean.pipeline import check_settings
     from webtext.crawl.fetch.run import check_pages
-    from webtext.tokenizer.formats.files import load
+    from webtext.tokenizer.files.corpus import check_tokenizer
 
-    if config["build"].links:
-        check_pages(layout.pages, config["crawl.fetch"], config["build"].sample_of())
-    if config["tokenizer"].base is not None:
-        load(config["tokenizer"].base)
+    settings = config["build"]
+    with noted(errors):
+        check_settings(clean, layout.root)
+    with noted(errors):
+        if settings.links:
+            check_pages(layout.pages, config["crawl.fetch"], settings.sample_of())
+    with noted(errors):
+        if len(config["train"].data.weights) > 1:
+            raise ConfigError("weights has several values, but a build has one token set", "leave out weights")
+    with noted(errors):
+        check_tokenizer([layout.corpus], config["tokenizer"])
+    with noted(errors):
+        if then is not None:
+            then()
+    raise_all(errors)
 
 
 def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from webtext.base.command import verb
-from webtext.base.errors import InputError, did_you_mean
+from webtext.base.errors import InputError, WebtextError, did_you_mean
 from webtext.base.run import Run
 
 DEMO_FOLDER = "demo"
@@ -32,13 +32,15 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     Writes: one folder per stage into its `out`, and report.html. A sample goes into a folder beside it, OUT-sample-0.1-percent
             (except links/)
     """
+    from webtext.app.config import BuildConfig
+
+    errors: list[WebtextError] = []
+    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)), errors)
     from webtext.app.chain import build as run_build
     from webtext.app.chain import check_failures
-    from webtext.app.config import BuildConfig
     from webtext.app.reports.report import write_report
 
-    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
-    layout = run_build(config, run)
+    layout = run_build(config, run, errors)
     if run.dry_run:
         run.console.say(f"all parts of '{layout.root}' are done")
         return
@@ -64,14 +66,16 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     Reads:  what `build` reads
     Writes: what `build` writes, and model/ with the export to Hugging Face
     """
+    from webtext.app.config import BuildConfig
+
+    errors: list[WebtextError] = []
+    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)), errors)
     from webtext.app.chain import check_failures
     from webtext.app.chain import pretrain as run_pretrain
-    from webtext.app.config import BuildConfig
     from webtext.app.reports.report import write_report
     from webtext.train.evaluate.perplexity import perplexity_text
 
-    config = BuildConfig.read(config_path, (*overrides, *_sample_override(sample)))
-    layout, evaluation = run_pretrain(config, run)
+    layout, evaluation = run_pretrain(config, run, errors)
     path = write_report(layout.root)
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
     text = perplexity_text(dict(evaluation))

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from webtext.base.config import all_settings, check_sections, from_table, load_config, section_of, setting
-from webtext.base.errors import ConfigError
+from webtext.base.config import all_settings, load_config, read_sections, setting
+from webtext.base.errors import ConfigError, WebtextError
 from webtext.base.sample import Sample
 
 
@@ -84,22 +84,21 @@ def classes_of_other_verbs() -> dict[str, type]:
 
 
 class BuildConfig:
-    """All sections, resolved and checked; an unknown key is an error before anything runs."""
+    """All sections, resolved and checked; wrong keys and values are an error before anything runs.
 
-    def __init__(self, table: Mapping[str, Any]) -> None:
-        classes = settings_classes()
-        check_sections(table, classes | classes_of_other_verbs())
-        self._settings: dict[str, Any] = {
-            name: from_table(cls, section_of(table, name, cls), name) for name, cls in classes.items()
-        }
+    With `errors` they are added to these, and the wrong values are their defaults.
+    """
+
+    def __init__(self, table: Mapping[str, Any], errors: list[WebtextError] | None = None) -> None:
+        self._settings = read_sections(table, lambda: settings_classes() | classes_of_other_verbs(), errors=errors)
 
     @classmethod
-    def read(cls, path: str, overrides: Iterable[str] = ()) -> BuildConfig:
+    def read(cls, path: str, overrides: Iterable[str] = (), errors: list[WebtextError] | None = None) -> BuildConfig:
         """Read the TOML file at `path` with `section.key=value` overrides. Paths in it are relative to the working directory."""
-        return cls(load_config(path, overrides))
+        return cls(load_config(path, overrides), errors)
 
     def __getitem__(self, section: str) -> Any:
         return self._settings[section]
 
     def to_json(self) -> dict[str, Any]:
-        return {name: all_settings(settings) for name, settings in self._settings.items()}
+        return {name: all_settings(self[name]) for name in settings_classes()}

@@ -17,13 +17,11 @@ import click
 
 from webtext.base.config import (
     Option,
-    check_sections,
     choices,
-    from_table,
     load_config,
     options,
     place,
-    section_of,
+    read_sections,
     subsections,
 )
 from webtext.base.errors import ConfigError, Interrupted, did_you_mean, missing_extra
@@ -242,14 +240,13 @@ def resolve(
         named = override.partition("=")[0].rpartition(".")[0]
         if named not in places:
             raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, places))
-    config = load_config(config_path, overrides)
-    check_sections(config, {})
-    resolved: dict[str, Any] = {}
-    for section, cls in classes.items():
-        given = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
-        given = section_of(config, section, cls) | given
-        resolved[section] = from_table(cls, {**defaults(given), **given}, section)
-    return resolved
+
+    def adding(section: str, values: dict[str, Any]) -> dict[str, Any]:
+        flagged = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
+        given = values | flagged
+        return {**defaults(given), **given}
+
+    return read_sections(load_config(config_path, overrides), lambda: classes, adding)
 
 
 def _with_flag(cls: type) -> dict[str, Option]:

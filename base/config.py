@@ -11,15 +11,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from webtext.base.errors import ConfigError, InputError, did_you_mean
+from webtext.base.errors import ConfigError, InputError, WebtextError, did_you_mean, noted, raise_all
 
 Settings = TypeVar("Settings")
 
@@ -31,6 +32,12 @@ SECTIONS = (
     "train.compare", "train.sweep", "train.scale",
 )  # fmt: skip
 """All sections of a config file. Every verb accepts all of them, because the verbs share one file."""
+
+MAX_BYTES, MAX_SHOWN = 1 << 20, 100
+MAX_DOTS = 100  # in one key: tomllib takes memory by the square of their number
+_NOT_KEYS = re.compile(
+    r'''""".*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*''', re.DOTALL
+)  # strings and comments
 
 
 def setting(
@@ -104,18 +111,7 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
 
     An override's value is parsed as TOML if it is valid TOML (`3`, `true`, `["a", "b"]`); otherwise it is a string.
     """
-    config: dict[str, Any] = {}
-    if path is not None:
-        try:
-            config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"no config file '{path}'", "check the path") from None
-        except OSError as error:
-            raise InputError(f"the config file '{path}' cannot be read: {error.strerror}", "name a TOML file") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"'{path}' is not valid TOML: {error}", "fix that line; the README shows a complete file"
-            ) from None
+    config: dict[str, Any] = {} if path is None else _parsed(_text_of(path), f"'{path}'")
     for override in overrides:
         key, separator, value = override.partition("=")
         *sections, name = key.strip().split(".")
@@ -132,37 +128,105 @@ def load_config(path: str | None, overrides: Iterable[str] = ()) -> dict[str, An
     return config
 
 
-def check_sections(config: Mapping[str, Any], known: Mapping[str, type]) -> None:
-    """Raise ConfigError for a section that no component has, or a bad key or value in a `known` one."""
-    for section in _sections(config):
+def _text_of(path: str) -> str:
+    place = Path(path)
+    try:
+        if not place.is_file() and (place.exists() or place.is_symlink()) and not place.is_dir():
+            raise ConfigError(f"the config file '{path}' is a device or a pipe", "name a TOML file")
+        with open(place, "rb") as file:
+            found = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError(f"no config file '{path}'", "check the path") from None
+    except OSError as error:
+        raise InputError(f"the config file '{path}' cannot be read: {error.strerror}", "name a TOML file") from None
+    if len(found) > MAX_BYTES:
+        raise ConfigError(f"'{path}' has more than {MAX_BYTES:,} bytes", "name a TOML file of settings")
+    try:
+        return found.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is not valid TOML: {error}", "save it as UTF-8") from None
+
+
+def _parsed(text: str, name: str) -> dict[str, Any]:
+    """Parse TOML, of which untrusted text takes little time and memory; a ConfigError has its `name`."""
+    hint = "fix that line; the README shows a complete file"
+    if any(part.count(".") > MAX_DOTS for part in re.split("[=,\n]", _NOT_KEYS.sub("", text))):
+        raise ConfigError(f"{name} has a key with more than {MAX_DOTS} dots", hint)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{name} is nested too deeply", "no setting is a list of lists") from None
+    except ValueError as error:  # TOMLDecodeError, and whole numbers of more than 4,300 digits
+        raise ConfigError(f"{name} is not valid TOML: {str(error)[:200]}", hint) from None
+
+
+def read_sections(
+    config: Mapping[str, Any],
+    classes: Callable[[], Mapping[str, type]],
+    adding: Callable[[str, dict[str, Any]], Mapping[str, Any]] = lambda section, values: values,
+    errors: list[WebtextError] | None = None,
+) -> dict[str, Any]:
+    """Return section -> settings, for the sections of `classes()`, which may import much.
+
+    `adding` returns the values of a section with those from elsewhere. All errors in keys and values are raised
+    together, unless the caller has `errors`, to which they are added: wrong values are then their defaults.
+    """
+    found: list[WebtextError] = [] if errors is None else errors
+    for section in _sections(config, found):
         if section not in SECTIONS:
-            raise ConfigError(f"unknown section [{section}]", did_you_mean(section, SECTIONS))
-    for section, cls in known.items():
-        if values := section_of(config, section, cls):
-            from_table(cls, values, section)
+            with noted(found):
+                raise ConfigError(f"unknown section [{section[:MAX_SHOWN]}]", did_you_mean(section, SECTIONS))
+    made: dict[str, Any] = {}
+    for section, cls in classes().items():
+        values = section_of(config, section, cls, found)
+        with noted(found):
+            values = dict(adding(section, values))
+        made[section] = _checked(cls, values, section, found)
+    if errors is None or None in made.values():
+        raise_all(found)
+    return made
 
 
-def section_of(config: Mapping[str, Any], section: str, cls: type[Any]) -> dict[str, Any]:
+def _checked(
+    cls: type[Settings], values: Mapping[str, Any], section: str, errors: list[WebtextError]
+) -> Settings | None:
+    """Return settings; note the errors of their values, each without the wrong values before it. None if that isn't enough."""
+    left: dict[str, Any] | None = dict(values)
+    while left is not None:
+        with noted(errors):
+            return from_table(cls, left, section)
+        others = ({key: value for key, value in left.items() if key != wrong} for wrong in left)
+        left = next((those for those in others if _error(cls, those, section) != errors[-1].lines), None)
+    return None
+
+
+def _error(cls: type, values: Mapping[str, Any], section: str) -> tuple[str, ...]:
+    try:
+        from_table(cls, values, section)
+    except WebtextError as error:
+        return error.lines
+    return ()
+
+
+def section_of(config: Mapping[str, Any], section: str, cls: type[Any], errors: list[WebtextError]) -> dict[str, Any]:
     """Return the values of [section] and of the subsections of `cls`; empty if the config doesn't have them.
 
-    ConfigError for an unknown key; if it belongs to another subsection, the error names that.
+    An unknown key is left out, with an error in `errors`; if it belongs to another subsection, the error names that.
     """
-    known, values = options(cls), {}
+    known, values = options(cls), dict[str, Any]()
     for subsection in ("", *subsections(cls)):
         table, where = config, place(section, subsection)
         for name in filter(None, where.split(".")):
             table = table.get(name, {})
-            if not isinstance(table, dict):
-                raise ConfigError(f"[{where}] is a value, not a section")
-        for key, value in table.items():
-            if isinstance(value, dict):
-                continue
-            if key not in known:
-                raise _unknown_key(key, where, known)
-            if known[key].subsection != subsection:
-                right = place(section, known[key].subsection)
-                raise ConfigError(f"'{key}' is in [{where}]", f"it belongs to [{right}]; --set {right}.{key}=VALUE")
-            values[key] = value
+            table = table if isinstance(table, Mapping) else {}  # a key of the section around it, which is unknown
+        for key in [key for key, value in table.items() if not isinstance(value, dict)]:
+            with noted(errors):
+                if key not in known:
+                    raise _unknown_key(key, where, known)
+                values[key] = table[key]
+                if known[key].subsection != subsection:
+                    right = place(section, known[key].subsection)
+                    raise ConfigError(f"'{key}' is in [{where}]", f"it belongs to [{right}]; --set {right}.{key}=VALUE")
     return values
 
 
@@ -199,7 +263,7 @@ def place(section: str, subsection: str) -> str:
 
 
 def _unknown_key(key: str, section: str, known: Iterable[str]) -> ConfigError:
-    return ConfigError(f"unknown key '{key}' in [{section}]", did_you_mean(key, known))
+    return ConfigError(f"unknown key {_shown(key)} in [{section}]", did_you_mean(key, known))
 
 
 def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
@@ -222,16 +286,29 @@ def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
     return plain[0], tuple(words)
 
 
-def _sections(config: Mapping[str, Any], prefix: str = "") -> Iterable[str]:
+def _sections(config: Mapping[str, Any], errors: list[WebtextError], prefix: str = "") -> Iterator[str]:
+    """Yield the names of sections, at most three levels of them; a key outside any is an error in `errors`."""
+    is_deepest = prefix.count(".") >= 2
     for key, value in config.items():
         name = f"{prefix}{key}"
-        if not isinstance(value, dict):
-            if not prefix:
-                raise ConfigError(f"'{key}' is outside any section", f"known sections: {', '.join(sorted(SECTIONS))}")
-            continue
-        if name in SECTIONS or not value or not all(isinstance(v, dict) for v in value.values()):
-            yield name
-        yield from _sections(value, f"{name}.")
+        with noted(errors):
+            if not prefix and not isinstance(value, dict):
+                hint = f"known sections: {', '.join(sorted(SECTIONS))}"
+                raise ConfigError(f"{_shown(key)} is outside any section", hint)
+        if isinstance(value, dict):
+            if is_deepest or name in SECTIONS or not value or not all(isinstance(v, dict) for v in value.values()):
+                yield name
+            if not is_deepest:
+                yield from _sections(value, errors, f"{name}.")
+
+
+def _shown(value: object) -> str:
+    """Return a value of untrusted TOML as Python writes it, or its beginning."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 def _converted(value: Any, type_: Any, place: str) -> Any:
@@ -246,17 +323,17 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         item_type = typing.get_args(type_)[0]
         if not isinstance(value, (list, tuple)):
             kind = {str: "strings", float: "numbers"}[item_type]
-            raise ConfigError(f"{place} = {value!r}: expected a list of {kind}")
+            raise ConfigError(f"{place} = {_shown(value)}: expected a list of {kind}")
         return tuple(_converted(item, item_type, place) for item in value)
     if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-        raise ConfigError(f"{place} = {value!r}: expected {' or '.join([names[type_], *map(repr, words)])}")
+        raise ConfigError(f"{place} = {_shown(value)}: expected {' or '.join([names[type_], *map(repr, words)])}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{place} = {value!r}: expected a finite number", "use 'none' for no limit")
+        raise ConfigError(f"{place} = {_shown(value)}: expected a finite number", "use 'none' for no limit")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{place} = {value!r}: expected a whole number of at most 64 bits")
+        raise ConfigError(f"{place} = {_shown(value)}: expected a whole number of at most 64 bits")
     return value
 
 
@@ -288,6 +365,6 @@ def several_values(text: str) -> list[Any]:
 
 def _toml_value(text: str) -> Any:
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return _parsed(f"value = {text}", "the value")["value"]
+    except ConfigError:
         return text

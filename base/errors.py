@@ -1,6 +1,7 @@
 """All errors that webtext raises on purpose, as one small tree.
 
-    WebtextError              what was wrong, what was expected, what to do next: at most three lines
+    WebtextError              what was wrong, what was expected, what to do next: at most three lines (several
+                              wrong settings: a line each)
     ├── ConfigError           a setting or a command line is wrong                     exit code 2
     ├── InputError            a file or a part set breaks its contract                 exit code 3
     │   └── ShardCorrupt      a token shard's content doesn't match its header         exit code 3
@@ -14,11 +15,14 @@ Library code raises; only the command line prints and chooses exit codes.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+MOST_ERRORS = 20
 
 
 class WebtextError(Exception):
@@ -98,6 +102,29 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     return f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(choices)}"
+
+
+@contextlib.contextmanager
+def noted(errors: list[WebtextError]) -> Iterator[None]:
+    """Append an error of the block to `errors`, so that the next check can run too; raise all of a hopeless number."""
+    try:
+        yield
+    except WebtextError as error:
+        errors.append(error)
+        if len(errors) == MOST_ERRORS:
+            raise_all(errors)
+
+
+def raise_all(errors: list[WebtextError]) -> None:
+    """Raise the errors as one of the first one's type, each on a line with its hints; a single one as it is."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        more = " or more" if len(errors) == MOST_ERRORS else ""
+        joined = type(errors[0])(f"{len(errors)} errors{more}:")
+        joined.lines += tuple("; ".join(each.lines) for each in errors)  # the only error of more than three lines
+        joined.args = ("\n".join(joined.lines),)
+        raise joined
 
 
 def shown(value: object) -> str:

@@ -246,6 +246,7 @@ class TrainSettings:
         require(0 <= self.warmup_steps < self.steps, "warmup_steps", self.warmup_steps, expected)
         _known("dtype", self.dtype, DTYPES)
         _known("device", self.device, DEVICES)
+        self.config(GPT2Config().vocab_size)  # raises if there is no such model
 
     @classmethod
     def of(cls, **values: Any) -> TrainSettings:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+import tracemalloc
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -11,16 +14,16 @@ import pytest
 from webtext.base.config import (
     all_settings,
     changed,
-    check_sections,
     from_table,
     load_config,
     options,
+    read_sections,
     recipe_settings,
     section_of,
     setting,
     several_values,
 )
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError, InputError, WebtextError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,19 @@ class Example:
     window: int | Literal["auto"] = setting("auto", "days that count", in_recipe=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Related:
+    low: int = setting(1, "smallest")
+    high: int = setting(2, "largest")
+    name: str = setting("x", "name")
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("name is empty")
+        if self.low > self.high:
+            raise ConfigError("low is above high")
+
+
 KNOWN = {"crawl.links": Example, "train": Example}
 
 
@@ -42,9 +58,8 @@ def test_a_file_and_overrides_give_settings(tmp_path: Path) -> None:
     path.write_text('[crawl.links]\nmin_karma = 5\nhosts = ["a", "b"]\nratio = 1\n')
     overrides = ["crawl.links.min_karma=7", "crawl.links.before=none", "crawl.links.obey=false"]
     config = load_config(str(path), overrides)
-    check_sections(config, KNOWN)
-    made = from_table(Example, section_of(config, "crawl.links", Example), "crawl.links")
-    assert made == Example(min_karma=7, ratio=1.0, before=None, hosts=("a", "b"), obey=False)
+    made = read_sections(config, lambda: KNOWN)
+    assert made["crawl.links"] == Example(min_karma=7, ratio=1.0, before=None, hosts=("a", "b"), obey=False)
 
 
 def test_a_setting_may_take_a_word_in_place_of_a_number() -> None:
@@ -54,10 +69,7 @@ def test_a_setting_may_take_a_word_in_place_of_a_number() -> None:
 
 def test_a_date_of_toml_is_the_string_that_a_moment_is_written_as() -> None:
     for written, read in (("2018-01-02", "2018-01-02"), ("2018-01-02T03:04:05Z", "2018-01-02T03:04:05+00:00")):
-        settings = from_table(
-            Example, section_of(load_config(None, [f"example.before={written}"]), "example", Example), "example"
-        )
-        assert settings.before == read
+        assert read_sections(load_config(None, [f"train.before={written}"]), lambda: KNOWN)["train"].before == read
 
 
 def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
@@ -95,7 +107,78 @@ def test_only_what_can_change_a_record_is_in_the_recipe() -> None:
 )
 def test_a_wrong_key_or_value_is_named_with_its_place(table: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_sections(table, KNOWN)
+        read_sections(table, lambda: KNOWN)
+
+
+def test_all_errors_of_a_file_are_raised_together_and_wrong_values_are_then_defaults() -> None:
+    table = {"trian": {}, "train": {"ratio": "x", "obey": 1, "delay": 2.0}, "crawl": {"links": {"min_karm": 1}}}
+    with pytest.raises(ConfigError) as raised:
+        read_sections(table, lambda: KNOWN)
+    assert str(raised.value).splitlines() == [
+        "4 errors:",
+        "unknown section [trian]; did you mean 'train'?",
+        "unknown key 'min_karm' in [crawl.links]; did you mean 'min_karma'?",
+        "[train] ratio = 'x': expected a number",
+        "[train] obey = 1: expected true or false",
+    ]
+    errors: list[WebtextError] = []
+    assert read_sections(table, lambda: KNOWN, errors=errors)["train"] == Example(delay=2.0)
+    assert len(errors) == 4
+
+
+def test_checks_of_the_class_and_of_several_values_together_are_all_told() -> None:
+    table = {"train": {"low": 9, "high": 3, "name": ""}}
+    with pytest.raises(ConfigError, match=r"2 errors:\nname is empty\nlow is above high"):
+        read_sections(table, lambda: {"train": Related})
+
+
+def test_of_a_hopeless_number_of_errors_twenty_are_told() -> None:
+    with pytest.raises(ConfigError, match="^20 errors or more:\n(.*\n){19}.*$"):
+        read_sections({"train": {f"key{i}": i for i in range(5000)}}, lambda: KNOWN)
+
+
+HOSTILE = {
+    "900 arrays": "[train]\nratio = " + 900 * "[" + 900 * "]",
+    "200 arrays": "[train]\nratio = " + 200 * "[" + 200 * "]",
+    "900 tables": "[train]\nratio = " + 900 * "{a=" + "1" + 900 * "}",
+    "5,000 digits": "[train]\nmin_karma = " + 5000 * "9",
+    "5,000 hexadecimal digits": "[train]\nmin_karma = 0x" + 5000 * "f",
+    "5,000 dots": ".".join(5000 * ["a"]) + " = 1",
+    "5,000 dots between quotes": "[train]\n" + ".".join(5000 * ['"a b"']) + " = 1",
+    "5,000 dots in a table's name": "[" + " . ".join(5000 * ["'a=b'"]) + "]",
+    "99 dots": "[train]\n" + ".".join(100 * ["a"]) + " = 1",
+    "5,000 keys": "".join(f"a.b.c{i} = 1\n" for i in range(5000)),
+    "2 MB": "[train]\n# " + 2_000_000 * "x",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_a_short_error_in_little_time_and_memory(name: str, tmp_path: Path) -> None:
+    """As 128 KB files can't make a process larger than 50 MB, of which Python with this package takes 20."""
+    path = tmp_path / "hostile.toml"
+    path.write_text(HOSTILE[name])
+    tracemalloc.start()
+    began = time.process_time()
+    with pytest.raises(ConfigError) as raised:
+        read_sections(load_config(str(path)), lambda: KNOWN)
+    assert time.process_time() - began < 5, "tracemalloc makes it some times slower"
+    assert tracemalloc.get_traced_memory()[1] < 20e6
+    tracemalloc.stop()
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe"])
+def test_a_device_or_a_pipe_in_place_of_a_config_file_is_an_error_at_once(kind: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ConfigError, match="is a device or a pipe"):
+        load_config("/dev/zero" if kind == "device" else str(tmp_path / "pipe"))
+
+
+def test_a_hostile_override_is_a_value_of_another_type() -> None:
+    for value in (5000 * "9", "0x" + 5000 * "f", 900 * "[" + 900 * "]"):
+        with pytest.raises(ConfigError, match="expected a whole number") as raised:
+            read_sections(load_config(None, [f"train.min_karma={value}"]), lambda: KNOWN)
+        assert len(str(raised.value)) < 500
 
 
 def test_a_file_that_is_missing_or_not_toml_is_a_short_error(tmp_path: Path) -> None:
@@ -164,7 +247,7 @@ class Outer:
 
 def test_settings_of_subsections_have_tables_of_their_own_and_flat_names() -> None:
     config = load_config(None, ["train.steps=5", "train.optimizer.rate=2"])
-    values = section_of(config, "train", Outer)
+    values = section_of(config, "train", Outer, [])
     assert values == {"steps": 5, "rate": 2}
     settings = from_table(Outer, values, "train")
     assert settings == Outer(steps=5, optimizer=Inner(rate=2.0))
@@ -198,4 +281,4 @@ def test_settings_of_subsections_have_tables_of_their_own_and_flat_names() -> No
 )
 def test_a_setting_in_the_wrong_table_is_an_error_that_names_the_right_one(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_sections(load_config(None, [override]), {"train": Outer})
+        read_sections(load_config(None, [override]), lambda: {"train": Outer})

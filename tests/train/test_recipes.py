@@ -16,7 +16,7 @@ from small_runs import flags, rows
 import webtext.train.settings
 from webtext.app.config import classes_of_other_verbs, settings_classes
 from webtext.app.main import run
-from webtext.base.config import check_sections, from_table, load_config, section_of
+from webtext.base.config import load_config, read_sections
 from webtext.train.footprint import plan_training
 from webtext.train.metrics import METRICS
 from webtext.train.optimizer.schedule import total_tokens
@@ -29,8 +29,13 @@ GPU_MEMORY = 80 * 2**30
 
 def read(name: str) -> TrainSettings:
     config = load_config(str(FOLDER / f"{name}.toml"))
-    check_sections(config, settings_classes() | classes_of_other_verbs())
-    return from_table(TrainSettings, section_of(config, "train", TrainSettings), "train")
+    settings = read_sections(
+        config,
+        lambda: {name: cls for name, cls in (settings_classes() | classes_of_other_verbs()).items() if name != "build"},
+    )
+    found = settings["train"]
+    assert isinstance(found, TrainSettings)
+    return found
 
 
 def test_there_is_one_for_a_toy_for_one_gpu_and_for_each_size_on_eight() -> None:

@@ -75,6 +75,23 @@ class TokenizerSettings:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
         if self.memory_mb < 1:
             raise ConfigError(f"tokenizer.memory_mb is {self.memory_mb}", "expected 1 or more")
+        pattern_name(self.pattern)
+
+
+def check_tokenizer(inputs: Sequence[str], settings: TokenizerSettings) -> None:
+    """Raise the errors of `train_tokenizer` that need no texts, so that they come before the texts are made."""
+    weights_by_input(inputs, settings.weight)
+    base = _base_and_rule(settings)[0]
+    if base is not None and settings.vocab_size < base.size:
+        raise ConfigError(f"tokenizer.vocab_size is {settings.vocab_size}", f"the base alone has {base.size} ids")
+
+
+def _base_and_rule(settings: TokenizerSettings) -> tuple[Vocabulary | None, _Rule]:
+    rule = (pattern_name(settings.pattern), UNICODE_VERSION)
+    if settings.base is None:
+        return None, rule
+    base = load(settings.base)
+    return base, rule_of_base(base, *rule, settings.special_tokens)
 
 
 def train_tokenizer(
@@ -87,10 +104,7 @@ def train_tokenizer(
     InputError if there is no text.
     """
     sources = open_inputs(inputs, run, settings.weight, settings.encoding)
-    base = load(settings.base) if settings.base is not None else None
-    rule = (pattern_name(settings.pattern), UNICODE_VERSION)
-    if base is not None:
-        rule = rule_of_base(base, *rule, settings.special_tokens)
+    base, rule = _base_and_rule(settings)
     stem = split_path(out)[1].partition(".")[0]
     output = _Output(out, f"{stem}.manifest.json", sources, _recipe(settings, rule, base))
     parents, made = output.parents(), output.made()
@@ -124,6 +138,18 @@ def train_tokenizer(
 
 def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = (), encoding: str = UTF_8) -> list[Input]:
     """Open inputs with their weights (default 1). ConfigError for an invalid weight, or one for an unknown input."""
+    named = weights_by_input(inputs, weights)
+    sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)), encoding)]
+    files = [source.file for source in sources if source.file]
+    is_much = sum(source.size for source in sources if source.file) > HASHED_HERE
+    hashes = iter(hash_files(files, run) if is_much else [file.sha256() for file in files])
+    for source in sources:
+        source.sha256 = next(hashes) if source.file else ""
+    return sources
+
+
+def weights_by_input(inputs: Sequence[str], weights: Sequence[str]) -> dict[str, Fraction]:
+    """Parse INPUT=NUMBER. ConfigError for an invalid weight, or one for an unknown input."""
     named: dict[str, Fraction] = {}
     for given in weights:
         url, _, number = given.rpartition("=")
@@ -134,13 +160,7 @@ def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = (), en
                 f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
             )
         named[url] = Fraction(number)
-    sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)), encoding)]
-    files = [source.file for source in sources if source.file]
-    is_much = sum(source.size for source in sources if source.file) > HASHED_HERE
-    hashes = iter(hash_files(files, run) if is_much else [file.sha256() for file in files])
-    for source in sources:
-        source.sha256 = next(hashes) if source.file else ""
-    return sources
+    return named
 
 
 def _counted(

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from webtext.base.errors import ConfigError
+from webtext.base.errors import ConfigError, did_you_mean
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import shown
 from webtext.tokenizer.patterns.limits import check_pattern
@@ -129,7 +129,8 @@ def compiled(pattern: str, version: str = UNICODE_VERSION) -> Any:
     except regex.error as error:
         raise ConfigError(
             f"the pattern {pattern!r} is neither a name nor a regular expression: {error}",
-            f"expected one of {', '.join([*REGEXES, *ALIASES])}, or an expression of the `regex` module",
+            did_you_mean(pattern[:100], [*REGEXES, *ALIASES]),
+            "or give an expression of the `regex` module",
         ) from None
 
 

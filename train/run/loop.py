@@ -103,6 +103,20 @@ def train_model(
     return replace(result, checkpoint=result.checkpoint.replace(str(copy.path), out))
 
 
+def check_machine(settings: TrainSettings, vocab_size: int, console: Console) -> None:
+    """Raise what `train_model` would raise whatever the tokens are, and warn about memory, before tokens are made."""
+    try:
+        from webtext.train.distributed import join_world
+        from webtext.train.run.memory import warn_if_too_large
+    except ModuleNotFoundError as error:
+        raise missing_extra(str(error.name), "train") from None
+    with join_world(settings.device) as world:
+        config = settings.config(vocab_size)
+        check_trainable(config, settings, world.size)
+        if world.is_main:
+            warn_if_too_large(config, settings, world, console)
+
+
 def _train(
     tokens: str | Sequence[str],
     out: str,
