@@ -149,7 +149,7 @@ _CONTROLS = re.compile(  # C0, C1, directions, line ends, halves of pairs and ot
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
-MAX_LABEL = 200  # characters of a label in a chart; its drawing's time grows with the square
+MAX_LABEL = 200  # characters; the time to draw a label grows with their square
 
 
 def visible(text: str) -> str:

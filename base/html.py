@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from webtext.base.errors import label
+from webtext.base.errors import MAX_LABEL, label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def day(seconds: int) -> str:
         return str(seconds)
 
 
-def cut(text: str, most: int = 2000) -> Markup:
+def cut(text: str, most: int = MAX_LABEL) -> Markup:
     """Return the start of a text as every template shows texts; with `most`, longer or shorter than usual (`label`).
 
     >>> cut("<b>def", 4)

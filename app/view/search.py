@@ -1,11 +1,11 @@
-"""Search a build's documents and decisions with DuckDB, which reads only the columns and row groups that a query needs.
+"""Search a build's documents and decisions with DuckDB, which gets the columns that a query needs.
 
-Values are bound, never part of the SQL. DuckDB may read the build's folder and nothing else, and load no extension.
+Values are bound, never part of the SQL. DuckDB opens no file and loads no extension: it gets the rows as a stream from
+`PartSet`, which compares each part with its SHA-256 once, takes any path as it is, and reads no more than a query asks for.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import threading
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,10 @@ from webtext.app.chain import Layout
 from webtext.app.inspect.trace import documents_of
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
+from webtext.base.parts.schemas import SCHEMAS
 
 PAGE_ROWS = 50
+BATCH_ROWS = 1 << 16
 MAX_SECONDS = 60.0
 MEMORY = "1GB"
 SETS = ("documents", "corpus", "dropped")
@@ -91,11 +93,7 @@ class Search:
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         )
         self._connection.execute(f"SET memory_limit = '{MEMORY}'")
-        folders = [root]
-        with contextlib.suppress(InputError):  # damaged: said when they are searched
-            documents = documents_of(self._layout)
-            folders += [documents.folder.url] if documents is not None else []  # which may be elsewhere
-        self._connection.execute("SET allowed_directories = ?", [[f"{folder.rstrip('/')}/" for folder in folders]])
+        self._connection.execute("SET temp_directory = ''")  # else it would be in the current folder
         self._connection.execute("SET enable_external_access = false")
         self._connection.execute("SET lock_configuration = true")
 
@@ -117,10 +115,14 @@ class Search:
             yield from self._found(cursor, query)
         except duckdb.InterruptException:
             raise InputError(
-                f"the search took longer than {MAX_SECONDS:g} s", "filter by domain or language, too"
+                f"the search took longer than {MAX_SECONDS:g} s",
+                "filter by domain or language, or retry: the first search of a set also checks its files",
             ) from None
         except duckdb.Error as error:
-            cause = " ".join(str(error).split())[:200]
+            cause = (
+                str(error).rpartition("Unknown error: ")[2].partition(" Detail: Python")[0]
+            )  # of `PartSet`, without its trace
+            cause = " ".join(cause.split())[:400]
             raise InputError(f"the search failed: {cause}", "check the set with webtext inspect set --verify") from None
         finally:
             timer.cancel()
@@ -171,30 +173,29 @@ class Search:
         )
         needs_decisions = opened.kind != "dropped" and bool(query.reason)
         needed = [*columns, *(["text_start"] if opened.kind == "dropped" else ["text"]) * bool(query.text)]
-        source, values = self._source(cursor, opened, parts, needed, "a")
-        sql = f"SELECT {', '.join(f'a.{name}' for name in columns)} FROM {source} a"
+        _register(cursor, "a", opened, parts, needed)
+        sql, values = f"SELECT {', '.join(f'a.{name}' for name in columns)} FROM a", []
         if needs_documents or needs_decisions:
             other = self.open("documents" if needs_documents else "dropped")
             names = ["id", "domain", "language", "karma", "date"] if needs_documents else ["id", "reason"]
-            joined, more = self._source(cursor, other, list(range(len(other.parts))), names, "b")
-            sql, values = f"{sql} JOIN (SELECT {', '.join(names)} FROM {joined}) b USING (id)", values + more
+            _register(cursor, "b", other, list(range(len(other.parts))), names)
+            sql += " JOIN b USING (id)"
         if conditions:
             sql += " WHERE " + " AND ".join(condition for condition, _ in conditions)
-            values += [value for _, value in conditions]
+            values = [value for _, value in conditions]
         if not query.text:
             sql += " ORDER BY a.karma DESC NULLS LAST, a.id" if opened.kind != "dropped" else " ORDER BY a.id"
         cursor.execute(f"{sql} LIMIT ? OFFSET ?", [*values, n_rows, first])
         return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
-    def _source(
-        self, cursor: duckdb.DuckDBPyConnection, opened: PartSet, parts: list[int], names: list[str], alias: str
-    ) -> tuple[str, list[Any]]:
-        """Return a table expression of some parts and its values: their files, or, from a store, their checked batches."""
-        if opened.folder.is_local:
-            return "read_parquet(?)", [[str(opened.folder.local_path(opened.parts[part].name)) for part in parts]]
-        tables = [opened.table(part, names) for part in parts]
-        cursor.register(alias, pa.concat_tables(tables) if tables else pa.table({name: [] for name in names}))
-        return alias, []
+
+def _register(
+    cursor: duckdb.DuckDBPyConnection, name: str, opened: PartSet, parts: list[int], columns: list[str]
+) -> None:
+    """Make columns of some parts a table that can be read once."""
+    batches = (batch.select(columns) for part in parts for batch in opened.batches(part, columns, BATCH_ROWS))
+    schema = pa.schema([SCHEMAS[opened.kind].field(column) for column in columns])
+    cursor.register(name, pa.RecordBatchReader.from_batches(schema, batches))
 
 
 def _number(name: str, text: str) -> int:

@@ -26,8 +26,8 @@ from webtext.app.reports.report_charts import CURVES as OTHER_CURVES
 from webtext.app.reports.report_charts import curve
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.base.charts import Line, chart, thinned
-from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError, visible
-from webtext.base.html import Section, as_page, own_file, render, stream
+from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
+from webtext.base.html import Section, as_page, cut, own_file, render, stream
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.metrics import METRICS, read_metrics
@@ -48,6 +48,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Connection": "close",  # what follows a request, such as a body, is not another request
 }
 
 
@@ -76,6 +77,9 @@ class Viewer(ThreadingHTTPServer):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.layout.tokenizer)
+
+    def handle_error(self, *_: Any) -> None:
+        """Print nothing: what is left after `_Handler._answer` is a browser that leaves."""
 
     def answer(self, path: str, values: dict[str, str]) -> tuple[str, Iterable[str]]:
         """Return the type and the pieces of a page. InputError if the build has no such thing, ConfigError for a value."""
@@ -173,7 +177,12 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "webtext", ""
 
     def do_GET(self) -> None:
-        path, values = urlsplit(self.path).path, dict(parse_qsl(urlsplit(self.path).query, max_num_fields=50))
+        try:
+            address = urlsplit(self.path)
+            path, values = address.path, dict(parse_qsl(address.query, max_num_fields=50))
+        except ValueError as error:
+            self._send(HTTPStatus.BAD_REQUEST, [_message("not an address of the viewer", [str(error)])])
+            return
         refusal = self._refusal()
         if refusal is not None:
             self._send(HTTPStatus.FORBIDDEN, [_message("refused", [refusal])])
@@ -212,16 +221,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Location", place if place.startswith("/") else "/")
         self.send_header("Set-Cookie", f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/")
         self.send_header("Content-Length", "0")
+        self.send_header("Connection", "close")
         self.end_headers()
 
     def _answer(self, path: str, values: dict[str, str]) -> None:
+        """Send the page, or a page about any error: whatever is asked for, and whatever the build contains."""
         try:
             kind, pieces = self.server.answer(path, values)
             pieces = iter(pieces)
             first = next(pieces, "")
-        except WebtextError as error:
-            status = HTTPStatus.BAD_REQUEST if isinstance(error, ConfigError) else HTTPStatus.NOT_FOUND
-            self._send(status, [_message("this can't be shown", error.lines)])
+        except Exception as error:
+            kinds = {ConfigError: HTTPStatus.BAD_REQUEST, WebtextError: HTTPStatus.NOT_FOUND}
+            of_kind = (status for kind, status in kinds.items() if isinstance(error, kind))
+            self._send(
+                next(of_kind, HTTPStatus.INTERNAL_SERVER_ERROR), [_message("this can't be shown", _lines(error))]
+            )
         else:
             self._send(HTTPStatus.OK, chain([first], pieces), kind, reload=path == "/training/curves")
 
@@ -238,20 +252,26 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in (headers | ({"Refresh": str(RELOAD_SECONDS)} if reload else {})).items():
             self.send_header(name, value)
         self.end_headers()
-        try:
-            for piece in pieces:
-                if data := piece.encode("utf-8", "replace"):
-                    self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        except WebtextError as error:  # after the first piece: the page says so at its end
-            data = Markup().join(Markup("<p>{}</p>").format(visible(line)) for line in error.lines).encode()
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            self.close_connection = True
-            return
+        for piece in _until_error(pieces):
+            if data := piece.encode("utf-8", "replace"):
+                self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Print nothing: addresses contain what was searched for."""
+
+
+def _until_error(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces of a page, which says at its end why it is not complete."""
+    try:
+        yield from pieces
+    except Exception as error:
+        yield from (Markup("<p>{}</p>").format(cut(line)) for line in _lines(error))
+
+
+def _lines(error: Exception) -> Sequence[str]:
+    defect = f"webtext has a defect, or the build is damaged: {error!r}", "check it with webtext inspect set --verify"
+    return error.lines if isinstance(error, WebtextError) else defect
 
 
 def _page(template: str, title: str, **values: Any) -> str:

@@ -6,7 +6,10 @@ import http.client
 import json
 import re
 import shutil
+import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
 from html import escape, unescape
 from pathlib import Path
@@ -259,12 +262,92 @@ def test_documents_in_another_folder_are_searched_too(written_build: Path, tmp_p
         assert len(list(Search(str(tmp_path / "build")).rows(Query()))) == whole.records
 
 
-def test_queries_can_read_the_build_and_nothing_else(written_build: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.csv").write_text("a\n1\n")
-    search = Search(str(written_build))
-    for query in (f"SELECT * FROM '{tmp_path}/other.csv'", "INSTALL httpfs", "SET enable_external_access = true"):
+def test_queries_read_and_write_no_file(written_build: Path, tmp_path: Path) -> None:
+    build = shutil.copytree(written_build, tmp_path / "build")
+    search = Search(str(build))
+    part = next((build / "documents").glob("*.parquet"))
+    for query in (f"SELECT * FROM '{part}'", "INSTALL httpfs", "SET enable_external_access = true"):
         with pytest.raises(duckdb.Error):
             search._connection.execute(query)
+    for query in (f"COPY (SELECT 1) TO '{build}/new.csv'", f"COPY (SELECT 1) TO '{part}'", f"ATTACH '{build}/new.db'"):
+        with pytest.raises(duckdb.Error):
+            search._connection.execute(query)
+    assert not list(build.glob("new.*"))
+
+
+@pytest.mark.parametrize(("name", "match"), [("run[1]", "run1"), ("run*", "run2"), ("r?n", "run")])
+def test_a_folder_is_searched_under_any_name(written_build: Path, tmp_path: Path, name: str, match: str) -> None:
+    build = shutil.copytree(written_build, tmp_path / name)
+    for part in shutil.copytree(written_build, tmp_path / match).rglob("*.parquet"):
+        part.write_bytes(b"of another build")
+    for query in (Query(), Query(text="words"), Query(reason="too_few_words")):
+        assert [row["id"] for row in Search(str(build)).rows(query)]
+
+
+def test_altered_bytes_are_noticed_before_they_are_shown(written_build: Path, tmp_path: Path) -> None:
+    build = shutil.copytree(written_build, tmp_path / "build")
+    part = next((build / "documents").glob("*.parquet"))
+    part.write_bytes(part.read_bytes().replace(b"parquet-cpp", b"parquet-cqq"))  # still a Parquet file of that size
+    with pytest.raises(InputError, match=r"part-0000\d\.parquet' was altered: SHA-256 .* the manifest says"):
+        list(Search(str(build)).rows(Query()))
+
+
+def raw(client: Client, *lines: str) -> socket.socket:
+    """A connection on which a request with the cookie has been sent."""
+    connection = socket.create_connection(("127.0.0.1", client.server.server_port), timeout=60)
+    host = f"Host: 127.0.0.1:{client.server.server_port}"
+    connection.sendall("\r\n".join([lines[0], host, f"Cookie: {client.cookie}", *lines[1:]]).encode())
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/search?" + "&".join(f"f{n}=1" for n in range(60)), 400),
+        ("http://[", 400),
+        ("http://[::1", 400),
+        ("http://a]/search", 400),
+        ("/document?id=http://[", 404),
+        ("/document?id=%00%ED%A0%80", 404),
+        ("/search?page=-9&min_karma=999999999999&since=0001-01-01", 200),
+    ],
+)
+def test_every_address_has_an_answer(client: Client, capfd: Any, target: str, status: int) -> None:
+    with raw(client, f"GET {target} HTTP/1.1", "", "") as connection, connection.makefile() as answer:
+        text = answer.read()
+    assert text.startswith(f"HTTP/1.1 {status} ")
+    assert "Traceback" not in text + capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("start", "status"), [([], 500), (["<p>the start</p>"], 200)])
+def test_a_defect_is_a_page_also_after_its_first_piece(
+    client: Client, monkeypatch: pytest.MonkeyPatch, capfd: Any, start: list[str], status: int
+) -> None:
+    def answer(*_: Any) -> tuple[str, Iterator[str]]:
+        return "text/html", (1 / 0 if n else piece for n, piece in enumerate([*start, *"ab"], 1 - len(start)))  # type: ignore
+
+    monkeypatch.setattr(client.server, "answer", answer)
+    found, _, text = client.ask("/")
+    assert found == status
+    assert ("the start" in text, "ZeroDivisionError" in text, "Traceback" in text) == (bool(start), True, False)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_browser_that_leaves_is_no_error(many: Client, capfd: Any) -> None:
+    for target in ("/", "/search?text=words", "/nowhere", "/style.css"):
+        connection = raw(many, f"GET {target} HTTP/1.1", "", "")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+        connection.close()
+    assert many.ask("/")[0] == 200
+    time.sleep(0.2)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("field", ["Content-Length: 1000", "Transfer-Encoding: chunked", "Content-Length : 1000"])
+def test_a_body_is_not_another_request(client: Client, field: str) -> None:
+    inner = f"GET /document?id={IDS['kept']} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with raw(client, "GET / HTTP/1.1", field, "", inner) as connection, connection.makefile("rb") as answer:
+        assert answer.read().count(b"HTTP/1.1 ") == 1
 
 
 def test_a_search_that_takes_too_long_is_ended(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
