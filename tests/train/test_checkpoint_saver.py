@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -50,6 +52,45 @@ class Gate:
             write(path, tensors)
 
         monkeypatch.setattr(checkpoint_storage, "write_tensors", wait)
+
+
+class PinnedMemory:
+    """What CUDA registers as pinned: bytes by address."""
+
+    def __init__(self) -> None:
+        self.registered: dict[int, int] = {}
+
+    def cudaHostRegister(self, address: int, n_bytes: int, flags: int) -> int:  # noqa: N802 - its name in CUDA
+        self.registered[address] = n_bytes
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> int:  # noqa: N802
+        del self.registered[address]
+        return 0
+
+
+def test_copies_from_a_gpu_are_pinned_once_at_their_exact_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's own pinned memory is rounded up to a power of two."""
+    pinned, queue = PinnedMemory(), MagicMock()
+    for name, stands_in in {
+        "cudart": lambda: pinned,
+        "current_stream": queue,
+        "Stream": queue,
+        "stream": queue,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, stands_in)
+    tensors = {"model.weight": torch.ones(5, 100), "optimizer.weight.step": torch.tensor(1.0)}
+    with CheckpointSaver(tmp_path, World(0, 1, torch.device("cuda")), keep=None) as saver:
+        for step in (1, 2):
+            tensors["model.weight"].fill_(step)
+            saver.begin(step, CONFIG, tensors, {"result": {"loss": 1.0}})
+            saver.finish()
+            assert sorted(pinned.registered.values()) == [4, 2000]
+    del saver
+    gc.collect()
+    assert not pinned.registered
+    open_checkpoint(checkpoint_path(tmp_path, 1)).read(tensors)
+    assert tensors["model.weight"].eq(1).all()
 
 
 def test_the_run_continues_while_files_are_written_and_its_changes_are_not_saved(

@@ -10,8 +10,8 @@ import torch
 
 from webtext.base.errors import MachineError
 from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.host_memory import HostMemory
 from webtext.train.offload.engine import HostOptimizer
-from webtext.train.offload.host import HostMemory
 from webtext.train.optimizer.optimizer import (
     gradient_norm,
     make_optimizer,

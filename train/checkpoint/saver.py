@@ -26,6 +26,7 @@ from webtext.train.checkpoint import checkpoint as checkpoints
 from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.checkpoint.storage import shards_of, share_of, write_pieces
 from webtext.train.distributed import World
+from webtext.train.host_memory import HostMemory
 from webtext.train.shape import GPT2Config
 
 
@@ -120,10 +121,10 @@ class CheckpointSaver:
 
     def _copied(self, pieces: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return copies in host memory, after which the tensors may change. On a GPU the run isn't held up by them."""
+        memory = HostMemory(pins=self._ready is not None)
         for key, piece in pieces.items():
             if key not in self._buffers:
-                pinned = self._ready is not None
-                self._buffers[key] = torch.empty(piece.shape, dtype=piece.dtype, pin_memory=pinned)
+                self._buffers[key] = memory.zeros(piece.shape, piece.dtype, linked=True)
         copies = {key: self._buffers[key] for key in pieces}
         if self._ready is None:
             for key, piece in pieces.items():  # by numpy, because torch would start a second pool of threads

@@ -16,10 +16,11 @@ from torch.optim import Optimizer
 
 from webtext.train.data.windows import Windows, total_loss
 from webtext.train.distributed import World
+from webtext.train.host_memory import HostMemory
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
 from webtext.train.model.loss import MaskedLikelihood, WindowRules
-from webtext.train.offload.host import HostMemory, Link
+from webtext.train.offload.host import Link
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.optimizer.optimizer import Reading, Together, make_optimizer, update
 from webtext.train.settings import TrainSettings

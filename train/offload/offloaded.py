@@ -30,10 +30,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from webtext.train.host_memory import HostMemory
 from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
 from webtext.train.model.loss import WindowRules
-from webtext.train.offload.host import Event, GradientRows, HostLayers, HostMemory, Link, MovingWindow, OnGradients
+from webtext.train.offload.host import Event, GradientRows, HostLayers, Link, MovingWindow, OnGradients
 from webtext.train.shape import GPT2Config
 
 NAMES = ("token_embedding", "position_embedding", "final_norm")  # before the first layer and after the last
