@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import as_bytes, as_offsets, check_out, decodable, no_id, shown, thread_count
-from webtext.tokenizer.encode.prepare import check_unchanged, prepared
+from webtext.tokenizer.encode.prepare import check_bytes, check_unchanged, prepared
 from webtext.tokenizer.encode.regex_encoder import RegexEncoder
 from webtext.tokenizer.encode.special import Names, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
@@ -19,7 +20,7 @@ from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, is_native
 from webtext.tokenizer.text import AnyText, Text, Texts, as_text, as_texts, encodable, in_place
 from webtext.tokenizer.train.counts import DEFAULT_MEMORY
 from webtext.tokenizer.train.progress import Report, TrainingProgress
-from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, train_vocabulary
+from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, about_size, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary, byte_characters
 
 if TYPE_CHECKING:  # numpy takes longer to import than everything else here, so it is loaded with the first array
@@ -31,6 +32,8 @@ if TYPE_CHECKING:  # numpy takes longer to import than everything else here, so 
 
     Tokens = NDArray[np.uint16] | NDArray[np.uint32]
     Offsets = NDArray[np.int64]
+
+logger = logging.getLogger(__name__)
 
 
 class Tokenizer:
@@ -57,9 +60,11 @@ class Tokenizer:
         self._regex: RegexEncoder | None = None
         if not is_native(vocabulary.pattern):
             self._regex = RegexEncoder(self._native, vocabulary.pattern, self.unicode_version)
-        self._is_wide = vocabulary.size > 65_536
+        self._lacking = vocabulary.lacking
+        self._is_wide = vocabulary.size + len(self._lacking) > 65_536
         self._special = SpecialTokens(vocabulary.special_tokens, vocabulary.always)
-        self._is_direct = not (self._regex or vocabulary.preparation)  # the native encoder gets texts as they are
+        # the native encoder gets texts as they are
+        self._is_direct = not (self._regex or vocabulary.preparation or self._lacking)
 
     @classmethod
     def train(
@@ -82,7 +87,8 @@ class Tokenizer:
         module; `unicode_version` decides which characters count as letters, numbers and so on.
 
         Ids are assigned to the 256 bytes first, then to the merges, then to the special tokens. The result doesn't
-        depend on the number of threads. Tokens of more than two bytes are shorter than `max_token_length` bytes.
+        depend on the number of threads. Tokens of more than two bytes are shorter than `max_token_length` bytes. If the
+        texts don't have enough pairs to merge, a warning is logged.
 
         `base` is a tokenizer to extend: its pattern, special tokens and ids are kept, and the new tokens get the ids
         after them, up to `vocab_size` in total (see `train_vocabulary`).
@@ -93,21 +99,22 @@ class Tokenizer:
         """
         if base is not None and not isinstance(base, Tokenizer):
             raise ConfigError(f"base is {shown(base)}", "expected a Tokenizer: Tokenizer.load(path)")
-        return cls(
-            train_vocabulary(
-                texts,
-                vocab_size=vocab_size,
-                pattern=pattern,
-                unicode_version=unicode_version,
-                special_tokens=special_tokens,
-                min_frequency=min_frequency,
-                threads=threads,
-                max_memory=max_memory,
-                progress=None if progress is None else TrainingProgress(progress, thread_count(threads)),
-                max_token_length=max_token_length,
-                base=base._vocabulary if base is not None else None,
-            )
+        vocabulary = train_vocabulary(
+            texts,
+            vocab_size=vocab_size,
+            pattern=pattern,
+            unicode_version=unicode_version,
+            special_tokens=special_tokens,
+            min_frequency=min_frequency,
+            threads=threads,
+            max_memory=max_memory,
+            progress=None if progress is None else TrainingProgress(progress, thread_count(threads)),
+            max_token_length=max_token_length,
+            base=base._vocabulary if base is not None else None,
         )
+        if remark := about_size(vocabulary, vocab_size):
+            logger.warning("%s", remark)
+        return cls(vocabulary)
 
     @classmethod
     def load(
@@ -267,6 +274,9 @@ class Tokenizer:
         """Return the bytes of ids; a special token's bytes are its name. InputError names the first unknown id."""
         row = decodable(ids)
         try:
+            for place, id_ in enumerate(row if self._lacking else ()):
+                if id_ >= self.vocab_size:
+                    raise IndexError(f"unknown token id {id_} at position {place}")
             return self._native.decode(row)
         except IndexError as error:
             raise InputError(str(error), f"the vocabulary has {self.vocab_size:,} ids") from None
@@ -382,13 +392,15 @@ class Tokenizer:
 
         n_bytes = np.zeros(self.vocab_size, np.int64)
         n_bytes[: len(self._vocabulary.tokens)] = [len(token) for token in self._vocabulary.tokens]
-        for name, id_ in self._vocabulary.special_tokens.items():
+        for name, id_ in self._vocabulary.named.items():
             n_bytes[id_] = len(name.encode())
         return n_bytes
 
     def _encode_parts(self, texts: Iterable[Text], threads: int) -> tuple[Tokens, Offsets]:
         """Encode parts between special tokens."""
         texts = [encodable(prepared(text, self._vocabulary)) for text in texts]
+        if self._lacking:
+            check_bytes(texts, self._lacking)
         return (self._regex or self._native).encode_many(texts, self._is_wide, threads)
 
     def _encode_stream(self, allowed_special: Names = ()) -> EncodeStream:

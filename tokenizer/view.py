@@ -92,7 +92,7 @@ class TokenView:
 
 def view(vocabulary: Vocabulary, ids: Iterable[int]) -> TokenView:
     """Return the tokens of ids for display."""
-    names = {id_: name.encode() for name, id_ in vocabulary.special_tokens.items()}
+    names = {id_: name.encode() for name, id_ in vocabulary.named.items()}
     return TokenView(tuple(Token(id_, names.get(id_) or vocabulary.tokens[id_], id_ in names) for id_ in ids))
 
 

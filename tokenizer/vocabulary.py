@@ -20,6 +20,8 @@ MAX_ID = 2**22
 BYTE_ORDER = _bpe.byte_order()
 """The bytes of tokens 0 to 255, in GPT-2's order."""
 
+NEVER_IN_UTF8 = bytes([0xC0, 0xC1, *range(0xF5, 0x100)])
+
 EOT = "<|endoftext|>"
 
 
@@ -45,6 +47,8 @@ class Vocabulary:
     """Whether a text that doesn't begin with a space gets one."""
     always: frozenset[str] = frozenset()
     """Special tokens that every text is searched for: added tokens that their file doesn't mark as special."""
+    unreachable: Mapping[str, int] = field(default_factory=dict)
+    """Tokens that no text produces, by the names that decoding returns: those that aren't written as bytes."""
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Parts of a tokenizer.json that don't affect ids (tokenizer_json.py), kept to be written back."""
 
@@ -75,16 +79,30 @@ class Vocabulary:
     @property
     def size(self) -> int:
         """One more than the largest id, special tokens included."""
-        return max(len(self.tokens), *(id_ + 1 for id_ in self.special_tokens.values()), 0)
+        return max(len(self.tokens), *(id_ + 1 for id_ in self.named.values()), 0)
+
+    @property
+    def named(self) -> dict[str, int]:
+        """The tokens that are names instead of bytes, with their ids: special and unreachable ones."""
+        return {**self.special_tokens, **self.unreachable}
+
+    @property
+    def lacking(self) -> bytes:
+        """The bytes without a token, of those that UTF-8 never has; a text in bytes that has one can't be encoded."""
+        known = {token for token in self.tokens if len(token) == 1}
+        return bytes(byte for byte in NEVER_IN_UTF8 if bytes([byte]) not in known)
 
     def native(self) -> _bpe.Bpe:
         """Return the native encoder. Raises InputError if this isn't a byte-level BPE vocabulary."""
-        specials = [(id_, name.encode()) for name, id_ in self.special_tokens.items()]
+        specials = [(id_, name.encode()) for name, id_ in self.named.items()]
+        tokens = list(self.tokens)
+        if lacking := self.lacking:  # the encoder needs ids for them, though no text gets there
+            tokens += [b""] * (self.size - len(tokens)) + [bytes([byte]) for byte in lacking]
         rule = (
             (self.pattern, self.unicode_version) if is_native(self.pattern) else ()
         )  # the encoder doesn't need other patterns
         try:
-            return _bpe.Bpe(list(self.tokens), self.merges, self.whole_pieces, specials, *rule)
+            return _bpe.Bpe(tokens, self.merges, self.whole_pieces, specials, *rule)
         except ValueError as error:
             raise InputError(f"this is not a byte-level BPE vocabulary: {error}") from None
 

@@ -87,7 +87,7 @@ def need_eot_id(encoder: Tokenizer, path: str) -> int:
     if encoder.eot_id is None:
         raise InputError(
             f"the tokenizer '{path}' has no {END_OF_TEXT} token to put between documents",
-            f"train it with {END_OF_TEXT} among its special tokens, or pass special_tokens when you load it",
+            f"add it: webtext tokenizer convert '{path}' tokenizer.json --special-token '{END_OF_TEXT}'",
         )
     return encoder.eot_id
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from webtext.app.main import run
 from webtext.shards import TokenShards
+from webtext.tokenizer import Tokenizer
 
 from .conftest import ByteTokenizer, upload
 from .test_format import edit
@@ -125,3 +127,15 @@ def test_a_folder_that_is_not_a_set_is_a_short_error(verb: str, tmp_path: Path, 
 def test_pack_needs_a_place_to_write(tokens: str, tmp_path: Path, capsys: Any) -> None:
     assert run(["shards", "pack", str(tmp_path / "corpus"), "--tokenizer", "any"]) == 2
     assert "no --out given" in capsys.readouterr().err
+
+
+def test_the_remedy_for_a_tokenizer_without_end_of_text_works(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.txt").write_text("some words\n" * 9)
+    Tokenizer.train(["words"], vocab_size=257, special_tokens=["<|end_of_text|>"]).save("llama3.json")
+    pack = ["shards", "pack", "a.txt", "--out", "tokens", "--workers", "1", "--tokenizer"]
+    assert run([*pack, "llama3.json"]) == 3
+    assert run(shlex.split(capsys.readouterr().err.split("add it: webtext ")[1])) == 0
+    assert run([*pack, "tokenizer.json"]) == 0

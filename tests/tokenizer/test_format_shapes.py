@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
+from unicodedata import normalize
 
+import numpy as np
 import pytest
 import tokenizers
 
-from webtext.base.errors import InputError
+from webtext.app.main import run
+from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import Tokenizer
+from webtext.tokenizer.formats.added_tokens import read_added_tokens
+from webtext.tokenizer.vocabulary import NEVER_IN_UTF8, byte_characters
 
 from .conftest import SAMPLES
+from .fuzz import random_texts
 from .peers import RULES
 
 LLAMA3_REGEX, QWEN2_REGEX = (rule.tiktoken for rule in RULES[3:])
@@ -330,6 +338,189 @@ def test_a_split_that_removes_text_between_matches_is_read_only_for_a_known_patt
         else:
             with pytest.raises(InputError, match="has a pre-tokenizer that cannot be read"):
                 Tokenizer.load(tmp_path / "t.json")
+
+
+def gpt_neox() -> Json:
+    """No tokens for bytes that UTF-8 never has; runs of blanks that are found in the text after NFC."""
+    file = file_of("gpt2")
+    characters = byte_characters()[1]
+    for byte in NEVER_IN_UTF8:
+        del file["model"]["vocab"][characters[byte]]
+    file["model"]["vocab"] = {token: id_ for id_, token in enumerate(file["model"]["vocab"])}
+    blanks = [added(327 + n, " " * (24 - n), normalized=True, special=False) for n in range(23)]
+    return file | {"normalizer": NFC, "added_tokens": [*blanks, added(350, "<|endoftext|>")]}
+
+
+def cohere() -> Json:
+    """Tokens that aren't written in characters for bytes, one of them in a merge: no text produces them."""
+    file = gpt2_of_hugging_face()
+    file["model"]["vocab"] |= {"中": 341, "▁the": 342, "\xad": 343, "中a": 344, "<extra id>": 345}
+    file["model"]["merges"].append("中 a")
+    return file
+
+
+def deepseek_v4() -> Json:
+    """A token found first ends with the begin of one that is found then, and another contains one."""
+    file = qwen2()
+    then = [added(343, "｜DSML｜", normalized=True, special=False), added(344, "think", normalized=True)]
+    file["added_tokens"] += [added(342, "<｜/table>｜"), *then]
+    return file
+
+
+FUZZED: dict[str, tuple[Callable[[], Json], str]] = {
+    "GPT-NeoX": (gpt_neox, "<|endoftext|> \u0338\u0301>a"),
+    "Cohere": (cohere, "中▁the\xad<extra id>a"),
+    "DeepSeek V4": (deepseek_v4, "<｜/table>｜DSML｜<think>think<｜/table>"),
+}
+
+
+@pytest.mark.parametrize("name", FUZZED)
+def test_what_has_no_effect_on_ids_is_read_and_written(tmp_path: Path, name: str) -> None:
+    make, alphabet = FUZZED[name]
+    (tmp_path / "t.json").write_text(json.dumps(make()), encoding="utf-8")
+    theirs, ours = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json")), Tokenizer.load(tmp_path / "t.json")
+    ours.save(tmp_path / "again.json")
+    assert Tokenizer.load(tmp_path / "again.json") == ours
+    again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
+    random = Random(0)
+    parts = [
+        *alphabet,
+        "<｜/table>｜",
+        "｜DSML｜",
+        "<think>",
+        "<|endoftext|>",
+        "   ",
+        "中",
+        "中a",
+        "▁the",
+        "<extra id>",
+    ]
+    texts = random_texts(2_000, seed=3)
+    texts += ["".join(random.choices(parts, k=random.randrange(20))) for _ in range(2_000)]
+    for text in texts:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text, allowed_special="all") == ids, repr(text)
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+    every = range(ours.vocab_size)
+    assert [ours.decode([id_]) for id_ in every] == [theirs.decode([id_], skip_special_tokens=False) for id_ in every]
+    assert [again.id_to_token(id_) for id_ in every] == [theirs.id_to_token(id_) for id_ in every]
+
+
+def test_only_characters_that_nfc_leaves_alone_are_found_after_it(tmp_path: Path) -> None:
+    from webtext.tokenizer.formats.added_tokens import _CHANGED_BY_NFC
+
+    made = {c for code in range(0x110000) for c in normalize("NFC", chr(code)) if c.isascii() and c != chr(code)}
+    joined = {pair[0] for code in range(0x110000) if len(pair := normalize("NFD", chr(code))) > 1 and pair[0].isascii()}
+    assert all(_CHANGED_BY_NFC.search(f"<{character}|") for character in made)
+    assert all(_CHANGED_BY_NFC.search(f"|{character}") for character in joined)
+    assert not _CHANGED_BY_NFC.search("<|end of text|")
+    for name in ("<think>", "K|", "é|", "<a"):
+        (tmp_path / "t.json").write_text(json.dumps(gpt_neox() | {"added_tokens": [added(327, name, normalized=True)]}))
+        with pytest.raises(InputError, match='has "normalized": true'):
+            Tokenizer.load(tmp_path / "t.json")
+
+
+def test_bytes_without_a_token_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(gpt_neox()), encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path / "t.json")
+    valid = "aé\U0010ffff".encode()
+    assert tokenizer.decode_bytes(tokenizer.encode(valid + b"\x80\xf4")) == valid + b"\x80\xf4"
+    for byte in NEVER_IN_UTF8:
+        with pytest.raises(InputError, match=f"a text has the byte 0x{byte:x} at position 2: this isn't UTF-8"):
+            tokenizer.encode_batch(["ok", bytearray([97, 97, byte])])
+    for ids in ([0, tokenizer.vocab_size], np.array([0, tokenizer.vocab_size + 12])):
+        with pytest.raises(InputError, match="unknown token id .* at position 1"):
+            tokenizer.decode(ids)
+    (tmp_path / "t.json").write_text(json.dumps(gpt_neox() | {"normalizer": None, "added_tokens": []}))
+    with pytest.raises(ConfigError, match="base has no token for the byte 0xc0"):
+        Tokenizer.train(["a"], base=Tokenizer.load(tmp_path / "t.json"))
+
+
+def test_many_added_tokens_take_linear_time(tmp_path: Path) -> None:
+    """A hundred times as many take less than a thousand times as long: quadratic time would be ten thousand."""
+    seconds = []
+    for n in (400, 40_000):
+        many = [added(n_, f"<|{n_}|>", normalized=n_ % 2 == 0) for n_ in range(n)]
+        start = time.process_time()
+        read_added_tokens(many, {}, "t.json", normalizes=False)
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 1000 * max(seconds[0], 0.001)
+
+
+def qwen_folder(folder: Path, **config: Any) -> Path:
+    """Write vocab.json, merges.txt and a configuration like Qwen2.5's."""
+    file = file_of("qwen2")
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps(file["model"]["vocab"]), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *file["model"]["merges"]]), encoding="utf-8")
+    if config:
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+DECODER = {
+    "341": added(341, "<tool_call>", special=False),
+    "340": added(340, "<|im_start|>"),
+    "342": added(342, "<|endoftext|>"),
+}
+
+
+def test_two_files_are_read_as_their_configuration_says(tmp_path: Path) -> None:
+    import transformers
+
+    for entry in DECODER.values():
+        entry.pop("id", None)
+    folder = qwen_folder(tmp_path / "qwen", tokenizer_class="Qwen2Tokenizer", added_tokens_decoder=DECODER)
+    ours, theirs = Tokenizer.load(folder), transformers.Qwen2Tokenizer.from_pretrained(folder)
+    assert (ours.pattern, list(ours.special_tokens)) == ("qwen2", ["<|im_start|>", "<tool_call>", "<|endoftext|>"])
+    random = Random(0)
+    parts = ["<|im_start|>", "<tool_call>", "<|endoftext|>", "e\u0301", "12", " the", "DON'T", "\r\n", "!", "<"]
+    texts = random_texts(2_000, seed=4)
+    texts += ["".join(random.choices(parts, k=random.randrange(20))) for _ in range(2_000)]
+    expected = theirs.backend_tokenizer.encode_batch(texts, add_special_tokens=False)
+    assert [encoding.ids for encoding in expected] == ours.encode_batch(texts, allowed_special="all")
+    ours.save(tmp_path / "again")
+    assert Tokenizer.load(tmp_path / "again") == Tokenizer.load(folder / "vocab.json") == ours
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2TokenizerFast"}')
+    (folder / "added_tokens.json").write_text('{"<|endoftext|>": 341, "<|im_start|>": 340}')
+    assert Tokenizer.load(folder).special_tokens == {"<|im_start|>": 340, "<|endoftext|>": 341}
+
+
+@pytest.mark.parametrize("config", [{}, {"model_max_length": 5}, {"tokenizer_class": "PreTrainedTokenizerFast"}])
+def test_two_files_without_a_known_class_need_a_pattern(tmp_path: Path, config: Json) -> None:
+    folder = qwen_folder(tmp_path / "qwen", **config)
+    with pytest.raises(InputError, match="don't state the pattern") as caught:
+        Tokenizer.load(folder)
+    assert "webtext tokenizer convert FOLDER tokenizer.json --pattern NAME" in str(caught.value)
+    assert Tokenizer.load(folder, pattern="qwen2").pattern == "qwen2"
+    assert run(["tokenizer", "convert", str(folder), str(tmp_path / "t.json"), "--pattern", "llama3"]) == 0
+    assert Tokenizer.load(tmp_path / "t.json").pattern == "llama3"
+
+
+@pytest.mark.parametrize(
+    ("config", "pattern", "message"),
+    [
+        ({"tokenizer_class": "GPT2Tokenizer"}, "qwen2", "has the pattern 'gpt2'"),
+        ({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": True}, None, "add_prefix_space with the pattern"),
+        (
+            {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"x": {}}},
+            None,
+            "damaged tokenizer_config.json",
+        ),
+        ({"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"340": 5}}, None, "damaged tokenizer_config"),
+        ({"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"340": {}}}, None, "damaged added_tokens"),
+        (
+            {"tokenizer_class": "Qwen2Tokenizer", "added_tokens_decoder": {"340": added(0, "<m>", lstrip=True)}},
+            None,
+            '"lstrip": true',
+        ),
+    ],
+)
+def test_a_configuration_that_cannot_be_applied_is_rejected(
+    tmp_path: Path, config: Json, pattern: str | None, message: str
+) -> None:
+    with pytest.raises((ConfigError, InputError), match=message):
+        Tokenizer.load(qwen_folder(tmp_path / "qwen", **config), pattern)
 
 
 CHANGES: dict[str, tuple[Callable[[Json], Any], str]] = {

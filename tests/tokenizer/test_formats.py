@@ -138,8 +138,8 @@ def test_merges_that_others_skip_are_not_written(tmp_path: Path) -> None:
 
 
 def test_a_special_token_in_two_files_must_look_like_one(small: Tokenizer, tmp_path: Path) -> None:
-    named = Tokenizer.train(SAMPLES, vocab_size=300, special_tokens=["PAD"])
-    with pytest.raises(InputError, match="can't mark 'PAD' as a special token"):
+    named = Tokenizer.train(SAMPLES, vocab_size=300, special_tokens=["P A D"])
+    with pytest.raises(InputError, match="can't mark 'P A D' as a special token"):
         named.save(tmp_path / "vocab.json")
     small.save(tmp_path / "vocab.json")
     with pytest.raises(InputError, match=r"'<\|endoftext\|>' has the id 399 in the file, not 5"):
@@ -242,8 +242,6 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "negative id": (lambda d: d["model"]["vocab"].update(a=-1), "the id of 'a' is -1"),
     "one id twice": (lambda d: d["model"]["vocab"].update(a=d["model"]["vocab"]["b"]), "of another token"),
     "no byte a": (lambda d: (d["model"]["vocab"].pop("z"), d["model"].update(merges=[])), "no token for the byte 122"),
-    "strange token": (lambda d: d["model"]["vocab"].update({"▁a": 999}), "only byte-level BPE is supported"),
-    "latin token": (lambda d: d["model"]["vocab"].update({"\xad": 999}), "only byte-level BPE is supported"),
     "merge of three": (lambda d: d["model"]["merges"].insert(7, "a b c"), "merge 7 is 'a b c'"),
     "merge of numbers": (lambda d: d["model"]["merges"].insert(7, [1, 2]), r"merge 7 is '\[1, 2\]'"),
     "merge of nothing": (lambda d: d["model"]["merges"].insert(7, None), "merge 7 is 'None'"),

@@ -7,9 +7,10 @@ import json
 import lzma
 import math
 import random
+import re
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models, pre_tokenizers, trainers
 
+from webtext.base.errors import ConfigError
 from webtext.tokenizer import Tokenizer, Vocabulary, _bpe, _trainer, reference
+from webtext.tokenizer.files.corpus import TokenizerSettings
 from webtext.tokenizer.train.counts import PieceCounts
 from webtext.tokenizer.train.training import train_vocabulary, with_merged
 
@@ -332,6 +335,32 @@ def test_vocabulary_is_smaller_when_no_pair_is_left() -> None:
     tokenizer = Tokenizer.train(["ab ab"], vocab_size=50_257)
     assert tokenizer.vocab_size == 256 + 2 + 1  # ab, " ab"
     assert tokenizer.eot_id == 258
+
+
+@pytest.mark.parametrize("name", ["|", "é", "Ġ", "hello", "Hello", "Ġhello", "42", "=="])
+def test_a_special_token_that_could_be_learned_is_rejected_before_a_text_is_read(name: str) -> None:
+    def texts() -> Iterator[str]:
+        raise AssertionError("a text was read")
+        yield ""
+
+    with pytest.raises(ConfigError, match=f"the special token {re.escape(repr(name))} could also be learned"):
+        Tokenizer.train(texts(), vocab_size=300, special_tokens=["<s>", name])
+    with pytest.raises(ConfigError, match="could also be learned"):
+        TokenizerSettings(special_tokens=(name,))
+
+
+@pytest.mark.parametrize("name", ["<s>", "[PAD]", "<|é|>", "don't", "hello world", "中"])
+def test_a_special_token_that_no_text_can_teach_is_saved(name: str, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train([name * 9], vocab_size=300, special_tokens=[name])
+    tokenizer.save(tmp_path / "t.json")
+    assert Tokenizer.load(tmp_path / "t.json") == tokenizer
+
+
+def test_a_vocabulary_that_is_smaller_than_asked_for_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    Tokenizer.train(["aaaa"], vocab_size=259)
+    assert not caplog.messages
+    Tokenizer.train(["aaaa"], vocab_size=1000)
+    assert caplog.messages[0].startswith("the vocabulary has 259 tokens instead of 1,000")
 
 
 def test_special_tokens_in_training_text_are_text() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Iterable
 
 from webtext.base.errors import InputError
 from webtext.tokenizer.text import Text, bytes_of_piece, readable
@@ -33,6 +34,16 @@ def check_unchanged(text: Text, vocabulary: Vocabulary) -> None:
             f"tokens have no place in this text, because {vocabulary.preparation} changes it",
             "count and encode work" if vocabulary.prefix_space else 'pass unicodedata.normalize("NFC", text)',
         )
+
+
+def check_bytes(texts: Iterable[Text], lacking: bytes) -> None:
+    """Raise InputError if a text in bytes has one of those that aren't tokens."""
+    for text in texts:
+        if not isinstance(text, str) and (found := re.search(b"[" + re.escape(lacking) + b"]", text)):
+            raise InputError(
+                f"a text has the byte 0x{found[0].hex()} at position {found.start():,}: this isn't UTF-8",
+                "the vocabulary has no token for it: decode the text with errors='replace' first",
+            )
 
 
 def _nfc(text: Text) -> Text:

@@ -34,7 +34,7 @@ from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, p
 from webtext.tokenizer.tokenizer import Tokenizer
 from webtext.tokenizer.train.counts import PieceCounts, whole_weights
 from webtext.tokenizer.train.progress import REPORTED_BYTES, TrainingProgress
-from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, rule_of_base, train_vocabulary
+from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, about_size, check_names, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class TokenizerSettings:
             raise ConfigError(
                 f"tokenizer.vocab_size is {self.vocab_size}", f"expected {smallest} or more: bytes and special tokens"
             )
+        if self.base is None:
+            check_names(self.special_tokens, self.pattern)
         if self.min_frequency < 1:
             raise ConfigError(f"tokenizer.min_frequency is {self.min_frequency}", "expected 1 or more")
         if self.memory_mb < 1:
@@ -128,6 +130,8 @@ def train_tokenizer(
             base=base,
             progress=progress,
         )
+    if remark := about_size(vocabulary, settings.vocab_size):
+        run.console.warn(remark)
     output.folder.remove_leftovers(f"{stem}.")  # a user's folder may contain other .tmp files
     output.unfinish()
     tokenizer = Tokenizer(vocabulary)

@@ -11,6 +11,7 @@ Paths may be fsspec URLs. Input is bounded in size and checked; anything wrong r
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,7 @@ SpecialTokens = Iterable[str] | Mapping[str, int]
 _TOKENIZER_JSON = "tokenizer.json"
 _MERGES_OF = {"vocab.json": "merges.txt", "encoder.json": "vocab.bpe"}
 _CONFIGS = ("special_tokens_map.json", "tokenizer_config.json")  # the second counts where they differ
+_ADDED = "added_tokens.json"  # of older folders
 _TEMPLATE = "chat_template.jinja"
 _EXPECTED = "expected tokenizer.json, *.tiktoken, vocab.json with merges.txt, or a folder with one of them"
 
@@ -111,10 +113,11 @@ def refuse_to_overwrite(path: str | os.PathLike[str], source: str | os.PathLike[
     is_file = name.endswith((".tiktoken", ".json"))
     if not parent.exists(name) if is_file else not any(map(folder.exists, (_TOKENIZER_JSON, *_MERGES_OF))):
         return
-    try:
-        _load(path, GPT2 if name.endswith(".tiktoken") else None, None)
-    except WebtextError:
-        raise ConfigError(f"'{os.fspath(path)}' exists and is not a tokenizer", "remove it or name another") from None
+    for pattern in (None, GPT2):  # for files that don't state one
+        with contextlib.suppress(WebtextError):
+            _load(path, pattern, None)
+            return
+    raise ConfigError(f"'{os.fspath(path)}' exists and is not a tokenizer", "remove it or name another")
 
 
 def _load(path: str | os.PathLike[str], pattern: str | None, special_tokens: SpecialTokens | None) -> Vocabulary:
@@ -151,14 +154,23 @@ def _load_pair(
     folder: Folder, vocabulary: str, merges: str, pattern: str | None, special_tokens: SpecialTokens | None
 ) -> Vocabulary:
     files = [(_read(folder, name), folder.location(name)) for name in (vocabulary, merges)]
-    return gpt2.parse(files[0], files[1], pattern, special_tokens)
+    config = _raw_config(folder)
+    if "added_tokens_decoder" not in config and folder.exists(_ADDED):
+        found = gpt2.parse_json(_read(folder, _ADDED), folder.location(_ADDED))
+        config["added_tokens_decoder"] = {id_: {"content": name, "special": True} for name, id_ in found.items()}
+    return gpt2.parse(files[0], files[1], pattern, special_tokens, config)
+
+
+def _raw_config(folder: Folder) -> dict[str, Any]:
+    config: dict[str, Any] = {}
+    for name in filter(folder.exists, _CONFIGS):
+        config |= gpt2.parse_json(_read(folder, name), folder.location(name))
+    return config
 
 
 def _read_config(folder: Folder) -> dict[str, Any]:
     """Return what transformers' files say about the tokenizer in the folder, as far as it is written again."""
-    config: dict[str, Any] = {}
-    for name in filter(folder.exists, _CONFIGS):
-        config |= gpt2.parse_json(_read(folder, name), folder.location(name))
+    config = _raw_config(folder)
     if folder.exists(_TEMPLATE):
         try:
             config["chat_template"] = _read(folder, _TEMPLATE).decode()

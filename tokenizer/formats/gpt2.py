@@ -7,13 +7,16 @@ uses the functions here, also those that read untrusted JSON within bounds.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
-from webtext.base.errors import InputError
-from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION
+from webtext.base.errors import ConfigError, InputError
+from webtext.tokenizer.formats.added_tokens import kept_flags, read_added_tokens
+from webtext.tokenizer.patterns.named import GPT2, REGEXES, UNICODE_VERSION, pattern_name
 from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
 
 MAX_VALUES = 1 << 23
@@ -26,29 +29,85 @@ _HEADER = "#version:"
 _SKIPPED = "#version"  # tokenizers 0.23, BPE::read_file: such a line is a header anywhere in the file
 _SAVE_AS_JSON = "save as tokenizer.json"
 
+# How transformers' classes prepare and cut a text, by tokenizer_class: pattern and normalizer.
+_CLASSES: dict[str, tuple[str, Literal["NFC"] | None]] = {
+    **dict.fromkeys(("GPT2", "CodeGen", "Whisper"), (GPT2, None)),
+    "Qwen2": ("qwen2", "NFC"),
+}
+_CLASS = re.compile(r"(.*?)Tokenizer(Fast)?")
+_GPT2_MERGES = "04e3597d7996f292ca9b8b7285ca4d58a6ae171ac47d73fc7140ceb0c7a6bbc0"
+_OWN_HEADER = f"{_HEADER} 0.2 webtext gpt2"
+"""First line of merges that we write; GPT-2's own are recognised by the SHA-256 of their lines."""
+
 Named = tuple[bytes, str]  # a file's bytes and its location
 Pair = tuple[str, str]
 
 
 def parse(
-    vocabulary: Named, merges: Named, pattern: str | None, special_tokens: Iterable[str] | Mapping[str, int] | None
+    vocabulary: Named,
+    merges: Named,
+    pattern: str | None,
+    special_tokens: Iterable[str] | Mapping[str, int] | None,
+    config: Mapping[str, Any] | None = None,
 ) -> Vocabulary:
-    """Read both files. A token without a merge is special if its name looks like it (<...>, [...]), else InputError."""
+    """Read both files, and what a tokenizer_config.json beside them says: its class decides the pattern.
+
+    A token without a merge is special if its name looks like it (<...>, [...]), else InputError. So is a pattern that
+    no file states, and none is given.
+    """
     (vocabulary_data, place), (merges_data, merges_place) = vocabulary, merges
     ids = checked_ids(parse_json(vocabulary_data, place), place)
-    pairs = [_pair(line, merges_place) for line in _lines(merges_data, merges_place) if line]
+    header, lines = _lines(merges_data, merges_place)
+    config = config if config and header != _OWN_HEADER else {}
+    own, normalizer = _rule(header, lines, config)
+    if own is None and pattern is None:
+        raise InputError(
+            f"'{place}' and '{merges_place}' don't state the pattern, and no tokenizer_class beside them does",
+            f"pass the one they were made with: pattern='gpt2', {', '.join(map(repr, list(REGEXES)[1:]))} or an expression",
+            "or: webtext tokenizer convert FOLDER tokenizer.json --pattern NAME",
+        )
+    if own is not None and pattern is not None and pattern_name(pattern) != own:
+        raise ConfigError(f"'{place}' has the pattern {own!r}", "leave out pattern=")
+    prefix_space = config.get("add_prefix_space") is True
+    if prefix_space and own != GPT2:
+        raise InputError(f"'{place}' has add_prefix_space with the pattern {own!r}", "only GPT-2's is read with it")
+    specials, flags = read_added_tokens(_added(config, place), ids, place, normalizes=normalizer is not None)
+    pairs = [_pair(line, merges_place) for line in lines if line]
     made = {left + right for left, right in pairs}
     single = byte_characters()[0]
     left_over = [token for token in ids if token not in made and token not in single]
-    specials = {token: ids[token] for token in left_over if _SPECIAL_NAME.fullmatch(token)}
-    specials |= named_specials(special_tokens, ids)
+    specials |= {token: ids[token] for token in left_over if _SPECIAL_NAME.fullmatch(token)}
+    specials |= named_specials(special_tokens, ids | specials)
     unknown = [token for token in left_over if token not in specials]
     if unknown:
         raise InputError(
             f"'{merges_place}' has no merge for {len(unknown):,} tokens of '{place}', the first {unknown[0]!r}",
             "it may be cut short: write or download both again (or name them in special_tokens)",
         )
-    return make_vocabulary(ids, pairs, specials, pattern=pattern or GPT2, whole_pieces=False, place=merges_place)
+    read = make_vocabulary(ids, pairs, specials, pattern=own or pattern or "", whole_pieces=False, place=merges_place)
+    return replace(read, normalizer=normalizer, prefix_space=prefix_space, **kept_flags(flags))
+
+
+def _rule(header: str, lines: Sequence[str], config: Mapping[str, Any]) -> tuple[str | None, Literal["NFC"] | None]:
+    """Return the pattern that the files state (None if they don't), and the normalizer."""
+    class_ = _CLASS.fullmatch(str(config.get("tokenizer_class")))
+    if class_ and class_[1] in _CLASSES:
+        return _CLASSES[class_[1]]
+    is_known = header == _OWN_HEADER or _hash(lines) == _GPT2_MERGES
+    return (GPT2 if is_known else None), None
+
+
+def _hash(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(filter(None, lines)).encode()).hexdigest()
+
+
+def _added(config: Mapping[str, Any], place: str) -> list[Any]:
+    """Return the added tokens in the form of a tokenizer.json, by id."""
+    found = config.get("added_tokens_decoder") or {}
+    try:
+        return [{**found[id_], "id": int(id_)} for id_ in sorted(found, key=int)]
+    except (ValueError, TypeError):
+        raise InputError(f"'{place}' has a damaged tokenizer_config.json beside it", "download it again") from None
 
 
 def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
@@ -73,8 +132,9 @@ def dump(vocabulary: Vocabulary, place: str) -> tuple[bytes, bytes]:
         )
     if any(left.startswith(_SKIPPED) for left, _ in merges):
         raise InputError(f"'{place}': other libraries skip merges that begin with '{_SKIPPED}'", _SAVE_AS_JSON)
-    text = "".join(f"{left} {right}\n" for left, right in merges)
-    return dump_json(ids), f"{_HEADER} 0.2\n{text}".encode()
+    lines = [f"{left} {right}" for left, right in merges]
+    header = f"{_HEADER} 0.2" if _hash(lines) == _GPT2_MERGES else _OWN_HEADER
+    return dump_json(ids), "".join(f"{line}\n" for line in [header, *lines]).encode()
 
 
 def parse_json(data: bytes, place: str) -> dict[str, Any]:
@@ -141,13 +201,16 @@ def make_vocabulary(
                 f"'{place}': the special token {name!r} (id {id_}) is also a token of text", "give it another name"
             )
     texts = {token: id_ for token, id_ in ids.items() if specials.get(token) != id_}
+    unreachable = {token: texts.pop(token) for token in list(texts) if _bytes(token) is None}
     tokens = [b""] * (max(texts.values(), default=-1) + 1)
     for token, id_ in texts.items():
         if tokens[id_]:
             raise InputError(f"'{place}': {token!r} has the id {id_} of another token", "write or download it again")
-        tokens[id_] = _bytes(token, place)
+        tokens[id_] = _bytes(token) or b""
     pairs = None
     if merges is not None:
+        if unreachable:
+            merges = [pair for pair in merges if not unreachable.keys() & pair]
         try:
             pairs = [(texts[left], texts[right]) for left, right in merges]
         except KeyError as error:
@@ -161,6 +224,7 @@ def make_vocabulary(
         unicode_version=unicode_version,
         special_tokens=specials,
         whole_pieces=whole_pieces,
+        unreachable=unreachable,
     )
 
 
@@ -174,7 +238,7 @@ def written(vocabulary: Vocabulary) -> tuple[dict[str, int], list[Pair]]:
 def written_ids(vocabulary: Vocabulary) -> dict[str, int]:
     """Return the ids of tokens (special ones last) by their names in a file. InputError if two have one name."""
     ids = {name: id_ for id_, name in enumerate(_names(vocabulary)) if name}
-    for name, id_ in vocabulary.special_tokens.items():
+    for name, id_ in vocabulary.named.items():
         if ids.setdefault(name, id_) != id_:
             raise InputError(f"the special token {name!r} is also a token of text", "give it another name")
     return ids
@@ -185,14 +249,12 @@ def _names(vocabulary: Vocabulary) -> list[str]:
     return ["".join(characters[byte] for byte in token) for token in vocabulary.tokens]
 
 
-def _bytes(token: str, place: str) -> bytes:
+def _bytes(token: str) -> bytes | None:
+    """Return a token's bytes; None if it isn't written in characters for bytes, so that no text produces it."""
     try:
         return token.translate(_to_latin1()).encode("latin-1")
     except UnicodeEncodeError:
-        raise InputError(
-            f"'{place}': the token {token!r} is not written in GPT-2's characters for bytes",
-            "only byte-level BPE is supported",
-        ) from None
+        return None
 
 
 @functools.cache
@@ -202,12 +264,13 @@ def _to_latin1() -> dict[int, int]:
     return unused | {ord(character): byte for character, byte in byte_characters()[0].items()}
 
 
-def _lines(data: bytes, place: str) -> list[str]:
+def _lines(data: bytes, place: str) -> tuple[str, list[str]]:
+    """Return the header, '' for none, and the other lines."""
     try:
         lines = data.decode("utf-8").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"'{place}' is not valid UTF-8: {error}", "write or download it again") from None
-    return lines[1:] if lines[0].startswith(_HEADER) else lines
+    return (lines[0], lines[1:]) if lines[0].startswith(_HEADER) else ("", lines)
 
 
 def _pair(line: str, place: str) -> Pair:

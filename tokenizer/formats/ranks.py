@@ -77,6 +77,8 @@ def check(vocabulary: Vocabulary, what: str) -> None:
     """Raise InputError if `what`, which merges by rank and knows no Unicode versions, would give other ids."""
     if vocabulary.preparation:
         raise InputError(f"{what} can't represent {vocabulary.preparation}", "save as tokenizer.json")
+    if vocabulary.unreachable:
+        raise InputError(f"{what} can't represent {min(vocabulary.unreachable)!r}", "save as tokenizer.json")
     if not vocabulary.has_default_version:
         raise InputError(
             f"{what} can't name the Unicode version, which is {vocabulary.unicode_version}", "save as tokenizer.json"

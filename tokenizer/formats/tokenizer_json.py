@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, InputError, WebtextError
+from webtext.tokenizer.formats.added_tokens import FLAGS, kept_flags, read_added_tokens
 from webtext.tokenizer.formats.gpt2 import (
     Pair,
     checked_ids,
@@ -28,12 +29,6 @@ from webtext.tokenizer.formats.gpt2 import (
 from webtext.tokenizer.formats.pre_tokenizers import byte_level, pattern_of, pre_tokenizer_of
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.vocabulary import Vocabulary
-
-FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-"""Default flags of an added token; extras["added_tokens"] contains those of which one is `normalized`."""
-
-MAX_PAIRS = 10_000_000  # of added tokens whose overlap is looked for
-MAX_SHARED = 1000  # characters at the ends of two added tokens, likewise
 
 _OWN_FIELD = "webtext"
 _NOT_READ = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback")  # unless null, "", 0, false
@@ -55,13 +50,9 @@ def parse(
         raise ConfigError(f"'{place}' names its own pattern {own_pattern!r}", "leave out pattern=")
 
     ids = checked_ids(model.get("vocab"), place)
-    specials, flags = _added_tokens(found.get("added_tokens"), ids, place)
+    specials, flags = read_added_tokens(found.get("added_tokens"), ids, place, normalizes=normalizer is not None)
     specials |= named_specials(special_tokens, ids | specials)
     by_rank = own.get("rules") == "ranks"
-    always = frozenset(name for name, own_flags in flags.items() if not own_flags["special"])
-    if normalizer and (early := [name for name, own_flags in flags.items() if own_flags["normalized"]]):
-        raise _rejected_token(early[0], "normalized", place)
-    flags = {name: own_flags for name, own_flags in flags.items() if own_flags["normalized"]}
     vocabulary = make_vocabulary(
         ids,
         None if by_rank else _merges(model.get("merges"), place),
@@ -71,10 +62,10 @@ def parse(
         whole_pieces=by_rank or bool(model.get("ignore_merges")),
         place=place,
     )
-    vocabulary = replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, always=always)
+    vocabulary = replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, **kept_flags(flags))
     usual = _usual_parts(vocabulary)
     extras = {key: found[key] for key in _KEPT if found.get(key) not in (None, usual[key])}
-    return replace(vocabulary, extras=extras | ({"added_tokens": flags} if flags else {}))
+    return replace(vocabulary, extras={**vocabulary.extras, **extras})
 
 
 def dump(vocabulary: Vocabulary) -> bytes:
@@ -200,69 +191,6 @@ def _unicode_version(pattern: str, own: Mapping[str, Any], place: str) -> str:
         return checked_version(pattern_name(pattern), str(named))
     except ConfigError as error:
         raise InputError(f"'{place}' uses Unicode {named}: {error.lines[0]}", "update webtext") from None
-
-
-def _added_tokens(added: Any, ids: Mapping[str, int], place: str) -> tuple[dict[str, int], dict[str, dict[str, bool]]]:
-    """Return names and ids of added tokens, and the flags of those that differ from FLAGS."""
-    specials: dict[str, int] = {}
-    flags: dict[str, dict[str, bool]] = {}
-    if not isinstance(added or [], list):
-        raise InputError(f"'{place}' has damaged added_tokens: {str(added)[:60]}", "download it again")
-    for token in added or []:
-        match token:
-            case {"content": str(name), "id": int(id_)} if (
-                name and type(id_) is int and all(isinstance(token.get(flag, False), bool) for flag in FLAGS)
-            ):
-                found = {flag: token.get(flag, False) for flag in FLAGS}
-            case _:
-                raise InputError(f"'{place}' has damaged added_tokens: {str(token)[:60]}", "download it again")
-        if name in specials or ids.get(name, id_) != id_:
-            raise InputError(
-                f"'{place}' has the added token {name[:60]!r} twice or with two ids", "write or download it again"
-            )
-        if name not in ids and id_ != (turn := max(len(ids), max(specials.values(), default=-1) + 1)):
-            raise InputError(
-                f"'{place}': the added token {name[:60]!r} has the id {id_}, but Hugging Face's libraries use {turn}",
-                "add it to the vocabulary with the id that it should have",
-            )
-        for flag in ("lstrip", "rstrip", "single_word"):
-            if found[flag]:
-                raise _rejected_token(name, flag, place)
-        specials[name] = id_
-        if found != FLAGS:
-            flags[name] = found
-    late = {name for name, found in flags.items() if found["normalized"]}
-    _check_order(set(specials) - late, late, place)
-    return specials, flags
-
-
-def _check_order(first: set[str], then: set[str], place: str) -> None:
-    """Raise InputError if Hugging Face's libraries, which find all `first` in a text before `then`, find others than we.
-
-    We find the leftmost of all, which is the same if no two of them overlap.
-    """
-    for name in sorted(then):
-        if len(first) * len(then) > MAX_PAIRS or any(_overlap(name, other) for other in first):
-            raise InputError(
-                f"'{place}': the added token {name[:60]!r} has \"normalized\": true and may overlap one that has false",
-                "Hugging Face's libraries look for those with false first, webtext for all at once",
-                'give both the same "normalized" in the file if that is what you want',
-            )
-
-
-def _overlap(one: str, other: str) -> bool:
-    if one[0] not in other and other[0] not in one:
-        return False
-    n_shared = range(1, min(len(one), len(other), MAX_SHARED))
-    return one in other or other in one or any(one[-n:] == other[:n] or other[-n:] == one[:n] for n in n_shared)
-
-
-def _rejected_token(name: str, flag: str, place: str) -> InputError:
-    return InputError(
-        f"'{place}': the added token {name[:60]!r} has \"{flag}\": true",
-        "webtext recognises added tokens literally, in the text as it is",
-        f'set "{flag}" to false in the file if that is what you want',
-    )
 
 
 def _merges(merges: Any, place: str) -> list[Pair]:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 
 from webtext.base.errors import ConfigError
 from webtext.tokenizer.arguments import MAX_INT, checked_int
-from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, pattern_name
+from webtext.tokenizer.patterns.named import GPT2, UNICODE_VERSION, checked_version, cut, pattern_name
 from webtext.tokenizer.text import Text
 from webtext.tokenizer.train.counts import DEFAULT_MEMORY, PieceCounts
 from webtext.tokenizer.train.progress import TrainingProgress
-from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, special_ids
+from webtext.tokenizer.vocabulary import BYTE_ORDER, EOT, MAX_ID, Vocabulary, byte_characters, special_ids
 
 GPT2_VOCAB_SIZE = 50_257  # GPT-2 paper, section 2.3: 256 bytes, 50,000 merges, <|endoftext|>
 
@@ -56,6 +56,8 @@ def train_vocabulary(
     if base is not None:
         pattern, unicode_version = rule_of_base(base, pattern, unicode_version, special_tokens)
     specials = list(special_ids(special_tokens, 0))
+    if base is None:
+        check_names(specials, pattern)
     n_tokens, least = (vocab_size - len(specials), 256 + len(specials)) if base is None else (vocab_size, base.size)
     if not least <= vocab_size < MAX_ID:
         kept = "256 bytes and the special tokens" if base is None else "the ids of the base"
@@ -87,6 +89,30 @@ def train_vocabulary(
     return vocabulary
 
 
+def check_names(special_tokens: Iterable[str], pattern: str) -> None:
+    """Raise ConfigError for a special token that is a byte's name, or that texts could teach as a word.
+
+    Files write tokens of text in a character per byte, so they couldn't tell the two apart.
+    """
+    of_bytes = byte_characters()[0]
+    for name in special_tokens:
+        if not name or not of_bytes.keys() >= set(name) or (len(name) > 1 and name[0] + name[-1] in ("<>", "[]")):
+            continue
+        text = bytes(map(of_bytes.__getitem__, name)).decode("utf-8", "replace")
+        if len(name) == 1 or ("\ufffd" not in text and len(list(cut(pattern_name(pattern), text))) == 1):
+            raise ConfigError(f"the special token {name!r} could also be learned from texts", f"name it <|{name}|>")
+
+
+def about_size(vocabulary: Vocabulary, vocab_size: int) -> str:
+    """Return a warning if there are fewer tokens than asked for, else ''."""
+    if vocabulary.size >= vocab_size:
+        return ""
+    return (
+        f"the vocabulary has {vocabulary.size:,} tokens instead of {vocab_size:,}: "
+        "no pair is left in the texts that is frequent and short enough"
+    )
+
+
 def _check_rule(counts: PieceCounts, pattern: str, unicode_version: str) -> None:
     name = pattern_name(pattern)
     if counts.pattern != name:
@@ -103,6 +129,8 @@ def rule_of_base(
     """Return the base's pattern and Unicode version. Raises ConfigError if the arguments contradict the base."""
     if base.preparation:
         raise ConfigError(f"base has {base.preparation}", "training doesn't apply it: give a base without")
+    if base.lacking:
+        raise ConfigError(f"base has no token for the byte 0x{base.lacking[:1].hex()}", "give a base with all bytes")
     if pattern_name(pattern) not in (GPT2, base.pattern):
         raise ConfigError(f"base has the pattern {base.pattern!r}, not {pattern!r}", "leave out the pattern")
     if unicode_version not in (UNICODE_VERSION, base.unicode_version):
