@@ -28,6 +28,7 @@ from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
 from webtext.base.inputs.encodings import AUTO, UTF_8, check_encoding, detected, in_utf8
 from webtext.base.storage import Folder
+from webtext.base.workers.journal import KILLED_WORKER
 
 if TYPE_CHECKING:
     from webtext.base.parts.partset import PartSet
@@ -51,6 +52,11 @@ class Refused:
 
     reason: str
     cause: str
+
+
+def lost(cause: str) -> Refused:
+    """Return the only record of a file whose reading kills workers."""
+    return Refused(KILLED_WORKER, cause)
 
 
 class BrokenFile(InputError):

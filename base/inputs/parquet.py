@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import InputFile, Refused
-from webtext.base.parts.untrusted_parquet import Expands, parquet_batches, rows_of
+from webtext.base.parts.untrusted_parquet import Expands, open_parquet, parquet_batches, rows_of
+from webtext.base.run import Run
+from webtext.base.workers.journal import Journal
 
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
@@ -22,9 +24,9 @@ def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[
     """
     with file.folder.open(file.name) as opened:
         try:
-            schema = pq.ParquetFile(opened).schema_arrow
+            schema = open_parquet(opened).schema_arrow
         except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: names that are not UTF-8
-            raise file.broken(f"not a Parquet file: {error}") from None
+            raise file.broken(f"not a readable Parquet file: {error}") from None
         _check_column(file, schema, text)
         try:
             for batch in parquet_batches(opened, [name for name in fields if name in schema.names]):
@@ -33,6 +35,19 @@ def parquet_rows(file: InputFile, fields: Sequence[str], text: str) -> Iterator[
             yield Refused("expands_too_much", str(error))
         except (OSError, pa.ArrowException) as error:
             raise file.broken(f"a damaged Parquet file: {error}") from None
+
+
+def find_killers(files: Sequence[InputFile], run: Run) -> dict[InputFile, str]:
+    """Return the files that kill a worker when they are opened, and the cause, so that this process doesn't open them."""
+    found: dict[InputFile, str] = {}
+    run.map(_open, files, "open files", unit="file", on_set_aside=lambda i, _, cause: found.update({files[i]: cause}))
+    return found
+
+
+def _open(journal: Journal, file: InputFile) -> None:
+    for _, each in journal.watch([(0, file)]):
+        with each.folder.open(each.name) as opened, contextlib.suppress(OSError, ValueError, pa.ArrowException):
+            parquet_batches(opened, [])
 
 
 def checked_row(row: dict[str, Any] | Exception) -> dict[str, Any] | Refused:

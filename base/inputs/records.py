@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from webtext.base.errors import InputError, missing_extra
-from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, InputFile, Refused
+from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, BrokenFile, InputFile, Refused
 
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
@@ -31,11 +31,14 @@ def records(
     """Yield a file's records in order: each has a string `text`, and those of `fields` that it has.
 
     A text file is one record, or as many as `separator` divides it into; blank ones and blank lines are skipped. JSON
-    may contain lone surrogates. Raises BrokenFile where a file breaks off, and InputError for a Parquet or CSV file
-    without a column `text` of strings.
+    may contain lone surrogates. A file that breaks off ends with a `Refused`. Raises InputError for a Parquet or CSV
+    file without a column `text` of strings.
     """
-    for record in _records(file, fields, text, separator):
-        yield record if isinstance(record, Refused) or file.kind == TEXT else _with_text(record, text)
+    try:
+        for record in _records(file, fields, text, separator):
+            yield record if isinstance(record, Refused) or file.kind == TEXT else _with_text(record, text)
+    except BrokenFile as error:
+        yield Refused(error.reason, error.lines[0])
 
 
 def _records(

@@ -63,19 +63,23 @@ def check_settled(*sets: PartSet, command: str = "") -> None:
 
     The finished parts are kept.
     """
-    found = {each: reasons for each in sets if (reasons := unsettled(each.counts))}
+    check_counts({each.folder.url: each.counts for each in sets}, command)
+    for each in sets:
+        if not each.complete:
+            raise RunFailed(
+                f"'{each.folder.url}' is not complete: some links have no row yet",
+                f"rerun the same command on a later day{f': {command}' if command else ''}",
+            )
+
+
+def check_counts(outputs: Mapping[str, Counts], command: str = "") -> None:
+    """Raise RunFailed if another run could change records that failed; `outputs` are names of outputs and their counts."""
+    found = {name: reasons for name, counts in outputs.items() if (reasons := unsettled(counts))}
     if not found:
-        for each in sets:
-            if not each.complete:
-                raise RunFailed(
-                    f"'{each.folder.url}' is not complete: some links have no row yet",
-                    f"rerun the same command on a later day{f': {command}' if command else ''}",
-                )
         return
     total = sum(sum(reasons.values()) for reasons in found.values())
     listed = "; ".join(
-        f"'{each.folder.url}': " + ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
-        for each, reasons in found.items()
+        f"'{name}': " + ", ".join(f"{n:,} {reason}" for reason, n in reasons.items()) for name, reasons in found.items()
     )
     remedies = dict.fromkeys(UNSETTLED[reason] for reasons in found.values() for reason in reasons)
     raise RunFailed(

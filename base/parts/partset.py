@@ -46,7 +46,6 @@ FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
 FILE = "file"  # a source's set, if its part is a file that a user named
 PARTS_A_TASK = 16  # that a worker verifies: workers are replaced after 64 tasks
-FILE = "file"  # a part's kind of source
 
 
 @dataclass(frozen=True, slots=True)

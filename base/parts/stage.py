@@ -62,6 +62,10 @@ class PartContext:
         """Tell the engine that the task is alive; call it now and then in work that isn't done record by record."""
         self._journal.idle()
 
+    def reading(self, number: int, records: Iterable[T], lost: Callable[[str], T]) -> Iterator[T]:
+        """Yield the records of the task's file `number`, or `lost(cause)` if reading it kills workers: `Journal.reading`."""
+        return self._journal.reading(number, records, lost)
+
     def apply(
         self, function: Callable[[T], R], records: Iterable[tuple[int, T]], *, identify: Callable[[T], str]
     ) -> Iterator[tuple[int, T, R | Failed]]:

@@ -23,11 +23,21 @@ BATCH_BYTES = 16 << 20
 BATCH_ROWS = 256
 BUFFER_BYTES = 1 << 20  # read ahead per column; otherwise Arrow keeps the entire row group in memory
 _LONG_BYTES = 16 << 10
+_SIGNATURE_BYTES = 28  # of the footer of a file in which columns are encrypted (parquet-format/Encryption.md)
 _MEASURED_ROWS = 4096  # every batch copies its dictionary, so use few large batches
 
 
 class Expands(ValueError):
     """Raised if the rows of a file decode to more bytes than its size allows."""
+
+
+def open_parquet(opened: BinaryIO) -> pq.ParquetFile:
+    """Open a file; raises OSError, beside Arrow's errors, if columns are encrypted: what describes them aborts Arrow."""
+    file = pq.ParquetFile(opened)
+    opened.seek(-8, 2)
+    if int.from_bytes(opened.read(4), "little") - file.metadata.serialized_size == _SIGNATURE_BYTES:
+        raise OSError("some of its columns are encrypted")
+    return file
 
 
 def parquet_batches(opened: BinaryIO, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -63,7 +73,7 @@ def rows_of(batch: pa.RecordBatch | pa.Table) -> list[dict[str, Any] | Exception
 def _largest_row(opened: BinaryIO, columns: Sequence[str]) -> int:
     """Return the bytes of the largest row; raises Expands if all rows together have too many."""
     limit = max(opened.seek(0, 2) * MAX_EXPANSION, MIN_LIMIT_BYTES)
-    file = pq.ParquetFile(opened)
+    file = open_parquet(opened)
     as_dictionary = {field.name for field in file.schema_arrow if field.name in columns and _is_text(field.type)}
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
     chunks = [group.column(place) for group in groups for place in range(group.num_columns)]

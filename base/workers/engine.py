@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from webtext.base.errors import ConfigError, MachineError
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.journal import FIRST_FILE, Journal
 from webtext.base.workers.process import Death, WorkerProcess
 from webtext.base.workers.worker import Done, Order, Raised
 
@@ -267,7 +267,8 @@ class _Map:
             attempt.watched_steps, attempt.stalled_seconds = steps, 0.0
             return
         attempt.stalled_seconds += elapsed
-        bound = self.limits.idle_seconds if position is None else self.limits.record_seconds
+        is_record = position is not None and position < FIRST_FILE
+        bound = self.limits.record_seconds if is_record else self.limits.idle_seconds
         if attempt.stalled_seconds > bound:
             self._died(worker, Death(position, f"no progress for {bound:g} s"))
 

@@ -25,6 +25,7 @@ RAISED = "raised"
 # One aligned 64-bit cell each, so that no reader sees half a write.
 _POSITION, _STEPS, _OUT_OF_MEMORY, _RECORDS = range(4)
 _NOWHERE = -1  # records have positions from 0, batches have -2 and below
+FIRST_FILE = 1 << 62  # files that are read have positions from here
 JOURNAL_BYTES = 4 * 8
 
 
@@ -122,6 +123,23 @@ class Journal:
         self._page = page
         self.set_aside: Mapping[int, str] = set_aside or {}
         self.only = only
+        self._outside: int | None = None
+
+    def reading(self, number: int, records: Iterable[T], lost: Callable[[str], T]) -> Iterator[T]:
+        """Yield the records of the task's file `number`; a worker's death between two of them is charged to the file.
+
+        So a file whose reading kills workers, even while it is opened, is a record that can be set aside: of such a file
+        only `lost(cause)` is yielded.
+        """
+        position = FIRST_FILE + number
+        if position in self.set_aside:
+            yield lost(self.set_aside[position])
+        elif self.only is None or self.only < FIRST_FILE or self.only == position:
+            self._outside = position
+            self.idle()
+            yield from records
+            self._outside = None
+            self.idle()
 
     def watch(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
         """Yield each (position, record) after noting its position; between two records the journal is idle.
@@ -183,7 +201,7 @@ class Journal:
             self._page.note(position)
 
     def idle(self, n_records: int = 0) -> None:
-        """From now on, charge a death to the part: no record is being processed, and so many more are finished."""
+        """From now on, charge a death to the file or the part: no record is being processed, `n_records` are finished."""
         if self._page:
-            self._page.note(None)
+            self._page.note(self._outside)
             self._page.count(n_records)

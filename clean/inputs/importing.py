@@ -20,7 +20,15 @@ import pyarrow as pa
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
 from webtext.base.inputs.encodings import UTF_8, versions_for
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, InputFile, find_inputs, groups_of, hash_files
+from webtext.base.inputs.files import (
+    DOCUMENT_SUFFIXES,
+    DOCUMENTS,
+    InputFile,
+    find_inputs,
+    groups_of,
+    hash_files,
+    lost,
+)
 from webtext.base.inputs.files import TEXT as TEXT_FILE
 from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
 from webtext.base.inputs.parquet import checked_row
@@ -66,7 +74,7 @@ class FilesOrigin:
         return tuple(Source(FILE, file.name, sha256) for file, sha256 in self.files)
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
-        """Yield the files' records. Raises InputError if a file is damaged."""
+        """Yield the files' records."""
         for file, sha256 in self.files:
             for row, found in enumerate(records(file, KNOWN, TEXT)):
                 yield found if isinstance(found, Refused) else found | {"id": record_id(found.get("id"), sha256, row)}
@@ -214,7 +222,8 @@ def _import_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     unique: UniqueTask[ImportTask] = task.payload
     writer, seen = context.main, set(unique.taken)
-    records = ((row, Record(values, row, unique.task)) for row, values in enumerate(unique.task.origin.rows()))
+    rows = context.reading(0, unique.task.origin.rows(), lost)
+    records = ((row, Record(values, row, unique.task)) for row, values in enumerate(rows))
     for row, _, result in context.apply(_document, records, identify=_place):
         if isinstance(result, Refused):
             writer.fail(unique.task.origin.name(row), result.reason, result.cause)

@@ -13,7 +13,7 @@ from typing import Any
 
 from webtext.base.parts.counts import Counts
 from webtext.base.web.urls import registrable_domain
-from webtext.base.workers.journal import KILLED_WORKER, Journal
+from webtext.base.workers.journal import FIRST_FILE, KILLED_WORKER, Journal
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.spill import Vote
 from webtext.crawl.links.submission import Dropped, LinkSource, SiftingSource, Submission
@@ -40,7 +40,7 @@ class Funnel:
     def fail_set_aside(self, journal: Journal) -> None:
         """Count the records that were set aside because they kill workers."""
         for position, cause in sorted(journal.set_aside.items()):
-            if position >= 0:  # negative positions are batches, whose records are retried one by one
+            if 0 <= position < FIRST_FILE:  # negative positions are batches, whose records are retried one by one
                 self.fail(position, KILLED_WORKER, cause)
 
 

@@ -19,11 +19,10 @@ from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import Reference, column_names, open_dataset
-from webtext.base.parts.untrusted_parquet import BATCH_ROWS, Expands, parquet_batches, rows_of
+from webtext.base.parts.untrusted_parquet import BATCH_ROWS, Expands, open_parquet, parquet_batches, rows_of
 from webtext.crawl.links.reddit import RowReader, unescaped, whole_number
 from webtext.crawl.links.submission import Submission
 from webtext.crawl.streams.lines import Unreadable, read_lines
@@ -179,7 +178,7 @@ class ParquetFile(RowSource):
         """Yield the rows in order."""
         position = 0
         try:
-            known = pq.ParquetFile(file).schema_arrow.names
+            known = open_parquet(file).schema_arrow.names
             for batch in parquet_batches(file, [name for name in COLUMNS if name in known]):
                 for row in rows_of(batch):
                     yield position, _typed_row(position, row)
@@ -226,7 +225,7 @@ def check_csv(file: BinaryIO, location: str) -> None:
 def check_parquet(file: BinaryIO, location: str) -> None:
     """Raise InputError if the file is damaged or has no column of URLs."""
     try:
-        names = pq.ParquetFile(file).schema_arrow.names
+        names = open_parquet(file).schema_arrow.names
     except (pa.ArrowException, OSError) as error:
         cause = " ".join(str(error).split())[:200]
         raise InputError(f"'{location}' is damaged: {cause}", "download it again") from None

@@ -24,13 +24,13 @@ from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.inputs import InputFile, link_source
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
 from webtext.crawl.links.submission import LinkSource, SiftingSource
 from webtext.crawl.streams.decoder import decompressed_ahead
-from webtext.crawl.streams.lines import read_batches
+from webtext.crawl.streams.lines import Unreadable, read_batches
 
 if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
@@ -209,9 +209,14 @@ def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: Spill
     source, judge = source_of(job), job.judge()
     if not isinstance(source, SiftingSource):
         assert not job.ahead, "only lines are decompressed by another process"
-        return votes_in(source.records(cast(BinaryIO, opened)), source, journal, judge, funnel)
+        rows = journal.reading(0, source.records(cast(BinaryIO, opened)), _lost)
+        return votes_in(rows, source, journal, judge, funnel)
     chunks = opened if job.ahead else decompress(cast(BinaryIO, opened))
     return votes_in_batches(read_batches(cast(Iterator[memoryview], chunks)), source, journal, judge, funnel)
+
+
+def _lost(cause: str) -> tuple[int, Unreadable]:
+    return 0, Unreadable(KILLED_WORKER, cause)
 
 
 def source_of(job: SpillJob) -> LinkSource[Any]:

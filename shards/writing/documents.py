@@ -10,18 +10,18 @@ from webtext.base.errors import InputError
 from webtext.base.inputs.files import (
     DOCUMENT_SUFFIXES,
     DOCUMENTS,
-    BrokenFile,
     InputFile,
     Refused,
     find_inputs,
     groups_of,
     hash_files,
+    lost,
     short_names,
 )
 from webtext.base.inputs.identity import record_id, record_split
 from webtext.base.inputs.records import records
 from webtext.base.parts.partset import FILE, PartSet, SetName, Source
-from webtext.base.parts.stage import PartTask
+from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
 from webtext.shards.format import SPLITS
 from webtext.shards.settings import FileSettings
@@ -78,7 +78,7 @@ class CorpusPart:
     corpus: SetName
     place: int
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self, _: PartContext) -> Iterator[Document]:
         """Yield the documents in order. Raises InputError for one of an unknown split."""
         corpus = self.corpus.open()
         part, row = corpus.part(self.place), 0
@@ -100,20 +100,15 @@ class FilePart:
     files: tuple[tuple[InputFile, Source, str], ...]
     settings: FileSettings
 
-    def documents(self) -> Iterator[Document]:
+    def documents(self, context: PartContext) -> Iterator[Document]:
         """Yield the documents in order. Raises InputError if a file has changed since it was found."""
-        for file, source, version in self.files:
-            for row, record in enumerate(self._records(file)):
+        field, separator = self.settings.text_field, (self.settings.separator or "").replace("\\n", "\n")
+        for number, (file, source, version) in enumerate(self.files):
+            found = records(file, ("id", "split", field), field, separator)
+            for row, record in enumerate(context.reading(number, found, lost)):
                 yield _document(record, source, row, self.settings)
             if file.folder.version(file.name) != version and file.sha256() != source.record_digest:
                 raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")
-
-    def _records(self, file: InputFile) -> Iterator[dict[str, Any] | Refused]:
-        field, separator = self.settings.text_field, (self.settings.separator or "").replace("\\n", "\n")
-        try:
-            yield from records(file, ("id", "split", field), field, separator)
-        except BrokenFile as error:
-            yield Refused(error.reason, error.lines[0])
 
 
 def _document(record: dict[str, Any] | Refused, source: Source, row: int, settings: FileSettings) -> Document:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from encrypted_parquet import encrypted_parquet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -264,6 +265,15 @@ def test_a_file_that_is_cut_short_gives_its_records_and_then_a_reason(tmp_path: 
     *before, last = read(path)
     assert [row["text"] for row in before] == [str(i) for i in range(len(before))]
     assert last == "truncated_stream"
+
+
+def test_a_parquet_file_with_an_encrypted_column_has_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    for column in ("text", "other"):
+        path.write_bytes(encrypted_parquet(column, padded=False))
+        refused = list(records(InputFile(Folder(tmp_path), path.name), ("text",), column))
+        cause = f"'{path}' cannot be read: not a readable Parquet file: some of its columns are encrypted"
+        assert refused == [Refused("damaged_stream", cause)]
 
 
 def test_a_damaged_or_explosive_parquet_file_has_a_reason(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,10 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from elsewhere import only_tasks_read
+from encrypted_parquet import encrypted_parquet
 from set_contents import contents, rows, write_jsonl
 from warc_files import article, page, site, write_pages, write_warc
 
+from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.partset import PartSet
@@ -26,7 +31,7 @@ from webtext.base.run import Run
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents
 from webtext.clean.inputs import unique
-from webtext.clean.inputs.importing import DatasetOrigin
+from webtext.clean.inputs.importing import DatasetOrigin, find_documents, import_documents
 from webtext.clean.inputs.unique import REPEATED
 from webtext.clean.pipeline import CleanSettings, clean_pages, read_documents
 
@@ -50,6 +55,39 @@ TRAIN = [
 
 
 # --- datasets ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_read_are_failed_records(
+    tmp_path: Path, alone: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = b"".join(b'{"text": "cut %d short"}\n' % number for number in range(10_000))
+    pq.write_table(pa.table({"text": ["some words"]}), tmp_path / "whole.parquet")
+    table = (tmp_path / "whole.parquet").read_bytes()
+    for name, data in (
+        ("a.parquet", b"not Parquet"),
+        ("b.parquet", table[:4] + bytes(36) + table[40:]),
+        ("c.jsonl.gz", gzip.compress(lines)[:-20]),
+        ("d.jsonl.zst", zstandard.compress(lines)[:-20]),
+    ):
+        (tmp_path / name).write_bytes(data)
+    found = find_documents([str(tmp_path)], alone)
+    assert not isinstance(found, PartSet)
+    made = import_documents(found, str(tmp_path / "documents"), Run(alone.engine, Console("human")))
+    assert made.counts.failed == {"damaged_stream": 2, "truncated_stream": 2}
+    assert made.counts.kept > 1
+    assert re.search(
+        "a.parquet: 1 .*b.parquet: 1 .*c.jsonl.gz: 1 .*d.jsonl.zst: 1 ", capsys.readouterr().err, re.DOTALL
+    )
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_file_whose_opening_kills_workers_is_a_failed_record(tmp_path: Path, alone: Run, padded: bool) -> None:
+    write_jsonl(tmp_path / "good.jsonl", {"text": article(1)})
+    (tmp_path / "bad.parquet").write_bytes(encrypted_parquet("text", padded=padded))
+    names = [str(tmp_path / name) for name in ("bad.parquet", "good.jsonl")]
+    result = clean_pages(names, str(tmp_path / "build"), CleanSettings(), alone)
+    assert result.documents.counts.failed == {"killed_worker" if padded else "damaged_stream": 1}
+    assert len(rows(result.corpus)) == 1
 
 
 def test_a_datasets_rows_become_a_corpus_and_those_without_text_are_counted(tmp_path: Path, alone: Run) -> None:

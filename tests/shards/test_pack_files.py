@@ -13,13 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from encrypted_parquet import encrypted_parquet
 
 from webtext.app.main import run as webtext
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.inputs.files import InputFile
 from webtext.base.parts.identifiers import split_of
+from webtext.base.parts.stage import PartContext
 from webtext.base.run import Run
 from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.journal import Journal
 from webtext.shards import TokenShards
 from webtext.shards.settings import FileSettings
 from webtext.shards.trace import trace
@@ -159,6 +162,25 @@ def test_every_bad_record_is_counted_with_its_reason_and_place(tmp_path: Path, b
     assert every_text(tmp_path / "tokens") == ["also good", "good"]
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_file_whose_opening_kills_workers_is_named_and_the_others_are_packed(
+    tmp_path: Path, tokenizer_file: Path, capfd: pytest.CaptureFixture[str], padded: bool
+) -> None:
+    folder, out = tmp_path / "texts", tmp_path / "tokens"
+    folder.mkdir()
+    for name in ("a", "c"):
+        lines(folder / f"{name}.jsonl", {"text": f"the text {name}"})
+    (folder / "b.parquet").write_bytes(encrypted_parquet("text", padded=padded))
+    reason = "killed_worker" if padded else "damaged_stream"
+    for _ in range(2):
+        assert webtext([*PACK, str(tokenizer_file), str(folder), "--out", str(out), "--json"]) == 1
+        captured = capfd.readouterr()
+        counts = json.loads(captured.out)["counts"]
+        assert (counts["kept"], counts["failed"]) == (2, {reason: 1})
+        assert f"b.parquet: 1 {reason}" in captured.err
+    assert "terminate" not in captured.err, "the second run opens the file again"
+
+
 def test_a_file_that_is_cut_short_keeps_its_records_and_the_repaired_one_is_packed_again(
     tmp_path: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -278,14 +300,14 @@ def test_a_file_is_hashed_once_and_again_only_if_it_has_another_version(
     path = tmp_path / "a.txt"
     path.write_text("one text")
     _, (task,) = documents.find_parts([str(path)], FileSettings(), Run.quiet())
-    assert [each.text for each in task.payload.documents()] == ["one text"]
+    assert [each.text for each in task.payload.documents(PartContext(Journal(), {}))] == ["one text"]
     hashed: list[str] = []
     sha256 = InputFile.sha256
     monkeypatch.setattr(InputFile, "sha256", lambda file: hashed.append(file.name) or sha256(file))
-    assert list(task.payload.documents())
+    assert list(task.payload.documents(PartContext(Journal(), {})))
     assert hashed == []
     os.utime(path, ns=(1, 1))
-    assert list(task.payload.documents())
+    assert list(task.payload.documents(PartContext(Journal(), {})))
     assert hashed == ["a.txt"]
 
 

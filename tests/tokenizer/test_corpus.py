@@ -8,6 +8,7 @@ import gzip
 import json
 import lzma
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -17,10 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from encrypted_parquet import encrypted_parquet
 from part_sets import document, made_set
 
 from webtext.base.console import Console, Progress
-from webtext.base.errors import ConfigError, DryRun, InputError
+from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
@@ -214,17 +216,33 @@ def test_compressed_text_and_json_lines_are_read(tmp_path: Path, out: str, suffi
 
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 @pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_damaged_compression_is_an_error_that_names_the_file(
-    tmp_path: Path, out: str, suffix: str, damage: str
+def test_damaged_compression_is_a_failed_record_and_the_file_is_named(
+    tmp_path: Path, out: str, suffix: str, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = compressed(random.Random(0).randbytes(200_000), suffix)
     middle = len(good) // 2
     bad = good[: middle // 2] if damage == "cut" else good[: middle + 1] + bytes(9) + good[middle + 10 :]
     path = tmp_path / f"text.txt{suffix}"
     path.write_bytes(bad)
-    with pytest.raises(InputError, match=f"text.txt{suffix}' cannot be read"):
+    with pytest.raises(InputError, match="no text to train on"):
         train([str(path)], out)
+    assert re.search(f"text.txt{suffix}: 1 (truncated|damaged)_stream", capsys.readouterr().err)
     assert not Path(out).exists()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_file_whose_opening_kills_workers_is_named_and_the_others_are_trained_on(
+    tmp_path: Path, out: str, capsys: pytest.CaptureFixture[str], padded: bool
+) -> None:
+    good, bad = tmp_path / "texts.jsonl", tmp_path / "bad.parquet"
+    good.write_bytes(json_lines(*({"text": text} for text in TEXTS)))
+    bad.write_bytes(encrypted_parquet("text", padded=padded))
+    reason = "killed_worker" if padded else "damaged_stream"
+    for _ in range(2):
+        with pytest.raises(RunFailed, match=f"'{out}': 1 {reason}"):
+            train([str(bad), str(good)], out)
+    assert f"bad.parquet: 1 {reason}" in capsys.readouterr().err
+    assert Tokenizer.load(out).hash == HASH
 
 
 def test_lines_without_text_are_counted_by_reason(
@@ -323,12 +341,10 @@ def test_no_text_at_all_is_an_error(tmp_path: Path, out: str) -> None:
 
 def test_inputs_that_cannot_be_read_are_errors(documents: str, tmp_path: Path, out: str) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "table.parquet").touch()
     dropped = write_set(tmp_path / "tokens", [], kind="tokens")
     for source, message in {
         str(tmp_path / "nothing.txt"): "does not exist",
         str(tmp_path / "folder"): "is not a part set",
-        str(tmp_path / "table.parquet"): "cannot be read: not a Parquet file",
         dropped: "contains tokens, not corpus or documents",
     }.items():
         with pytest.raises(InputError, match=message):

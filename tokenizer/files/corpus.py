@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, cast
 from webtext.base.config import recipe_settings, setting
 from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
 from webtext.base.inputs.encodings import UTF_8, versions_for
-from webtext.base.inputs.files import hash_files
+from webtext.base.inputs.files import PARQUET, BrokenFile, hash_files, lost
 from webtext.base.parts.counts import Counts, failed_lines
+from webtext.base.parts.outcomes import check_counts
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.tokenizer.arguments import split_path
 from webtext.tokenizer.files.inputs import Input, count_input, open_input
@@ -113,10 +114,12 @@ def train_tokenizer(
     if made is not None and (keeps or made["parents"] == parents):
         kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
         run.console.say(f"tokenizer train: '{out}' {'is done' if made['parents'] == parents else kept}")
+        check_counts({out: Counts(**made["counts"])})
         return Tokenizer(load(out))
     if run.dry_run:
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
+    _find_killers(sources, run)
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
     with _progress(run, max(settings.vocab_size - n_known, 0)) as progress:
         counts, scale = _counted(sources, rule, settings, run, progress)
@@ -137,6 +140,7 @@ def train_tokenizer(
     tokenizer = Tokenizer(vocabulary)
     tokenizer.save(out)
     output.finish(tokenizer_hash=tokenizer.hash, vocab_size=tokenizer.vocab_size)
+    check_counts({out: output.counts()})
     return tokenizer
 
 
@@ -167,6 +171,16 @@ def weights_by_input(inputs: Sequence[str], weights: Sequence[str]) -> dict[str,
     return named
 
 
+def _find_killers(sources: Sequence[Input], run: Run) -> None:
+    """Open Parquet files in workers before this process does, and set aside those that kill a worker."""
+    if files := [source.file for source in sources if source.file and source.file.kind == PARQUET]:
+        from webtext.base.inputs.parquet import find_killers
+
+        killers = find_killers(files, run)
+        for source in sources:
+            source.lost = lost(killers[source.file]) if source.file in killers else None
+
+
 def _counted(
     inputs: Sequence[Input], rule: _Rule, settings: TokenizerSettings, run: Run, progress: TrainingProgress
 ) -> tuple[PieceCounts, int]:
@@ -184,7 +198,10 @@ def _counted(
             n_new = 0
 
     for source, weight in zip(inputs, weights, strict=True):
-        count_input(source, counts, weight, settings.text_field, on_bytes)
+        try:
+            count_input(source, counts, weight, settings.text_field, on_bytes)
+        except BrokenFile as error:
+            source.counts.fail(error.reason)
     progress.counted(n_new, 1.0)
     if failed := sum((source.counts for source in inputs), Counts()).failed:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
@@ -224,6 +241,9 @@ class _Output:
     def parents(self) -> list[dict[str, str]]:
         return [source.parent() for source in self._sources]
 
+    def counts(self) -> Counts:
+        return sum((source.counts for source in self._sources), Counts())
+
     def made(self) -> dict[str, Any] | None:
         """Return the manifest if it matches the recipe and the file's digest, else None."""
         if not (self.folder.exists(self._manifest) and self.folder.exists(self.name)):
@@ -247,7 +267,7 @@ class _Output:
             "recipe": self._recipe.to_json(),
             "recipe_hash": self._recipe.hash,
             "parents": self.parents(),
-            "counts": sum((source.counts for source in self._sources), Counts()).to_json(),
+            "counts": self.counts().to_json(),
             "bytes": sum(source.bytes for source in self._sources),
             "file": self._file(),
         }

@@ -3,7 +3,7 @@
     part set (folder)          documents of the split 'train'; others are dropped as `held_out`
     any other file or folder   texts, as `base/inputs/` reads them; a text file is streamed
 
-Records without text are counted by reason and never end a run; a damaged file does.
+Records without text are counted by reason and never end a run, and so is a file that can't be read to its end.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Input:
     counts: Counts = field(default_factory=Counts)
     bytes: int = 0
     share: float | None = 0.0  # of it that is read; None if that is unknown until the end
+    lost: Refused | None = None  # why the file can't be opened
 
     @property
     def size(self) -> int:
@@ -105,7 +106,7 @@ def _kept(source: Input, text_field: str, on_bytes: Callable[[int], None]) -> It
 def _rows(source: Input, file: InputFile, text_field: str) -> Iterator[bytes]:
     """Yield the texts of JSON lines or Parquet; a record without a text is a failed one."""
     source.share = None
-    for record in records(file, (text_field,), text_field):
+    for record in [source.lost] if source.lost else records(file, (text_field,), text_field):
         if isinstance(record, Refused):
             source.counts.fail(record.reason)
         else:
