@@ -37,7 +37,7 @@ CEILINGS = {
     "settings": 146,
     "C++, lines": 9373,
     "tests, lines": 62_406,
-    "benches, lines": 4725,
+    "benches, lines": 4807,
     "templates, scripts, TOML and JSON, lines": 2237,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

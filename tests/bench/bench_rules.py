@@ -7,12 +7,14 @@ SITE is a folder of manuals as `make proof` leaves it (build/proof/large/site): 
 package 90 pages are read, of those held out 150; DATA (default: WEBTEXT_TEST_DATA) has the web pages of extract/ and wcxb/,
 and the evaluation texts. The extracted texts are kept in FILE, so extraction runs once.
 
-Each row is a corpus: the English manuals that its rules keep. A model of byte n-grams (interpolated Kneser-Ney, order 6)
-learns from equally many bytes of each, random windows of 2 KiB as a trainer would read them, once per seed. It predicts
-WikiText-103 and PTB, de-tokenized, and manuals of held-out packages: the validation splits and half of these packages, with
---final the test splits and the other half. The second table has the share of documents that a row drops of those that
-`minimal` keeps, by kind of web page, in all languages. PEER is a folder of Parquet files with a column `text`, made by
-datatrove_pages.py from the FOLDER that --pages writes: ten pages per package.
+Each row is a corpus: the English manuals that its rules keep; without --row, those of no rules and of every profile. A
+model of byte n-grams (interpolated Kneser-Ney, order 6) learns from equally many bytes of each, random windows of 2 KiB as a
+trainer would read them, once per seed. With --steps it is a small GPT-2 that makes so many steps of 2,048 tokens; one
+tokenizer is learned from the windows of all rows. The model predicts WikiText-103 and PTB, de-tokenized, and manuals of
+held-out packages: the validation splits and half of these packages, with --final the test splits and the other half. The
+second table has the share of documents that a row drops of those that `minimal` keeps, by kind of web page, in all
+languages. PEER is a folder of Parquet files with a column `text`, made by datatrove_pages.py from the FOLDER that --pages
+writes: ten pages per package. Beside a peer, all rows have only these pages.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import math
 import random
 from argparse import Namespace
 from collections import defaultdict
@@ -32,27 +35,43 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from arguments import parser
 from extraction_sets import read_set
 from pyarrow import parquet
 from real_data import real_data
 
+from webtext.base.config import changed
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.clean.extract.charset import decode
 from webtext.clean.language import LanguageSettings, detect_language
 from webtext.clean.rules.decide import decide
 from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
+from webtext.tokenizer import Tokenizer
+from webtext.train.data.windows import Windows, total_loss
+from webtext.train.distributed import join_world
 from webtext.train.evaluate.texts import read_running_text
+from webtext.train.model.gpt2 import GPT2
+from webtext.train.model.precision import cast_parameters
+from webtext.train.optimizer.optimizer import gradient_norm, make_optimizer, set_learning_rate, update
+from webtext.train.optimizer.schedule import learning_rate
+from webtext.train.settings import TrainSettings
 
 LIST = Path(__file__).parents[1] / "proof/packages.tsv"
-N_PAGES, N_HELD_OUT, N_OF_PEERS = 90, 150, 10
+N_PAGES, N_HELD_OUT, N_OF_PEERS, N_FILES = 90, 150, 10, 16
 ORDER, WINDOW, N_BYTES = 6, 2048, 2_000_000
 MOST_EVALUATED, MOST_OF_A_PAGE, LEAST_OF_A_PAGE = 300_000, 4_000, 500
 PUBLIC = {
     "wikitext-103": ("eval/wikitext-103/wiki.valid.tokens", "eval/wikitext-103/wiki.test.tokens"),
     "ptb": ("eval/ptb/ptb.valid.txt", "eval/ptb/ptb.test.txt"),
 }
+N_TOKENS = 4096
+TOY = TrainSettings.of(
+    **{"n_layer": 4, "n_head": 4, "n_embd": 128, "context": 128, "batch_size": 16, "warmup_steps": 20},
+    **{"learning_rate": 8e-3, "optimizer": "muon", "muon_learning_rate": 8e-3},
+    **{"schedule": "wsd", "decay_ratio": 0.4, "min_learning_rate_ratio": 0.0},
+)  # as train/recipes/toy-cpu-fast.toml
 KINDS = {
     "articles": ("article",),
     "threads": ("forum",),
@@ -88,6 +107,33 @@ class Model:
             own = np.where(is_known, counts[at] - discount, 0) / total
             likelihood = own[back] + np.where(is_context, discount * types[of] / total, 1)[back] * likelihood
         return float(-np.log2(likelihood).mean())
+
+
+class Gpt2:
+    """GPT-2 that has read the tokens of a text, as often as `settings` have steps for."""
+
+    def __init__(self, text: bytes, tokenizer: Tokenizer, settings: TrainSettings) -> None:
+        self.tokenizer, self.model = tokenizer, GPT2(settings.config(tokenizer.vocab_size), settings.seed)
+        stream = Windows([tokenizer.encode_numpy(text)], context=settings.context, stride=None)
+        optimizer = make_optimizer(dict(self.model.named_parameters()), settings)
+        draw = np.random.default_rng(settings.seed)
+        orders = (draw.permutation(len(stream) - 1) for _ in itertools.count())  # the last one may be shorter
+        numbers = itertools.chain.from_iterable(orders)
+        for step in range(settings.steps):
+            set_learning_rate(optimizer, learning_rate(settings, step))
+            read = itertools.islice(numbers, settings.batch_size)
+            tokens_bt = torch.from_numpy(np.stack([stream.window(int(i))[0] for i in read]))
+            with cast_parameters(self.model, torch.bfloat16):
+                self.model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:]).backward()  # type: ignore[no-untyped-call]
+            norm = gradient_norm(self.model)
+            update(optimizer, norm, 1.0, torch.zeros(()))
+            optimizer.zero_grad(set_to_none=True)
+
+    def bits_per_byte(self, text: bytes) -> float:
+        """Return the sum of -log2 of the tokens' probabilities per byte; all but the first token are predicted."""
+        windows = Windows([self.tokenizer.encode_numpy(text)], context=self.model.context, stride=None)
+        with join_world("cpu") as world:
+            return total_loss(self.model, windows, 16, world)[0] / math.log(2) / len(text)
 
 
 def _keys(text: bytes) -> np.ndarray:
@@ -176,6 +222,9 @@ def print_bits(texts: pa.Table, rows: dict[str, str], peers: dict[str, Path], gi
     """Print documents, characters and bits per byte of each corpus; the mean over seeds, and their deviation."""
     sets = evaluation_texts(texts, data, final=given.final)
     manuals = texts.filter(pc.equal(texts["kind"], "manual"))
+    if peers:
+        same = [str(path.relative_to(given.site)) for _, _, path in sample(given.site, N_OF_PEERS)]
+        manuals = manuals.filter(pc.is_in(manuals["id"], pa.array(same, manuals["id"].type)))
     corpora = {
         name: manuals["text"].filter(pa.array(kept(manuals, row, LanguageSettings()))).to_pylist()
         for name, row in rows.items()
@@ -186,8 +235,15 @@ def print_bits(texts: pa.Table, rows: dict[str, str], peers: dict[str, Path], gi
         ].to_pylist()
     print_row("rules", "documents", "MB", *sets)
     print_row(*["---"] * (3 + len(sets)))
+    tokenizer = Tokenizer.train((windows(each, given.bytes, 0) for each in corpora.values()), N_TOKENS)
     for name, corpus in corpora.items():
-        models = [Model(windows(corpus, given.bytes, seed)) for seed in range(given.seeds)]
+        models: list[Model | Gpt2] = []
+        for seed in range(given.seeds):
+            text = windows(corpus, given.bytes, seed)
+            if given.steps:
+                models.append(Gpt2(text, tokenizer, changed(TOY, steps=given.steps, seed=seed)))
+            else:
+                models.append(Model(text))
         bits = [[model.bits_per_byte(text) for model in models] for text in sets.values()]
         size = sum(map(len, corpus)) / 1e6
         print_row(name, f"{len(corpus):,}", f"{size:.1f}", *(f"{np.mean(b):.3f} ± {np.std(b):.3f}" for b in bits))
@@ -212,9 +268,10 @@ def print_row(*cells: str) -> None:
 def write_pages(site: Path, folder: Path) -> None:
     """Write the peers' pages, as datatrove's reader takes them."""
     folder.mkdir(parents=True, exist_ok=True)
-    with gzip.open(folder / "pages.jsonl.gz", "wt", encoding="utf-8") as file:
-        for host, role, path in sample(site, N_OF_PEERS):
-            if role == "manual":
+    pages = [(host, path) for host, role, path in sample(site, N_OF_PEERS) if role == "manual"]
+    for part in range(N_FILES):
+        with gzip.open(folder / f"{part}.jsonl.gz", "wt", encoding="utf-8") as file:
+            for host, path in pages[part::N_FILES]:
                 row = {"text": decode(path.read_bytes()), "id": str(path.relative_to(site)), "metadata": {"url": host}}
                 file.write(json.dumps(row) + "\n")
 
@@ -232,6 +289,7 @@ def main() -> None:
     arguments.add_argument("--peer", action="append", default=[], metavar="NAME=FOLDER")
     arguments.add_argument("--pages", type=Path, metavar="FOLDER", help="only write the pages for datatrove_pages.py")
     arguments.add_argument("--seeds", type=int, default=10)
+    arguments.add_argument("--steps", type=int, metavar="N", help="measure by GPT-2 after N steps, not by n-grams")
     arguments.add_argument(
         "--bytes", type=int, default=N_BYTES, help="that each model learns from; default: %(default)s"
     )
@@ -244,7 +302,7 @@ def main() -> None:
         write_pages(given.site, given.pages)
         return
     texts = read_texts(given.site, data, given.texts)
-    rows = {"none": "none", **{name: name for name in PROFILES}, **pairs(given.row)}
+    rows = pairs(given.row) or {"none": "none", **{name: name for name in PROFILES}}
     print_losses(texts, rows)
     print()
     print_bits(texts, rows, {name: Path(folder) for name, folder in pairs(given.peer).items()}, given, data)

