@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from webtext.base.command import verb
+from webtext.base.command import need_out, verb
 from webtext.base.errors import InputError, WebtextError, did_you_mean
 from webtext.base.run import Run
 
@@ -148,7 +148,7 @@ def demo(run: Run, out: str) -> None:
     """
     from webtext.app.demo.run import run_demo
 
-    run.would_write(out)
+    run.would_write(need_out(out, ("web/", "build/")))
     run_demo(out, run)
 
 

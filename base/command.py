@@ -10,7 +10,7 @@ import functools
 import re
 import shlex
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -91,6 +91,7 @@ def verb(
     config_argument: bool = False,
     workers: bool = False,
     resumes: bool | None = None,
+    replaces: bool = True,
     defaults: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
@@ -104,7 +105,7 @@ def verb(
     Without settings it has neither --config nor --set. `defaults` returns further defaults, for settings that nothing
     gives, from the given settings and the arguments.
     Only with `workers` does it have options for the engine, for verbs that make parts. `resumes`, by default as
-    `workers`, is whether the same command resumes what was interrupted, as the message says.
+    `workers`, is whether the same command resumes what was interrupted, as the message says. `replaces` is that of `Run`.
     """
     classes: Mapping[str, type] = {}
     if settings is not None:
@@ -145,7 +146,7 @@ def verb(
             mode: Any = "quiet" if quiet else "json" if as_json else "human"
             console = Console(mode)
             with _engine(engine, address, workers, worker_memory << 20, console) as made:
-                return function(run=Run(made, console, dry_run, of_parts), **arguments)
+                return function(run=Run(made, console, dry_run, of_parts, replaces), **arguments)
 
         command = click.command(name, cls=_Command, **kwargs)(callback)
         command.resumes = workers if resumes is None else resumes
@@ -309,10 +310,16 @@ def _shown(default: Any) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def need_out(out: str | None, *, on_disk: bool = False) -> str:
-    """Return the --out folder; raises ConfigError if the option is missing, InputError if it has to be `on_disk`."""
+def need_out(out: str | None, marks: Sequence[str] = (), *, on_disk: bool = False) -> str:
+    """Return the --out folder; raises ConfigError if the option is missing, InputError if it has to be `on_disk`.
+
+    With `marks`, InputError for a folder of other things: see `Folder.check_output`. Part sets are checked when they
+    are written.
+    """
     if not out:
         raise ConfigError("no --out given", "name the folder to write: --out DIR")
     if on_disk:
         Folder(out).local_path()
+    if marks:
+        Folder(out).check_output(marks)
     return out

@@ -41,6 +41,7 @@ class Run:
     console: Console
     dry_run: bool = False
     parts: Parts | None = None  # all
+    replaces: bool = True  # a set whose settings have changed is made again; else InputError
 
     @property
     def threads(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import glob
 import hashlib
 import json
@@ -17,7 +18,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -111,6 +112,21 @@ class Folder:
                 rows = self._remote.ls(self.url, detail=True)
                 found = {row["name"].rpartition("/")[2]: row["size"] for row in rows if row["type"] == "file"}
         return {name: size for name, size in found.items() if not name.endswith(TEMPORARY_SUFFIX)}
+
+    def check_output(self, marks: Sequence[str]) -> None:
+        """Raise InputError for a folder that isn't empty and in which no name matches one of `marks`, its writer's own.
+
+        Hidden files don't count. The name of a folder in it ends in "/". A store isn't asked.
+        """
+        if not (self.is_local and self._path.is_dir()):
+            return
+        found = (each.name + "/" * each.is_dir() for each in os.scandir(self._path))
+        others = [name for name in found if name[0] != "."]
+        if others and not any(fnmatch.fnmatchcase(name, mark) for name in others for mark in marks):
+            raise InputError(
+                f"'{self.url}' contains '{min(others)}', and nothing that this command writes",
+                "choose another --out: an empty folder, or one that this command wrote",
+            )
 
     def names_within(self) -> list[str]:
         """Return the sorted paths of this folder's files, also in folders inside it; a linked folder is read once."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from webtext.base.run import Run
     from webtext.clean.pipeline import CleanResult
 
+BUILD = ("documents/", "signals/", "corpus/", "dropped/", "links/", "pages/", "index/", "tokens/", "_dedup/")
+"""What marks a folder that these verbs may write to: a build, or an earlier result."""
 SETTINGS: dict[str, type] = {
     "extract": ExtractSettings,
     "remove": RemovalSettings,
@@ -74,7 +76,7 @@ def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str |
     from webtext.clean.pipeline import CleanSettings, clean_pages
 
     chosen = CleanSettings(**{name.removeprefix("clean."): each for name, each in settings.items()})
-    _show(run, clean_pages(inputs, need_out(out), chosen, run), pages=True)
+    _show(run, clean_pages(inputs, need_out(out, BUILD), chosen, run), pages=True)
 
 
 EXTRACT_EXAMPLES = """\b
@@ -88,7 +90,15 @@ Writes: DIR, a part set of documents in every language
 """
 
 
-@verb(group, "extract", workers=True, settings=ExtractSettings, section="clean.extract", epilog=EXTRACT_EXAMPLES)
+@verb(
+    group,
+    "extract",
+    replaces=False,
+    workers=True,
+    settings=ExtractSettings,
+    section="clean.extract",
+    epilog=EXTRACT_EXAMPLES,
+)
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
@@ -139,7 +149,7 @@ def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out:
         yields = count_rule_yields(documents, out, rules, language, run)
         run.console.result(yields.to_json(), yields.to_text())
         return
-    _show(run, filter_documents(documents, need_out(out), rules, language, run, remove, votes))
+    _show(run, filter_documents(documents, need_out(out, BUILD), rules, language, run, remove, votes))
 
 
 DEDUP_EXAMPLES = """\b
@@ -162,7 +172,7 @@ def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: s
     """Remove exact and near duplicates from documents; each removal names the document that is kept."""
     from webtext.clean.pipeline import dedup_documents
 
-    _show(run, dedup_documents(documents, need_out(out), settings["clean.dedup"], run, settings["clean.remove"]))
+    _show(run, dedup_documents(documents, need_out(out, BUILD), settings["clean.dedup"], run, settings["clean.remove"]))
 
 
 DECONTAMINATE_EXAMPLES = """\b
@@ -190,7 +200,7 @@ def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[
     """Report what documents share with evaluation sets; with --drop, remove documents that repeat an example."""
     from webtext.clean.pipeline import decontaminate_documents
 
-    _show(run, decontaminate_documents(documents, need_out(out), settings, run))
+    _show(run, decontaminate_documents(documents, need_out(out, BUILD), settings, run))
 
 
 SCORE_EXAMPLES = """\b
@@ -282,7 +292,7 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 """
 
 
-@verb(group, "release", workers=True, epilog=RELEASE_EXAMPLES)
+@verb(group, "release", replaces=False, workers=True, epilog=RELEASE_EXAMPLES)
 @click.argument("build", metavar="BUILD")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 @click.option("--check", metavar="RELEASE", help="Print how many texts of this release BUILD also has; write nothing.")

@@ -81,7 +81,14 @@ Writes: DIR, a part set of links
 """
 
 
-@verb(group, "links", workers=True, settings={LINKS: LinkSettings, API: ApiSettings}, epilog=LINKS_EXAMPLES)
+@verb(
+    group,
+    "links",
+    replaces=False,
+    workers=True,
+    settings={LINKS: LinkSettings, API: ApiSettings},
+    epilog=LINKS_EXAMPLES,
+)
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER|API...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:

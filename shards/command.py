@@ -19,7 +19,7 @@ def group() -> None:
     """Pack a corpus or files into token shards; inspect and convert them."""
 
 
-@verb(group, "pack", workers=True, settings={"shards": PackSettings, "shards.files": FileSettings})
+@verb(group, "pack", replaces=False, workers=True, settings={"shards": PackSettings, "shards.files": FileSettings})
 @click.argument("documents", nargs=-1, required=True, metavar="SET|FILE...")
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer: tokenizer.json, or another known format.")
 @click.option("--out", metavar="DIR", help="Folder for the token set.")
@@ -141,7 +141,7 @@ def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: i
 _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove"])
 
 
-@verb(group, "convert", workers=True, settings=PackSettings, section="shards")
+@verb(group, "convert", replaces=False, workers=True, settings=PackSettings, section="shards")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.option("--from", "source_format", type=_FORMAT, help="Make a token set from files in this format.")
 @click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")
@@ -184,7 +184,7 @@ def convert(
             raise ConfigError(
                 "--to takes one token set, and neither --tokenizer nor --split", "e.g. build/tokens --to megatron"
             )
-        names = convert_to(sources[0], target_format, need_out(out), run)
+        names = convert_to(sources[0], target_format, need_out(out, ("*.bin", "*.ds")), run)
         run.console.result({"files": names}, "\n".join(f"{out}/{name}" for name in names))
         return
     if tokenizer is None:

@@ -39,6 +39,8 @@ _LINES = click.option("--lines", is_flag=True, help="Treat every line as a docum
 _ALLOW = click.option(
     "--allowed-special", "allowed", multiple=True, metavar="NAME", help="Special token to recognise in texts, or 'all'."
 )
+MARKS = ("tokenizer.json", "vocab.json", "encoder.json", "*.manifest.json")
+"""What marks a folder that `train` may write to."""
 _WITH_ID = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
 
 
@@ -62,13 +64,20 @@ Writes: FILE, and its manifest next to it
 
 
 @verb(
-    group, "train", workers=True, resumes=False, settings=TokenizerSettings, section="tokenizer", epilog=TRAIN_EXAMPLES
+    group,
+    "train",
+    replaces=False,
+    workers=True,
+    resumes=False,
+    settings=TokenizerSettings,
+    section="tokenizer",
+    epilog=TRAIN_EXAMPLES,
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="SET|FILE...")
 @click.option("--out", metavar="FILE", help="tokenizer.json, a name ending in .tiktoken, vocab.json, or a folder.")
 def train(run: Run, settings: TokenizerSettings, inputs: tuple[str, ...], out: str | None) -> None:
     """Learn a vocabulary from a corpus."""
-    target = need_out(out)
+    target = need_out(out, MARKS)
     tokenizer = train_tokenizer(inputs, target, settings, run)
     answer = {"out": target, "vocab_size": tokenizer.vocab_size, "hash": tokenizer.hash}
     run.console.result(answer, f"{tokenizer.vocab_size:,} tokens in '{target}' ({tokenizer.hash[:12]}…)")

@@ -18,6 +18,8 @@ from webtext.train.experiments.settings import CompareSettings, ScaleSettings, S
 from webtext.train.metrics import METRICS
 from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
 
+MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors", "generation_config.json")
+"""What marks a folder of a training run, and an exported model."""
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
 BETWEEN_TEXTS = "\n\n----\n\n"
 
@@ -98,7 +100,7 @@ def run_(
     """
     from webtext.train import train_model
 
-    result = train_model(tokens, need_out(out), settings, run, tokenizer=tokenizer, start=start)
+    result = train_model(tokens, need_out(out, MODEL), settings, run, tokenizer=tokenizer, start=start)
     if _is_main_process():
         measured = {"loss": result.loss, "held-out loss": result.validation_loss}
         losses = "".join(f", {name} {loss:.4f}" for name, loss in measured.items() if loss is not None)
@@ -144,7 +146,7 @@ def compare(
     """
     from webtext.train.experiments.compare import compare_corpora
 
-    target = need_out(out, on_disk=True)
+    target = need_out(out, ("compare.*", "validation.jsonl", "runs/", "views/"), on_disk=True)
     found = compare_corpora(
         corpora,
         target,
@@ -190,7 +192,7 @@ def sweep(
     """
     from webtext.train.experiments.sweep import run_sweep
 
-    target = need_out(out, on_disk=True)
+    target = need_out(out, ("sweep.*", "trials/"), on_disk=True)
     grid = [*([f"learning_rate={lr}"] if lr else []), *over]
     found = run_sweep(tokens, grid, target, settings["train"], settings["train.sweep"], run)
     _print_experiment(run, found, target, "sweep")
@@ -215,7 +217,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None
     """
     from webtext.train.experiments.scale import run_scale
 
-    target = need_out(out, on_disk=True)
+    target = need_out(out, ("scale.*", "runs/"), on_disk=True)
     found = run_scale(token_set, target, settings["train"], settings["train.scale"], run)
     _print_experiment(run, found, target, "scale")
 
@@ -395,9 +397,7 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
     Writes: DIR: config.json, model.safetensors (several files above 5 GB), the tokenizer's files, and README.md, a model
             card, unless MODEL is such a folder itself
     """
-    target = need_out(out)
-    if Folder(target).exists(METRICS):
-        raise ConfigError(f"'{target}' is the folder of a training run", f"choose another --out: {target}/export")
+    target = need_out(out, EXPORT)
     _plan(run, f"would write '{model}' to '{target}'")
     import torch
 

@@ -25,6 +25,7 @@ from webtext.base.parts.partset import (
     FAILURES,
     FORMAT_VERSION,
     MANIFEST,
+    QUARANTINE,
     RUN,
     Attachment,
     Failure,
@@ -34,12 +35,19 @@ from webtext.base.parts.partset import (
     entry_name,
     part_name,
 )
-from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
+from webtext.base.parts.recipe import ELSEWHERE, Recipe, sha256_json, with_check, without_check
 from webtext.base.parts.schemas import SCHEMAS, WIDER
 from webtext.base.storage import Folder, check_version, file_sha256, no_space_is_an_error, pretty_json
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
+MARKS = (
+    "_[a-z]*/",
+    "recipe.json",
+    QUARANTINE,
+    "part-[0-9][0-9][0-9][0-9][0-9].*",
+    "*.tok",
+)  # of a set without a manifest
 
 
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -245,10 +253,11 @@ class SetWriter:
             entries = self.folder.child(ENTRIES).files()
             self.there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
 
-    def check_place(self) -> None:
-        """Raise InputError if the folder is also an input, or contains a set that must not be replaced.
+    def check_place(self, replaces: bool = True) -> None:
+        """Raise InputError if the folder is also an input, or contains what must not be replaced.
 
-        That is a set of another kind, or of another version of the format.
+        That is a set of another kind, or of another version of the format; unless the run `replaces` them, also one of
+        other settings; and files of other commands or people.
         """
         for parent in self.parents:
             if _same_place(parent.folder, self.folder):
@@ -258,23 +267,21 @@ class SetWriter:
             check_version(self._about["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
             kind, stage = self._about["kind"], self._about["recipe"]["stage"]
         except _DAMAGED:
+            self.folder.check_output(MARKS)
             return  # no set, or a damaged one, which is rewritten
         if kind != self.kind:
-            raise InputError(
-                f"'{self.folder.url}' contains {kind}, which {self.kind} would replace",
-                "choose another --out, or remove that folder first",
-            )
+            raise InputError(f"'{self.folder.url}' contains {kind}, which {self.kind} would replace", ELSEWHERE)
         if stage != self.recipe.stage and kind != "documents":  # clean.extract and clean.import both write documents
             raise InputError(
                 f"'{self.folder.url}' contains {kind} written by '{stage}', which '{self.recipe.stage}' would replace",
-                "choose another --out, or remove that folder first",
+                ELSEWHERE,
             )
+        if not replaces:
+            self.recipe.check_settings(self._about["recipe"], self.folder.url)
 
     def changes(self) -> list[str]:
         """Name what the recipe changes of the set that is there, such as "trafilatura 2.3.1 is now 2.3.2"."""
-        before, now = (_details(recipe) for recipe in (self._about.get("recipe", {}), self.recipe.to_json()))
-        names = [name for name in (now | before) if before and before.get(name) != now.get(name)]
-        return [f"{name} {str(before.get(name))[:40]} is now {str(now.get(name))[:40]}" for name in names]
+        return self.recipe.changes(self._about.get("recipe", {}))
 
     def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
@@ -357,11 +364,6 @@ class SetWriter:
 def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
     """Return a hash of what a part is made from; it changes with the recipe, the sources and the dependencies."""
     return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
-
-
-def _details(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    versions, settings = recipe.get("versions", {}), recipe.get("settings", {})
-    return {"code version": recipe.get("code_version"), **settings, **versions} if recipe else {}
 
 
 def _same_place(one: Folder, other: Folder) -> bool:

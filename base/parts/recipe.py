@@ -11,6 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from webtext.base.errors import InputError
+
+ELSEWHERE = "choose another --out, or remove what is there"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -25,6 +29,20 @@ class Recipe:
     settings: Mapping[str, Any]
     versions: Mapping[str, str] = field(default_factory=dict)
 
+    def changes(self, earlier: Mapping[str, Any]) -> list[str]:
+        """Name what differs from an earlier recipe in JSON, such as "trafilatura 2.3.1 is now 2.3.2"."""
+        before, now = (_details(recipe) for recipe in (earlier, self.to_json()))
+        names = [name for name in (now | before) if before and before.get(name) != now.get(name)]
+        return [f"{name} {str(before.get(name))[:40]} is now {str(now.get(name))[:40]}" for name in names]
+
+    def check_settings(self, earlier: Mapping[str, Any], place: str) -> None:
+        """Raise InputError if what is at a place was made with other settings; other versions may replace it."""
+        changes = self.changes({**earlier, "versions": self.versions, "code_version": self.code_version})
+        if changes:
+            raise InputError(
+                f"'{place}' was made with other settings: {', '.join(changes)}", f"use the same; or {ELSEWHERE}"
+            )
+
     def to_json(self) -> dict[str, Any]:
         return {
             "stage": self.stage,
@@ -37,6 +55,11 @@ class Recipe:
     def hash(self) -> str:
         """SHA-256 of the canonical JSON form."""
         return sha256_json(self.to_json())
+
+
+def _details(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    versions, settings = recipe.get("versions", {}), recipe.get("settings", {})
+    return {"code version": recipe.get("code_version"), **settings, **versions} if recipe else {}
 
 
 def canonical_json(value: Any) -> bytes:

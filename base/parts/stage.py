@@ -155,7 +155,7 @@ def run_parts(
     """
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
-        writer.check_place()
+        writer.check_place(run.replaces)
     stage = _Stage(function, tasks, writers, run, label or recipe.stage)
     stage.find()
     if sets := stage.sealed():

@@ -81,7 +81,7 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
             f"'{growing.folder.url}' is an unfinished crawl, with {counted(growing.records, 'row')} so far"
         )
     recipe = extract_recipe(settings)
-    SetWriter(out, "documents", recipe, sets).check_place()
+    SetWriter(out, "documents", recipe, sets).check_place(run.replaces)
     votes = find_redirects(sets, out, run) if sets else None
     of_sets = [SetTask(SetName.of(pages), part, votes, settings) for pages in sets for part in range(len(pages.parts))]
     digests = run.map(_digest, of_sets, "clean.extract: find votes") if votes else [_digest(None, t) for t in of_sets]

@@ -55,7 +55,7 @@ def collect_links(
     """
     rule = recipe_settings(settings) | Judge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
-    SetWriter(out, "links", recipe).check_place()
+    SetWriter(out, "links", recipe).check_place(run.replaces)
     files = find_files(inputs if harvest is None else harvest(inputs), settings.source)
     n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)

@@ -297,7 +297,7 @@ def test_an_export_is_rejected_in_a_run_folder_or_with_another_tokenizer(
     (tmp_path / "run").mkdir()
     (tmp_path / "run/metrics.jsonl").touch()
     for arguments, code, message in (
-        (["--out", str(tmp_path / "run")], 2, "is the folder of a training run"),
+        (["--out", str(tmp_path / "run")], 3, "and nothing that this command writes\n  choose another --out"),
         (["--out", str(tmp_path / "new"), "--tokenizer", str(other)], 3, "has a vocabulary of 301, "),
     ):
         assert run(["train", "export", str(model), *arguments]) == code

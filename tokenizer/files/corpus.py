@@ -110,7 +110,7 @@ def train_tokenizer(
     base, rule = _base_and_rule(settings)
     stem = split_path(out)[1].partition(".")[0]
     output = _Output(out, f"{stem}.manifest.json", sources, _recipe(settings, rule, base))
-    parents, made = output.parents(), output.made()
+    parents, made = output.parents(), output.made(run.replaces)
     if made is not None and (keeps or made["parents"] == parents):
         kept = f"is kept: trained on {_named(made['parents'])}, now there is {_named(parents)}"
         run.console.say(f"tokenizer train: '{out}' {'is done' if made['parents'] == parents else kept}")
@@ -244,12 +244,17 @@ class _Output:
     def counts(self) -> Counts:
         return sum((source.counts for source in self._sources), Counts())
 
-    def made(self) -> dict[str, Any] | None:
-        """Return the manifest if it matches the recipe and the file's digest, else None."""
+    def made(self, replaces: bool) -> dict[str, Any] | None:
+        """Return the manifest if it matches the recipe and the file's digest, else None.
+
+        Raises InputError if it has other settings, unless the run `replaces` what was made with them.
+        """
         if not (self.folder.exists(self._manifest) and self.folder.exists(self.name)):
             return None
         try:
             found = without_check(json.loads(self.folder.read_bytes(self._manifest)))
+            if not replaces:
+                self._recipe.check_settings(found["recipe"], self.folder.location(self.name))
             wanted = {"format": MANIFEST_FORMAT, "recipe_hash": self._recipe.hash, "file": self._file()}
             return found if {key: found[key] for key in wanted} == wanted and found["parents"] else None
         except (ValueError, KeyError, TypeError, RecursionError):
