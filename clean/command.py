@@ -155,7 +155,7 @@ def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out:
 DEDUP_EXAMPLES = """\b
 Examples:
   webtext clean dedup build/documents --out deduplicated
-  webtext clean dedup texts/*.parquet --out deduplicated --threshold 0.85
+  webtext clean dedup texts/*.parquet --out deduplicated --set clean.dedup.threshold=0.85
   webtext clean dedup november/documents --out november --index october/index --keep-index november/index
   webtext clean dedup texts/*.parquet --out deduplicated --remove requests.txt
 

@@ -17,7 +17,9 @@ PERMUTATIONS = 128
 class DedupSettings:
     """What counts as a duplicate (section [clean.dedup])."""
 
-    threshold: float = setting(0.8, "texts whose shingle sets have at least this Jaccard similarity are duplicates")
+    threshold: float = setting(
+        0.8, "texts whose shingle sets have at least this Jaccard similarity are duplicates", flag=False
+    )
     # 25 x 5: .99995 of the pairs at J = .8 share a bucket and 6 % at J = .3; with 32 x 4 it would be 23 % at J = .3.
     bands: int = setting(25, "number of LSH bands; texts that agree on all rows of a band are compared", flag=False)
     rows: int = setting(5, "signature values per band", flag=False)
