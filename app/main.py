@@ -145,7 +145,7 @@ def _run(arguments: list[str] | None, console: Console) -> int:
         click.echo(error.ctx.get_help() if error.ctx else "")
         return 0
     except click.UsageError as error:
-        console.error(ConfigError(error.format_message(), *_usage_hint(error)))
+        console.error(_usage_error(error))
         return ConfigError.exit_code
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -171,8 +171,20 @@ def _os_error_text(error: OSError) -> str:
     return f"{reason}: '{os.fsdecode(error.filename)}'" if isinstance(error.filename, (str, bytes)) else reason
 
 
-def _usage_hint(error: click.UsageError) -> list[str]:
-    return [f"see '{error.ctx.command_path} --help'"] if error.ctx is not None else []
+def _usage_error(error: click.UsageError) -> ConfigError:
+    hint = [f"see '{error.ctx.command_path} --help'"] if error.ctx is not None else []
+    if isinstance(error, click.NoSuchOption) and error.ctx and (meant := _option_meant(error.option_name, error.ctx)):
+        return ConfigError(f"{error.message} Did you mean '{meant}'?", *hint)
+    return ConfigError(error.format_message(), *hint)
+
+
+def _option_meant(name: str, ctx: click.Context) -> str | None:
+    """Return the option whose words begin with the letters of an unknown one, as in --lr, or the setting of its name."""
+    flags = {flag: flag for param in ctx.command.params for flag in param.opts}
+    of_file = getattr(ctx.command, "without_flag", ())
+    flags |= {f"--{key.rpartition('.')[2].replace('_', '-')}": f"--set {key}=VALUE" for key in of_file}
+    short = {"--" + "".join(word[:1] for word in flag[2:].split("-")): meant for flag, meant in flags.items()}
+    return (short | flags).get(name)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from webtext.base.command import need_out, verb
+from webtext.base.console import counted
 from webtext.base.errors import ConfigError, DryRun, did_you_mean
 from webtext.base.run import Run
 from webtext.base.storage import Folder
@@ -356,7 +357,8 @@ def sample(
     """
     if "" in stops:
         raise ConfigError("--stop is empty", "give the text before which to stop, or leave it out")
-    _plan(run, f"would generate {settings.max_tokens:,} tokens from '{model}'")
+    n = len(prompts) * samples
+    _plan(run, f"would generate {counted(n, 'text')} of {settings.max_tokens:,} tokens at most from '{model}'")
     from webtext.train.distributed import join_world
     from webtext.train.evaluate.measured import dtype_name, load_measured
     from webtext.train.model.sample import sample_texts, stream_text

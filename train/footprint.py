@@ -217,13 +217,15 @@ def plan_training(
     There are as many processes as the settings' mesh has, or `processes`. The lines say whether `memory_gib` suffice.
     """
     sources: list[SourceUse] = []
+    warning = None
     vocab_size, n_tokens = GPT2Config().vocab_size, total_tokens(settings)
     if tokens:
-        from webtext.train.data.sources import open_sources, source_uses
+        from webtext.train.data.sources import open_sources, source_uses, warning_of_passes
 
         opened = open_sources(tokens)
         vocab_size = opened[0].train.vocab_size
         sources = source_uses(opened, settings, n_tokens)
+        warning = warning_of_passes(sources, settings)
     config, n = settings.config(vocab_size), settings.machine.mesh_shape(processes).size
     layout = Layout.of(settings, check_trainable(config, settings, n))
     memory = memory_of_layout(config, settings, layout)
@@ -236,12 +238,13 @@ def plan_training(
         f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {n_tokens:,} tokens; processes: "
         f"{layout.shape.size}, each {layout.n_microbatches} x {layout.microbatch} sequences per step",
         *(f"  {source}" for source in sources),
+        *([f"  warning: {warning}"] if warning else []),
         "memory of one device, GiB",
         *(f"  {name.replace('_', ' '):<20}{n / GIB:>9.2f}" for name, n in answer["memory"].items()),
     ]
     if memory_gib is not None:
         what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
-        smaller = advice(config, settings, layout.shape, memory_gib * GIB, layout.microbatch)
+        smaller = advice(config, settings, layout.shape, memory_gib * GIB, layout.microbatch - 1)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
     if settings.machine.offload is not None:  # all but what a step computes, and the inputs of each layer
         inputs = layout.n_microbatches * layout.microbatch * config.context * config.n_embd * number_bytes(settings)

@@ -7,6 +7,7 @@ Everything is read from manifests, parts and `metrics.jsonl`; nothing is measure
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -61,9 +62,6 @@ def make_report(root: str) -> dict[str, Any]:
     signals = open_if_there(layout.signals, "signals")
     reasons, clusters, sizes, domains = _dropped(dropped, corpus)
     _trace_samples(root, reasons)
-    failures, n_failures = [], 0
-    for n_failures, failure in enumerate(_failures(sets), 1):  # noqa: B007
-        failures += [failure] if n_failures <= FAILURES_NAMED else []
     (words, *others), n_characters = histograms(signals, dropped, thresholds_of(corpus))
     return {
         "title": Path(root).resolve().name,
@@ -74,12 +72,12 @@ def make_report(root: str) -> dict[str, Any]:
         "dropped_domains": domains,
         "clusters": clusters,
         "cluster_sizes": sizes,
-        "failures": failures,
-        "n_failures": n_failures,
+        "failures": list(itertools.islice(_failures(sets), FAILURES_NAMED)),
+        "n_failures": sum(sum(opened.counts.failed.values()) for opened in sets.values()),
         "corpus": _corpus(corpus),
         "lengths": words and words | {"kept_characters": n_characters},
         "histograms": others,
-        "rules": moved_rules(signals, corpus),
+        "rules": moved_rules(signals, corpus, dropped),
         "tokens": _tokens(sets.get("tokens"), n_characters),
         "training": _training(Folder(layout.model)),
         "paper": _paper(Folder(layout.model)),

@@ -35,11 +35,12 @@ def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
         return {}
 
 
-def moved_rules(signals: PartSet | None, corpus: PartSet | None) -> list[dict[str, Any]]:
+def moved_rules(signals: PartSet | None, corpus: PartSet | None, dropped: PartSet | None) -> list[dict[str, Any]]:
     """Return for each rule of the corpus what it drops at other thresholds; empty without signals.
 
     `drops` counts the documents on the rule's wrong side, also those that another rule names as the reason. `alone` are
-    those that no other rule drops. `moved` has [threshold, documents dropped] for each of FACTORS.
+    those that nothing else drops: no other rule, vote, language or removal list. `moved` has
+    [threshold, documents dropped] for each of FACTORS.
     """
     thresholds = thresholds_of(corpus)
     if signals is None or not thresholds:
@@ -48,16 +49,19 @@ def moved_rules(signals: PartSet | None, corpus: PartSet | None) -> list[dict[st
     alone = dict.fromkeys(thresholds, 0)
     moved = {name: np.zeros(len(FACTORS), np.int64) for name in thresholds}
     for part in signals.parts:
-        for batch in signals.batches(part, columns):
+        gone = _dropped(dropped, part.index)
+        elsewhere = gone.filter(pc.invert(pc.is_in(gone["reason"], pa.array(list(thresholds)))))["id"].combine_chunks()
+        for batch in signals.batches(part, ["id", *columns]):
+            is_elsewhere = pc.is_in(batch.column("id"), elsewhere).to_numpy(zero_copy_only=False)
             values = {name: batch.column(name).to_numpy(zero_copy_only=False).astype(np.float64) for name in columns}
-            dropped = {}
+            drops = {}
             for name, threshold in thresholds.items():
                 of_rule = values[RULES[name].column]
-                dropped[name] = _drops(name, of_rule, threshold)
+                drops[name] = _drops(name, of_rule, threshold)
                 moved[name] += [int(_drops(name, of_rule, factor * threshold).sum()) for factor in FACTORS]
-            n_rules = np.sum(list(dropped.values()), axis=0)
-            for name, mask in dropped.items():
-                alone[name] += int((mask & (n_rules == 1)).sum())
+            is_alone = (np.sum(list(drops.values()), axis=0) == 1) & ~is_elsewhere
+            for name, mask in drops.items():
+                alone[name] += int((mask & is_alone).sum())
     return [
         {
             "rule": name,
@@ -70,6 +74,14 @@ def moved_rules(signals: PartSet | None, corpus: PartSet | None) -> list[dict[st
         }
         for name, threshold in thresholds.items()
     ]
+
+
+def _dropped(dropped: PartSet | None, index: int) -> pa.Table:
+    """Return id and reason of the documents dropped from part `index`; a set without them has another number of parts."""
+    parts = [part for part in dropped.parts if part.index == index] if dropped is not None else []
+    if dropped is None or not parts:
+        return pa.table({name: pa.array([], pa.string()) for name in ("id", "reason")})
+    return dropped.table(parts[0], ["id", "reason"])
 
 
 def _drops(name: str, values: npt.NDArray[np.float64], threshold: float) -> npt.NDArray[np.bool_]:
@@ -99,12 +111,10 @@ def histograms(
     if signals is None or dropped is None:
         return [None], 0
     columns = list(dict.fromkeys(["n_words", "language_score", *(RULES[name].column for name in thresholds)]))
-    by_index = {part.index: part for part in dropped.parts}
     counts = {name: np.zeros((2, len(bounds_of(name))), np.int64) for name in columns}
     n_characters = 0
     for part in signals.parts:
-        rows = dropped.table(by_index[part.index], ["id"]).column("id").to_pylist() if part.index in by_index else []
-        gone = pa.array(rows, pa.string())
+        gone = _dropped(dropped, part.index)["id"].combine_chunks()
         for batch in signals.batches(part, ["id", "n_characters", *columns]):
             is_gone = pc.is_in(batch.column("id"), gone).to_numpy(zero_copy_only=False)
             n_characters += int(batch.column("n_characters").to_numpy()[~is_gone].sum())

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from webtext.base.console import counted
 from webtext.base.errors import DryRun, InputError, RunFailed
-from webtext.base.parts.partset import PARENTS, QUARANTINE, Part, PartSet, Source, places_of
+from webtext.base.parts.partset import MANIFEST, PARENTS, QUARANTINE, Part, PartSet, Source, places_of
 from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.run import Run, peak_bytes
@@ -196,6 +196,7 @@ class _Stage:
         self.keys = {task.index: part_key(self.main.recipe, task.sources, task.depends) for task in tasks}
         self.done: dict[str, dict[int, Part]] = {}
         self.others: dict[str, list[Part]] = {}  # parts without a task
+        self.was_sealed = False  # if so, parts are made because something changed, not because a run was interrupted
         self.started = time.time()
         self.cpu_seconds, self.peak_bytes = 0.0, 0  # of the tasks of this run
 
@@ -234,6 +235,7 @@ class _Stage:
         """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do."""
         self.find()
         if not self.sealed():
+            self.was_sealed = self.main.folder.exists(MANIFEST)
             for name, writer in self.writers.items():
                 writer.unseal()  # first, so that no reader sees old and new parts together
                 if self.run.parts is None:  # otherwise other runs are at work
@@ -248,7 +250,8 @@ class _Stage:
             return
         n_done = len(tasks) - len(missing)
         if n_done:
-            self.run.console.say(f"{self.label}: resuming, {n_done:,} of {len(tasks):,} parts are done")
+            resuming, done = ("", "kept") if self.was_sealed else ("resuming, ", "done")
+            self.run.console.say(f"{self.label}: {resuming}{n_done:,} of {len(tasks):,} parts are {done}")
         outputs = tuple((name, writer.folder, writer.kind) for name, writer in self.writers.items())
         jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
         quarantine = _Quarantine(self.main.folder)

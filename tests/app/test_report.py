@@ -110,7 +110,9 @@ def test_a_domain_that_dedup_emptied_raises_an_alarm_while_the_set_is_the_one_th
 
 
 def test_failures_corpus_tokens_and_training_are_told(report: dict[str, Any]) -> None:
-    assert report["n_failures"] == 1
+    assert report["n_failures"] == 2, "one of them has no cause"
+    assert sum(sum(stage["counts"]["failed"].values()) for stage in report["stages"]) == 2
+    assert "2 records failed, over all stages of the funnel. The causes of 1 are listed:" in render(report)
     assert report["failures"][0]["reason"] == "too_deep"
     assert report["corpus"]["splits"] == {"train": 1, "validation": 1}
     assert report["corpus"]["domains"] == [("held.example", 1), ("kept.example", 1)]
@@ -233,6 +235,19 @@ def test_a_moved_rule_drops_what_a_loop_over_the_signals_counts(tmp_path: Path) 
     ))  # fmt: skip
     assert (words["drops"], words["alone"]) == (len(few), len(few - long))
     assert (lengths["drops"], lengths["alone"]) == (len(long), len(long - few))
+
+
+def test_a_rule_drops_alone_no_document_that_something_else_drops_too(tmp_path: Path) -> None:
+    """Three documents are too short: one only so, one in another language too, and one that a removal list names."""
+    rows = [{"id": f"{n:032x}", "n_words": 5, "mean_word_length": 4.0} for n in range(3)]
+    write_set(tmp_path / "signals", "signals", [rows])
+    write_set(tmp_path / "corpus", "corpus", [[]], settings={"rules": {"profile": "minimal", "rule": []}})
+    gone = zip(rows, ("too_few_words", "other_language", "removed_url"), strict=True)
+    write_set(tmp_path / "dropped", "dropped", [[{"id": row["id"], "reason": reason} for row, reason in gone]])
+    report = make_report(str(tmp_path))
+    (words,) = report["rules"]
+    assert (words["drops"], words["alone"]) == (3, 1)
+    assert words["alone"] <= next(row["records"] for row in report["dropped"] if row["reason"] == "too_few_words")
 
 
 def test_kept_documents_are_counted_by_karma_and_by_the_year_of_their_first_vote(tmp_path: Path) -> None:

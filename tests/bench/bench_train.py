@@ -1,4 +1,4 @@
-"""Training steps of the same GPT-2 in several trainers, interleaved: tokens per second, and MFU of a measured peak.
+"""Training steps of the same GPT-2 in several trainers, interleaved: tokens per second, and memory.
 
     python tests/bench/bench_train.py --nanogpt ../nanoGPT               # about eight minutes on two cores
     python tests/bench/bench_train.py --rows small --rounds 9
@@ -84,26 +84,21 @@ def measure(row: str, options: argparse.Namespace) -> None:
                 print(f"{name}: first loss {ready['loss']:.4f}{ready['note']}", flush=True)
     check_losses({name: ready for name, (_, ready) in peers.items()})
     seconds: dict[str, list[float]] = {name: [] for name in peers}
-    peaks, clock = [], "cpu" if options.cpu_time else "seconds"
+    clock = "cpu" if options.cpu_time else "seconds"
     try:
         for _ in range(options.rounds):
             for name, (peer, _) in peers.items():
                 answer = peer.ask("step")
                 seconds[name].append(answer[clock])
                 print(f"{name}: {tokens / seconds[name][-1]:,.0f} tokens/s", flush=True)
-            peaks.append(peers[US][0].ask("peak")[clock])
         memory = {name: peer.ask("memory")["memory"] for name, (peer, _) in peers.items()}
     finally:
         for peer, _ in peers.values():
             peer.end()
     rates = {name: tokens / statistics.median(values) for name, values in seconds.items()}
-    peak = max(peaks)
-    print(f"measured peak of bfloat16 products: {peak / 1e9:,.0f} GFLOP/s")
     for name, rate in rates.items():
-        mfu = rate * config.flops_per_token / peak
         print(
-            f"{name:<34}{rate:>10,.0f} tokens/s{mfu:>7.1%} MFU{memory[name] / 2**30:>7.2f} GiB"
-            f"   webtext {rates[US] / rate:.2f} times"
+            f"{name:<34}{rate:>10,.0f} tokens/s{memory[name] / 2**30:>7.2f} GiB   webtext {rates[US] / rate:.2f} times"
         )
 
 

@@ -45,7 +45,7 @@ from webtext.train.model.sample import sample_batch
 from webtext.train.optimizer.optimizer import Reading, is_fault, make_optimizer
 from webtext.train.run.loop import make_recipe, train_model
 from webtext.train.run.memory import is_out_of_memory
-from webtext.train.run.meter import memory_bytes, peak_flops
+from webtext.train.run.meter import data_sheet_peak, memory_bytes
 from webtext.train.run.trainer import Trainer
 from webtext.train.settings import SampleSettings, TrainSettings
 from webtext.train.shape import GPT2Config
@@ -55,20 +55,6 @@ DEVICE_GIB, GIB = 8.0, 2**30
 HOST_BYTES = 18  # per parameter of an offloaded model: float32 values, gradients and two moments, and a bfloat16 copy
 Row = dict[str, Any]
 Step = Callable[[], Reading]
-
-PEAKS = {  # FLOP/s in dense bfloat16, from NVIDIA's data sheets; where one gives the sparse rate, half of it
-    r"\bH100 PCIe": 756e12,
-    r"\bH[12]00 NVL": 835e12,
-    r"\bH[12]00\b": 989e12,
-    r"\bA100\b": 312e12,
-    r"\bL40S\b": 362e12,
-    r"\bL4\b": 121e12,
-}
-
-
-def data_sheet_peak(card: str) -> float | None:
-    """Return the dense bfloat16 FLOP/s of a card, by its name in CUDA; None if it isn't in the table."""
-    return next((peak for name, peak in PEAKS.items() if re.search(name, card)), None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -399,9 +385,22 @@ def length(union: Sequence[tuple[float, float]]) -> float:
     return sum(end - start for start, end in union)
 
 
+def product_flops(device: torch.device, width: int) -> float:
+    """Return the FLOP/s of bfloat16 products, of random numbers: for equal ones a GPU draws less power and is faster."""
+    a, b = (torch.randn(width, width, device=device, dtype=torch.bfloat16) for _ in range(2))
+    seconds = []
+    for _ in range(6):  # the first one warms up
+        began = time.perf_counter()
+        torch.mm(a, b)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * width**3 / min(seconds[1:])
+
+
 def card(place: Place) -> Row:
     """The card itself: matrix products in bfloat16, and pinned copies to and from it."""
-    flops = peak_flops(place.device, torch.bfloat16, torch.get_num_threads())
+    flops = product_flops(place.device, 256 if place.toy else 8192)
     host = torch.ones(1 << (10 if place.toy else 30), dtype=torch.uint8, pin_memory=not place.toy)
     device, rates = torch.empty_like(host, device=place.device), {}
     for name, target, source in (("to_device", device, host), ("to_host", host, device)):

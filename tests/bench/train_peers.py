@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.precision import cast_parameters
-from webtext.train.run.meter import memory_bytes, peak_flops
+from webtext.train.run.meter import memory_bytes
 from webtext.train.shape import GPT2Config
 
 VOCAB_SIZE = 50_304  # nanoGPT's, which no trainer has to pad
@@ -176,11 +176,6 @@ def main() -> None:
                 step, answer = begin(name, row, Path(weights))
             except Missing as error:
                 answer = {"missing": str(error)}
-        elif line.strip() == "peak":
-            clocks = {"seconds": time.perf_counter, "cpu": time.process_time}
-            answer = {
-                name: peak_flops(CPU, torch.bfloat16, torch.get_num_threads(), clock) for name, clock in clocks.items()
-            }
         elif line.strip() == "memory":
             answer = {"memory": memory_bytes(CPU)}
         else:

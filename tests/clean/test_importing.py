@@ -492,6 +492,16 @@ def test_repeated_ids_are_those_of_a_loop_in_memory_though_only_tasks_read_ids(
     assert len(expected) == 3
 
 
+def test_a_first_run_in_which_parts_repeat_others_is_not_said_to_resume(
+    tmp_path: Path, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = captures(tmp_path / "warc", [1, 2], [2, 3])
+    extract_documents(names, str(tmp_path / "out"), ExtractSettings(), Run(run.engine, Console()))
+    told = capsys.readouterr().err
+    assert "clean.extract: 1 of 2 parts are kept" in told
+    assert "resuming" not in told
+
+
 def test_a_second_run_knows_what_is_repeated_and_reads_a_changed_file_again(tmp_path: Path, run: Run) -> None:
     names, out = captures(tmp_path / "warc", [1, 2], [2, 3]), tmp_path / "out"
     extract_documents(names, str(out), ExtractSettings(), run)

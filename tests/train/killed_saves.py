@@ -22,7 +22,6 @@ from small_runs import OF_THE_CLOCK, small, timeless, train
 
 from webtext.train.checkpoint import storage as checkpoint_storage
 from webtext.train.checkpoint.saver import CheckpointSaver
-from webtext.train.run.meter import peak_flops
 from webtext.train.run.trainer import Trainer  # noqa: F401
 
 SETTINGS = small(
@@ -101,7 +100,6 @@ def what_it_left(out: Path) -> dict[str, Any]:
 
 def main(tokens: str, folder: Path, every: int = 1) -> None:
     torch.set_num_threads(1)
-    peak_flops(torch.device("cpu"), torch.float32, 1)  # each fork would measure it
     assert forked(tokens, folder / "whole", None) == 0
     expected, n_points = what_it_left(folder / "whole"), int((folder / "points").read_text())
     out = folder / "killed"

@@ -157,7 +157,7 @@ def test_a_damaged_checkpoint_is_skipped_with_a_message(finished: Finished, caps
     ("change", "message"),
     [
         ({"learning_rate": 0.5}, "learning_rate is 0.5 here and 0.01 in the checkpoint"),
-        ({"steps": 50}, "steps is 50 here and 40 in the checkpoint"),
+        ({"steps": 50}, "steps is 50 here and 40 in the checkpoint\nuse the same, train further: --from that folder"),
         ({"n_layer": 3}, "n_layer is 3 here and 2 in the checkpoint"),
         ({"seed": 1}, "seed is 1 here and 0 in the checkpoint"),
     ],

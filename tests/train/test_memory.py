@@ -43,6 +43,16 @@ def test_when_one_sequence_is_too_much_the_model_or_context_must_be_smaller() ->
     assert advice(least, World(0, 1, torch.device("cpu"))) == "choose a smaller model or context"
 
 
+def test_no_warning_advises_the_microbatch_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webtext.train.run.memory.memory_bytes", lambda world: 1)
+    for size, advised in ((24, "choose microbatch_size = 1 or"), (1, "choose a smaller model or context or")):
+        warnings: list[str] = []
+        settings, console = TrainSettings(batch_size=24, microbatch_size=size), SimpleNamespace(warn=warnings.append)
+        warn_if_too_large(CONFIG, settings, World(0, 1, torch.device("cpu")), console)  # type: ignore[arg-type]
+        assert advised in warnings[0]
+        assert f"choose microbatch_size = {size} " not in warnings[0]
+
+
 def test_a_warning_counts_what_the_device_of_the_run_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `auto` a plan is for a GPU, whose flex attention keeps no mask, but a CPU keeps a matrix per sequence."""
     settings = TrainSettings.of(batch_size=4, microbatch_size=4, document_masks=True)

@@ -69,6 +69,17 @@ def test_the_verb_plans_with_a_token_set(tokens: str, capsys: pytest.CaptureFixt
     assert "did you mean '1542M'?" in capsys.readouterr().err
 
 
+def test_a_text_that_is_repeated_to_no_use_is_told(tokens: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """64 tokens per step of 9,720: 40 passes are 6,075 steps."""
+    for steps, told in ((6_000, False), (405_000, True)):
+        assert run(["train", "plan", tokens, *flags(steps=steps)]) == 0
+        answer = capsys.readouterr().out
+        warning = (
+            f"warning: 2,667 passes over '{tokens}': more than 40 teach nothing new; choose fewer steps (6,075 make"
+        )
+        assert (warning in answer) == told
+
+
 def test_an_offloaded_run_is_planned_by_its_host_memory() -> None:
     """16 bytes per parameter in float32, and each layer's input, by hand."""
     settings = TrainSettings.of(**SMALL, batch_size=4, microbatch_size=2, offload="host", dtype="float32")

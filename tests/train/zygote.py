@@ -218,10 +218,5 @@ def _exactly(connection: socket.socket, n: int) -> bytes:
 if __name__ == "__main__":
     sys.modules["zygote"] = sys.modules["__main__"]  # pickled objects name it so
     import forking_torchrun  # noqa: F401  all that a run loads: it takes longer than most tests
-    import torch
 
-    from webtext.train.run.meter import peak_flops
-
-    for dtype in (torch.float32, torch.bfloat16):
-        peak_flops(torch.device("cpu"), dtype, 1)  # each run would measure it
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -23,7 +23,7 @@ from webtext.train.checkpoint.checkpoint import (
     open_checkpoint,
 )
 from webtext.train.checkpoint.model_copy import ModelCopy
-from webtext.train.data.sources import Source, open_sources, source_uses
+from webtext.train.data.sources import Source, open_sources, source_uses, warning_of_passes
 from webtext.train.mesh import MeshShape
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.run.given_weights import FROM, GivenWeights, given_weights
@@ -55,7 +55,7 @@ class TrainResult:
     validation_loss_before: float | None
     validation_loss: float | None
     skipped_steps: int
-    mfu_ratio: float
+    mfu_ratio: float | None
     memory_bytes: int
     skipped: bool = False
 
@@ -162,6 +162,8 @@ def _train(
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
             if world.is_main:
                 warn_if_too_large(config, settings, world, console)
+                if warning := warning_of_passes(uses, settings):
+                    console.warn(warning)
             with memory_is_an_error(config, settings, world):
                 values = None if given is None else given.values
                 trainer = Trainer(settings, recipe, sources, model_dir, world, console, published, values)
@@ -253,7 +255,10 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
         raise InputError(f"'{model_dir}' was started with {what}", f"use the same --from, or {remedy}")
     changed = difference(theirs, ours)
     if changed:
-        raise InputError(f"'{model_dir}' was trained with other settings: {changed}", f"use the same, or {remedy}")
+        further = "train further: --from that folder, with another --out, or" if changed.startswith("steps ") else "or"
+        raise InputError(
+            f"'{model_dir}' was trained with other settings: {changed}", f"use the same, {further} {remedy}"
+        )
     if recorded["code_version"] != recipe.code_version:
         raise InputError(f"'{model_dir}' was started by another version of the training code", remedy)
 

@@ -66,7 +66,7 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
     if needed > n_bytes:
         console.warn(
             f"a process is estimated to take {needed / GIB:,.1f} GiB but has {n_bytes / GIB:,.1f}: "
-            f"choose {advice(config, on_device, layout.shape, n_bytes, layout.microbatch)}"
+            f"choose {advice(config, on_device, layout.shape, n_bytes, layout.microbatch - 1)}"
         )
 
 

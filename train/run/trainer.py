@@ -103,7 +103,7 @@ class Trainer:
         self.guard = Guard(settings)
         self.step = 0
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
-        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": 0.0, "memory_bytes": 0}
+        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": None, "memory_bytes": 0}
         self._measured_at: int | None = None
         self._must_end = self._must_save = False
         self.steps_ahead = 1 if world.device.type == "cuda" else 0
