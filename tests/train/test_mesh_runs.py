@@ -144,9 +144,7 @@ def test_any_mesh_resumes_from_any_others_checkpoint(tokens: str, tmp_path: Path
 
 @pytest.mark.dist
 def test_compiled_blocks_on_a_mesh_give_the_losses_of_one_process(tokens: str, tmp_path: Path, alone: Path) -> None:
-    """Both schedules too, which is what a run on GPUs compiles by default."""
-    hows = [{"mesh": mesh} for mesh in ("fsdp=2", "tp=2", "pp=2")]
-    hows.append({"mesh": "pp=2", "pipeline_schedule": "interleaved"})
+    hows = [*({"mesh": mesh} for mesh in MESHES[:3]), {"mesh": "pp=2", "pipeline_schedule": "interleaved"}]
     runs = [(tokens, tmp_path / str(i), changed(SETTINGS, **how, compile="on")) for i, how in enumerate(hows)]
     on_processes(2, tmp_path / "two", runs)
     for _, out, _ in runs:
