@@ -21,12 +21,12 @@ parent, so that a block can be judged by everything around it (`features.py`). O
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, compress
+from operator import not_
 from typing import Any
-
-from lxml import etree
 
 from webtext.clean.text.unspaced import script_of
 
@@ -86,33 +86,29 @@ class Blocks:
 
 
 class _Walk:
-    """State of the walk: the open containers, and the parts of the block that is being read."""
+    """State of the walk: the innermost container, and the parts of the block that is being read."""
 
     def __init__(self) -> None:
         self.found = Blocks([], [])
-        self.open = [-1]
+        self.open = -1
         self.parts: list[str] = []
         self.n_linked = self.n_links = self.n_bold = 0
         self.links = self.bolds = self.pres = self.codes = self.noscripts = 0
         self.own_text: dict[Any, bool] = {}
-        self.skipped: Any = None
 
     def add(self, text: str) -> None:
         """Add a text node to the block."""
         if self.noscripts and text.lstrip().startswith("<"):
             return  # markup that was escaped
-        if not self.pres:
-            if text.isspace():  # between most tags
-                if self.parts:
-                    self.parts.append(" ")
-                return
-            words = " ".join(text.split())
-            text = f"{' ' if text[0].isspace() else ''}{words}{' ' if words and text[-1].isspace() else ''}"
-        self.parts.append(text)
+        if not self.pres and text.isspace():  # between most tags
+            if self.parts:
+                self.parts.append(" ")
+            return
         if self.links or self.bolds:
-            n = len(text.strip())
+            n = len(text.strip() if self.pres else " ".join(text.split()))
             self.n_linked += n if self.links else 0
             self.n_bold += n if self.bolds else 0
+        self.parts.append(text if self.pres else text.replace("\n", " "))
 
     def finish(self) -> None:
         """End the block, at a start or end of a container."""
@@ -120,82 +116,80 @@ class _Walk:
             lines = "".join(self.parts).split("\n")
             text = "\n".join(lines if self.pres else filter(None, (" ".join(line.split()) for line in lines)))
             if text and not text.isspace():
-                block = Block(text.strip("\n"), self.open[-1], self.n_linked, self.n_links, self.n_bold)
+                block = Block(text.strip("\n"), self.open, self.n_linked, self.n_links, self.n_bold)
                 self.found.blocks.append(block)
             self.parts = []
         self.n_linked = self.n_links = self.n_bold = 0
 
-    def enter(self, element: Any) -> bool:
-        """Begin an element; return whether its content is to be read."""
-        tag = element.tag
+    def read(self, element: Any) -> None:
+        """Read an element, without the text after it."""
+        tag, attributes = element.tag, dict(element.items())
         if tag in _INLINE:
-            if (
-                tag in ("rt", "rp")
-                or _is_sign(element)
-                or _is_drawn(element)
-                or (_is_unshown(element) and element.find(".//math") is None)
-            ):
-                return self.skip(element)
-            self.inline(element, tag, 1)
-        elif tag in _SKIPPED and not (tag == "template" and element.get("shadowrootmode")):
-            if tag == "script" and (element.get("type") or "").startswith("math/tex"):
+            if not _is_left_out(element, tag, attributes):
+                self.inline(element, tag, attributes, 1)
+                self.content(element)
+                self.inline(element, tag, attributes, -1)
+        elif tag in _SKIPPED and not (tag == "template" and attributes.get("shadowrootmode")):
+            if tag == "script" and attributes.get("type", "").startswith("math/tex"):
                 self.add(element.text or " ")
-            return self.skip(element)
         elif tag == "br":
             self.parts.append("\n")
+            self.content(element)
         elif tag == "math":
             tex = element.find(".//annotation[@encoding='application/x-tex']")
-            self.add(element.get("alttext") or "".join((element if tex is None else tex).itertext()) or " ")
-            return self.skip(element)
+            self.add(attributes.get("alttext") or "".join((element if tex is None else tex).itertext()) or " ")
         else:
-            self.finish()
-            self.open.append(len(self.found.containers))
-            self.found.containers.append(_container(element, self.open[-2], len(self.found.blocks)))
-            self.pres += tag in _PRE
-            self.noscripts += tag == "noscript"
-        return True
+            self.container(element, tag, attributes)
 
-    def skip(self, element: Any) -> bool:
-        """Remember an element whose content isn't read."""
-        self.skipped = element
-        return False
+    def content(self, element: Any) -> None:
+        """Read the text and the elements in an element."""
+        if text := element.text:
+            self.add(text)
+        for child in element:
+            self.read(child)
+            if text := child.tail:
+                self.add(text)
 
-    def leave(self, element: Any) -> None:
-        """End an element."""
-        tag = element.tag
-        if element is self.skipped:
-            self.skipped = None
-        elif tag in _INLINE:
-            self.inline(element, tag, -1)
-        elif tag != "br":
-            self.finish()
-            self.found.containers[self.open.pop()].end = len(self.found.blocks)
-            self.pres -= tag in _PRE
-            self.noscripts -= tag == "noscript"
+    def container(self, element: Any, tag: str, attributes: Mapping[str, str]) -> None:
+        """Read an element that is shown as a block."""
+        self.finish()
+        containers, names = self.found.containers, " ".join(filter(None, map(attributes.get, _NAMED_BY)))
+        unshown = _is_unshown(attributes)
+        hidden = unshown or attributes.get("aria-hidden") == "true"
+        inside = Container(tag, names, self.open, hidden, len(self.found.blocks), 0, unshown)
+        above, self.open = self.open, len(containers)
+        containers.append(inside)
+        self.pres += tag in _PRE
+        self.noscripts += tag == "noscript"
+        self.content(element)
+        self.finish()
+        self.open, inside.end = above, len(self.found.blocks)
+        self.pres -= tag in _PRE
+        self.noscripts -= tag == "noscript"
 
-    def inline(self, element: Any, tag: str, step: int) -> None:
+    def inline(self, element: Any, tag: str, attributes: Mapping[str, str], step: int) -> None:
         """Enter (step 1) or leave (-1) an inline element."""
         if tag == "a":
-            if not (element.getparent().tag in _HEADINGS and (element.get("href") or "").startswith("#")):
+            if not (attributes.get("href", "").startswith("#") and element.getparent().tag in _HEADINGS):
                 self.links += step
                 self.n_links += step > 0
         elif tag in ("b", "strong"):
             self.bolds += step
         elif tag in _CODE:
             self.codes += step
-        if step < 0 and not element.tail and not self.pres and not self.codes and self._is_laid_out(element):
+        if step < 0 and not self.pres and not self.codes and self._is_laid_out(element, tag):
             self.parts.append(" ")
 
-    def _is_laid_out(self, element: Any) -> bool:
+    def _is_laid_out(self, element: Any, tag: str) -> bool:
         """Whether a cell or button follows directly on one, and their parent has no text of its own."""
-        after, parent = element.getnext(), element.getparent()
-        if after is None or after.tag not in _LAID_OUT or element.tag not in _LAID_OUT:
+        if tag not in _LAID_OUT or element.tail or (after := element.getnext()) is None or after.tag not in _LAID_OUT:
             return False
+        parent = element.getparent()
         has_own = self.own_text.get(parent)
         if has_own is None:
             texts = (parent.text, *(child.tail for child in parent))
             has_own = self.own_text[parent] = any(text and not text.isspace() for text in texts)
-        if has_own or element.tag == after.tag == "a":
+        if has_own or tag == after.tag == "a":
             return not has_own
         first = next((text for text in after.itertext() if text), " ")[0]
         return first.isalnum() and not first.islower() and script_of(first) is None
@@ -206,48 +200,36 @@ def read_blocks(tree: Any) -> Blocks:
     body = tree if tree.tag == "body" else tree.find(".//body")
     body = tree if body is None else body
     walk = _Walk()
-    events = etree.iterwalk(body, events=("start", "end"))
-    for event, element in events:
-        if event == "end":
-            walk.leave(element)
-            if element.tail and element is not body:
-                walk.add(element.tail)
-        elif not walk.enter(element):
-            events.skip_subtree()
-        elif element.text:
-            walk.add(element.text)
+    walk.read(body)
     walk.finish()
     found = _without(walk.found, [container.tag == "noscript" for container in walk.found.containers], MAX_NOSCRIPT)
     found = _without(found, [container.unshown for container in found.containers], MAX_UNSHOWN)
     return _without_copies(_without_repeats(found))
 
 
-def _container(element: Any, parent: int, first: int) -> Container:
-    names = " ".join(filter(None, map(element.get, _NAMED_BY)))
-    unshown = _is_unshown(element)
-    return Container(element.tag, names, parent, unshown or element.get("aria-hidden") == "true", first, 0, unshown)
-
-
-def _is_unshown(element: Any) -> bool:
-    attributes = element.attrib
+def _is_left_out(element: Any, tag: str, attributes: Mapping[str, str]) -> bool:
+    """Whether an inline element isn't read."""
+    if tag in ("rt", "rp"):
+        return True
     if not attributes:
         return False
-    style = attributes.get("style")
+    return (
+        (tag == "a" and _is_sign(element, attributes))
+        or (tag == "span" and _DRAWN_FORMULA.search(attributes.get("class", "")) is not None)
+        or (_is_unshown(attributes) and element.find(".//math") is None)
+    )
+
+
+def _is_unshown(attributes: Mapping[str, str]) -> bool:
+    style = attributes.get("style", "")
     if style:
         style = style.replace(" ", "").lower()
-        if "display:none" in style or "visibility:hidden" in style:
-            return True
-    return "hidden" in attributes
+    return "hidden" in attributes or "display:none" in style or "visibility:hidden" in style
 
 
-def _is_drawn(element: Any) -> bool:
-    """Whether an element draws a formula that the page has as TeX or MathML, too."""
-    return element.tag == "span" and _DRAWN_FORMULA.search(element.get("class") or "") is not None
-
-
-def _is_sign(link: Any) -> bool:
+def _is_sign(link: Any, attributes: Mapping[str, str]) -> bool:
     """Whether a link leads to a place in the page and consists of one sign, such as `¶`."""
-    if link.tag != "a" or not (link.get("href") or "").startswith("#") or len(link):
+    if not attributes.get("href", "").startswith("#") or len(link):
         return False
     text = (link.text or "").strip()
     return len(text) == 1 and not text.isalnum()
@@ -255,52 +237,58 @@ def _is_sign(link: Any) -> bool:
 
 def _without(found: Blocks, is_out: list[bool], most: float) -> Blocks:
     """Leave out blocks in some containers, if they have less than a share of the page's text."""
-    if not any(is_out):
+    if not any(is_out[i] and container.first < container.end for i, container in enumerate(found.containers)):
         return found
     for i, container in enumerate(found.containers):
         is_out[i] |= container.parent >= 0 and is_out[container.parent]
-    outside = [i for i, block in enumerate(found.blocks) if block.container < 0 or not is_out[block.container]]
-    n_outside, n = sum(len(found.blocks[i].text) for i in outside), sum(len(block.text) for block in found.blocks)
-    return _kept(found, outside) if n - n_outside <= most * n else found
+    is_kept = [block.container < 0 or not is_out[block.container] for block in found.blocks]
+    n_out, n = (
+        sum(len(block.text) for block in of) for of in (compress(found.blocks, map(not_, is_kept)), found.blocks)
+    )
+    return _kept(found, is_kept) if n_out <= most * n else found
 
 
 def _without_repeats(found: Blocks) -> Blocks:
     seen: dict[str, int] = {}  # the parent of the first copy's container
-    keep = []
-    for i, block in enumerate(found.blocks):
-        letters = "".join(block.text.lower().split())
+    is_kept = []
+    for block in found.blocks:
+        letters = "".join(block.text.lower().split()) if len(block.text) >= MIN_REPEAT else ""
         container = found.containers[block.container] if block.container >= 0 else None
         parent = container.parent if container else -1
         is_free = container is not None and container.tag in ("td", "th", *_PRE)
-        if len(letters) < MIN_REPEAT or is_free or seen.setdefault(letters, parent) == parent:
-            keep.append(i)
-    return found if len(keep) == len(found.blocks) else _kept(found, keep)
+        is_kept.append(len(letters) < MIN_REPEAT or is_free or seen.setdefault(letters, parent) == parent)
+    return _kept(found, is_kept)
 
 
 def _without_copies(found: Blocks) -> Blocks:
     """Leave out long blocks of which most is in other blocks: the longest first."""
     texts = [block.text for block in found.blocks]
-    total = sum(map(len, texts))
-    if not any(3 * MIN_COPY < len(text) < total / (1 + COPIED) for text in texts):  # nor can it be a copy of less
+    most = sum(map(len, texts)) / (1 + COPIED)
+    if not any(3 * MIN_COPY < len(text) < most for text in texts):
+        return found  # nor can it be a copy of less
+    units = list(map(_units, texts))
+    if max(map(len, units)) < MIN_COPY:
         return found
-    runs = dict(enumerate(map(_runs, texts)))
-    long = [i for i, each in runs.items() if len(each) >= MIN_COPY]
-    counts = Counter(run for each in runs.values() for run in each) if long else Counter()
-    left_out = set()
-    for i in sorted(long, key=lambda i: (-len(found.blocks[i].text), i)):
-        if sum(counts[run] > 1 for run in runs[i]) > COPIED * len(runs[i]):
-            left_out.add(i)
+    runs = [set(zip(*(of[i:] for i in range(RUN)), strict=False)) for of in units]
+    counts = Counter(chain.from_iterable(runs))
+    is_kept = [True] * len(texts)
+    for i in sorted(range(len(texts)), key=lambda i: -len(texts[i])):
+        if len(runs[i]) >= MIN_COPY and sum(counts[run] > 1 for run in runs[i]) > COPIED * len(runs[i]):
+            is_kept[i] = False
             counts.subtract(runs[i])
-    return _kept(found, [i for i in runs if i not in left_out]) if left_out else found
+    return _kept(found, is_kept)
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
+def _units(text: str) -> Sequence[str]:
+    """Return a text's words, or its characters in a script without blanks."""
     words = text.lower().split()
-    words = words if len(text) < 20 * len(words) else list(text)  # a script without blanks
-    return set(zip(*(words[i:] for i in range(RUN)), strict=False))
+    return words if len(text) < 20 * len(words) else text
 
 
-def _kept(found: Blocks, keep: list[int]) -> Blocks:
+def _kept(found: Blocks, is_kept: list[bool]) -> Blocks:
+    if all(is_kept):
+        return found
+    n_before = [0, *accumulate(is_kept)]
     for container in found.containers:
-        container.first, container.end = bisect_left(keep, container.first), bisect_left(keep, container.end)
-    return Blocks([found.blocks[i] for i in keep], found.containers)
+        container.first, container.end = n_before[container.first], n_before[container.end]
+    return Blocks(list(compress(found.blocks, is_kept)), found.containers)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import regex  # type: ignore[import-untyped]
 
 from webtext.clean.extract.blocks import Blocks
+from webtext.clean.extract.characters import DIGIT, LINE, PUNCTUATION, SIGN, SPACE, UNSPACED, UPPER, Characters
 from webtext.clean.text.unspaced import SCRIPTS
 
 Array = npt.NDArray[Any]
@@ -24,7 +25,7 @@ Columns = dict[str, Array]
 
 WORD = re.compile(r"\w+")
 MAX_NAMES = 1000  # characters
-MAX_WORDS = 30  # the beginning of a block whose words are looked up
+MAX_WORDS, MAX_CAPITALS = 30, 21  # the beginning of a block whose words are looked up, and counted
 PLAIN_WORDS, PLAIN_LINKED = 10, 0.2
 """A block is plain text from this number of words and below this share of its characters in links."""
 LEVELS = 4  # ancestors of a block that are described one by one
@@ -37,10 +38,7 @@ _AROUND_TAGS = (
 TAG_NUMBER = {tag: i + 1 for i, tag in enumerate(_TAGS.split())}
 _AROUND = _AROUND_TAGS.split()
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_PUNCTUATION = re.compile(r"[.,;:!?。！？，、；：…]")
-_UPPER = regex.compile(r"\p{Lu}")
 _PRICE = re.compile(r"[$€£¥₹] ?\d|\d ?[€£¥₹]")
-_SIGNS = re.compile(r"[|©®™•›»→·/\\{}\[\]<>=_#@$€£¥₹]")
 CHARACTERS_PER_WORD = 6.0  # of English, with the blank
 _LETTERS = [re.compile("[" + "".join(f"{chr(r[0])}-{chr(r[-1])}" for r in script.letters) + "]") for script in SCRIPTS]
 _UNSPACED = re.compile("|".join(each.pattern for each in _LETTERS))
@@ -65,8 +63,7 @@ def name_parts(names: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=20_000)
 def _name_parts(names: str) -> tuple[str, ...]:
-    parts = {part.lower() for part in _NAME_PART.findall(names)}
-    return tuple(sorted(part for part in parts if 2 < len(part) < 20))
+    return tuple(sorted({part.lower() for part in _NAME_PART.findall(names) if 2 < len(part) < 20}))
 
 
 def n_words(text: str) -> float:
@@ -104,7 +101,11 @@ class Page:
         self.texts = [block.text for block in blocks]
         self.low = [words_of(text) for text in self.texts]
         n = _floats(map(len, self.texts))
-        self.n_words, self.n = _floats(map(n_words, self.texts)), n + _floats(map(_n_added, self.texts))
+        self.characters = Characters(self.texts)
+        self.n_words, self.n = self.characters.count(SPACE) + 1, n.copy()
+        for i in np.flatnonzero(self.characters.count(UNSPACED)):
+            self.n_words[i] = n_words(self.texts[i])
+            self.n[i] += _n_added(self.texts[i])
         self.linked = np.minimum(_floats(block.n_linked for block in blocks), n) / n
         self.bold = _floats(block.n_bold for block in blocks) / n
         self.is_plain = (self.linked < PLAIN_LINKED) & (self.n_words >= PLAIN_WORDS)
@@ -187,22 +188,21 @@ class Page:
         return np.asarray(self.sums[name][self.ends] - self.sums[name][self.firsts])
 
     def _text(self) -> Columns:
-        blocks = self.found.blocks
+        blocks, count = self.found.blocks, self.characters.count
         return {
             "n": np.log1p(self.n),
             "words": np.log1p(self.n_words),
             "linked": self.linked,
             "links": np.log1p(_floats(block.n_links for block in blocks)),
             "bold": self.bold,
-            "lines": np.log1p(_floats(text.count("\n") for text in self.texts)),
-            "punctuation": _floats(len(_PUNCTUATION.findall(text)) for text in self.texts) / self.n_words,
+            "lines": np.log1p(count(LINE)),
+            "punctuation": count(PUNCTUATION) / self.n_words,
             "ends": _floats(text.rstrip(_CLOSING).endswith(_ENDS) for text in self.texts),
             "colon": _floats(text.endswith(":") for text in self.texts),
-            "upper": _floats(len(_UPPER.findall(text)) for text in self.texts) / self.n,
-            "signs": _floats(len(_SIGNS.findall(text)) for text in self.texts) / self.n,
-            "digits": _floats(sum(map(text.count, "0123456789")) for text in self.texts) / self.n,
-            "capitals": _floats(sum(word[:1].isupper() for word in text.split(" ", 20)) for text in self.texts)
-            / np.minimum(self.n_words, 21),
+            "upper": count(UPPER) / self.n,
+            "signs": count(SIGN) / self.n,
+            "digits": count(DIGIT) / self.n,
+            "capitals": self.characters.capitals(MAX_CAPITALS) / np.minimum(self.n_words, MAX_CAPITALS),
             "word_length": self.n / self.n_words,
             "tag": self.tag,
         }
@@ -303,7 +303,7 @@ class Page:
         characters = self.sums["n"][:-1] - self.sums["n"][max(place, 0)]
         return {
             "is_title": _floats(is_title),
-            "title_words": _floats(sum(word in words for word in each) / max(1, len(each)) for each in self.low),
+            "title_words": _floats(sum(map(words.__contains__, each)) / max(1, len(each)) for each in self.low),
             "is_description": _floats(len(text) > 20 and text[:60] in stated for text in low),
             "from_title": np.sign(by) * np.log1p(np.abs(by)) * (place >= 0),
             "characters_from_title": np.sign(characters) * np.log1p(np.abs(characters)) * (place >= 0),
@@ -356,7 +356,7 @@ class Page:
             "words": np.log1p(self.sums["words"][-1] / self.n_blocks),
             "longest": np.log1p(self.n.max()),
         }
-        given["prices"] = np.log1p(sum(len(_PRICE.findall(text)) for text in self.texts))
+        given["prices"] = np.log1p(len(_PRICE.findall("\n".join(compress(self.texts, self.characters.count(SIGN))))))
         given |= {f"n_{tag}": np.log1p(tags.count(tag)) for tag in _PER_PAGE_TAGS}
         for tag in ("p", "li", "td", "pre"):
             given[f"share_{tag}"] = self.n[self.tag == TAG_NUMBER[tag]].sum() / self.total

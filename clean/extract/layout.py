@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 from webtext.clean.extract.blocks import Block, Blocks, Container
 
@@ -27,8 +27,7 @@ _PLACING = frozenset(("table", "tr", "pre", "blockquote", *_CELLS, *_ITEMS, *_HE
 _TICKS = re.compile("`+")
 
 
-@dataclass(slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a block is: its innermost table, row, cell, item, code, and the signs that Markdown has for it.
 
     Elements are indices of containers, -1 outside. A cell's column counts the cells before it in its row. An item begins
@@ -78,24 +77,24 @@ def _places(containers: list[Container]) -> list[_Place]:
         if tag not in _PLACING:  # nearly all: they share the place of their parent
             places.append(above)
             continue
-        place = replace(above)
         if tag == "table":
-            place.table, place.row, place.cell = i, -1, -1
-        elif tag == "tr" and place.table >= 0:
-            place.row, place.cell = i, -1
-        elif tag in _CELLS and place.row >= 0:
-            place.cell, place.column = i, min(counts[place.row], MAX_COLUMNS)
-            counts[place.row] += 1
+            place = above._replace(table=i, row=-1, cell=-1)
+        elif tag == "tr" and above.table >= 0:
+            place = above._replace(row=i, cell=-1)
+        elif tag in _CELLS and above.row >= 0:
+            place = above._replace(cell=i, column=min(counts[above.row], MAX_COLUMNS))
+            counts[above.row] += 1
         elif tag in _ITEMS:
             counts[container.parent] += 1
             is_ordered = container.parent >= 0 and containers[container.parent].tag == "ol"
-            place.item, place.margin = i, min(place.margin + len(place.sign), MAX_INDENT)
-            place.sign = f"{counts[container.parent]}. " if is_ordered else "- "
+            sign = f"{counts[container.parent]}. " if is_ordered else "- "
+            place = above._replace(item=i, sign=sign, margin=min(above.margin + len(above.sign), MAX_INDENT))
         elif tag == "pre":
-            place.pre = i
+            place = above._replace(pre=i)
         elif tag == "blockquote":
-            place.quotes = min(place.quotes + 1, MAX_QUOTES)
-        place.heading = _HEADINGS.get(tag, place.heading)
+            place = above._replace(quotes=min(above.quotes + 1, MAX_QUOTES))
+        else:
+            place = above._replace(heading=_HEADINGS.get(tag, above.heading))
         places.append(place)
     return places
 

@@ -88,7 +88,7 @@ def _share(words: Words, lines: set[Words], runs: set[Words]) -> float:
         return 0.5
     if len(words) < 3:
         return float(words in lines)
-    return sum(run in runs for run in zip(words, words[1:], words[2:], strict=False)) / (len(words) - 2)
+    return sum(map(runs.__contains__, zip(words, words[1:], words[2:], strict=False))) / (len(words) - 2)
 
 
 def _words(text: str) -> Words:

@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -38,7 +38,6 @@ LEAST_ARTICLE = 0.6
 UNBOUND = [TAG_NUMBER[tag] for tag in ("h1", "h2", "h3", "h4", "h5", "h6", "td", "th", "pre")]
 """Headings, cells and code need no least probability: they stand or fall with what is around them."""
 EPSILON = 1e-4  # keeps odds finite
-_ALL = np.uint16(0xFFFF)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,11 @@ class Trees:
         return np.asarray(1 / (1 + np.exp(-totals)))
 
     def _totals(self, features: Array) -> Array:
-        is_right = features[:, self.feature] > self.threshold
-        leaves = np.bitwise_and.reduce(np.where(is_right, self.remaining, _ALL), axis=2)
-        first = _LOWEST_BIT[leaves]
+        columns, leaves = np.ascontiguousarray(features.T), np.uint16(0xFFFF)
+        splits = (self.feature.T, self.threshold.T[:, :, None], self.remaining.T[:, :, None])
+        for feature, threshold, remaining in zip(*splits, strict=True):  # one split of every tree at a time
+            leaves = leaves & (remaining | -(columns[feature] <= threshold).astype(np.uint16))
+        first = np.ascontiguousarray(_LOWEST_BIT[leaves].T)
         return np.asarray(self.value[np.arange(len(self.value)), first].sum(axis=1, dtype=np.float64))
 
 
@@ -68,7 +69,7 @@ for _bit in range(MAX_LEAVES):
     _LOWEST_BIT[1 << _bit :: 1 << (_bit + 1)] = _bit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judged:
     """A page with the probability of each block to be its text, and of the page to be of each kind."""
 
@@ -81,7 +82,7 @@ class Judged:
         """The likeliest kind."""
         return max(self.kinds, key=self.kinds.__getitem__)
 
-    @property
+    @cached_property
     def cuts(self) -> Array:
         """The least probability of a kept block, float [n_blocks]."""
         is_prose = ~np.isin(self.page.tag, UNBOUND)
@@ -138,10 +139,7 @@ def sizes_of(columns: Mapping[str, Array]) -> Array:
 
 def matrix(columns: Mapping[str, Array]) -> Array:
     """Return features as float32 [n_blocks, n_features], in the order of their names in `columns`."""
-    rows = np.empty((len(next(iter(columns.values()))), len(columns)), np.float32)
-    for i, values in enumerate(columns.values()):
-        rows[:, i] = values
-    return rows
+    return np.array(list(columns.values()), np.float32).T
 
 
 def whole_tables(found: Blocks, probability: Array, n_words: Array) -> Array:
@@ -149,6 +147,8 @@ def whole_tables(found: Blocks, probability: Array, n_words: Array) -> Array:
 
     A table with a cell of more than MAX_CELL characters, or with a table in it, is layout: its blocks stay as they are.
     """
+    if all(container.tag != "table" for container in found.containers):
+        return probability
     tables = [-1] * len(found.containers)
     layouts = set()
     for i, container in enumerate(found.containers):

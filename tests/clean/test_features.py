@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+import regex  # type: ignore[import-untyped]
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from webtext.clean.extract.blocks import Block, Blocks, Container, read_blocks
+from webtext.clean.extract.characters import DIGIT, LINE, SPACE, UNSPACED, UPPER, Characters
 from webtext.clean.extract.features import MAX_WORDS, PLAIN_WORDS, Array, Page, name_parts, words_of
 from webtext.clean.extract.html import parse
+from webtext.clean.text.unspaced import script_of
 
 SENTENCE = "The harbour of the old town was built of granite, and people still walk there."
 
@@ -189,3 +192,15 @@ def test_plain_text_is_long_and_not_linked() -> None:
 )
 def test_the_time_is_linear_in_the_page(body: str) -> None:
     assert described(body, SENTENCE * 6, (SENTENCE * 6,) * 8, {"abc": 1.0})["n"].size
+
+
+@given(texts=st.lists(st.text(min_size=1), min_size=1), first=st.integers(1, 4))
+@example(texts=["A b C\n D", " e", "Ⅷ ǅ É 中", "x\tY"], first=2)
+def test_characters_of_all_texts_are_counted_as_those_of_each(texts: list[str], first: int) -> None:
+    characters = Characters(texts)
+    assert characters.count(SPACE).tolist() == [text.count(" ") for text in texts]
+    assert characters.count(DIGIT | LINE).tolist() == [sum(c in "0123456789\n" for c in text) for text in texts]
+    assert characters.count(UPPER).tolist() == [len(regex.findall(r"\p{Lu}", text)) for text in texts]
+    assert characters.count(UNSPACED).tolist() == [sum(script_of(c) is not None for c in text) for text in texts]
+    begun = [[word[:1] for word in text.split(" ")[:first]] for text in texts]
+    assert characters.capitals(first).tolist() == [sum(map(str.isupper, letters)) for letters in begun]
