@@ -1,6 +1,7 @@
 """Extraction: precision, recall, F1 and speed on three sets of pages, compared with trafilatura and resiliparse.
 
     python tests/bench/bench_extract.py [DATA] [--article-benchmark FOLDER] [--only SET] [--repeat N] [--texts NAME=FILE]
+    python tests/bench/bench_extract.py --pages FOLDER [--repeat N]
 
 The sets and their rules are described in `extraction_sets.py`: trafilatura's pages (DATA/extract), WCXB (DATA/wcxb; DATA
 defaults to WEBTEXT_TEST_DATA), and the articles of a checkout of scrapinghub/article-extraction-benchmark, which is
@@ -12,17 +13,20 @@ Printed in Markdown, for each set: every row's figures, then F1 by kind of page,
 does. Brackets have the 95 % bootstrap interval of the difference in F1 to trafilatura without comments, resampling
 domains. The model of our extractor has learned from the first two sets: what it does on other sites is shown there by the
 texts that `tests/learn/extractor.py --texts FILE` writes. Times are CPU seconds from body to text, all rows in turn on
-each page, minimum of N rounds. Texts of `clean extract` on a WARC file of the pages must be the same as those timed.
+each page, minimum of N rounds. Memory is by how much a fresh process of each row grows: libraries, models and the largest
+page. `--pages` measures both, and nothing else, on a folder's HTML files. Texts of `clean extract` on a WARC file of the
+pages must be the same as those timed.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,7 @@ import numpy as np
 from arguments import parser
 from extraction_sets import F1, SETS, Page, count_passages, difference, groups, rates, read_set, scores
 from real_data import real_data
+from resources import grown_mib
 
 BARE = "trafilatura, no comments"
 TRAFILATURA: dict[str, dict[str, bool]] = {
@@ -232,30 +237,54 @@ def main() -> None:
     arguments.add_argument(
         "--texts", action="append", default=[], metavar="NAME=FILE", help="a row of texts made elsewhere"
     )
+    arguments.add_argument("--pages", type=Path, metavar="FOLDER", help="HTML files, of which only speed is measured")
     given = arguments.parse_args()
-    data, extractors = real_data(given.data), rows()
-    totals, n_pages = dict.fromkeys(extractors, 0.0), 0
+    extractors, totals = rows(), dict.fromkeys(rows(), 0.0)
+    sets = [read_files(given.pages)] if given.pages else list(read_sets(given))
+    every = [page for pages in sets for page in pages]
+    memory = {name: grown_mib(partial(extract_all, every, extract)) for name, extract in extractors.items()}
+    for pages in sets:
+        texts, seconds = measure(pages, extractors, given.repeat)
+        totals = {row: total + seconds[row] for row, total in totals.items()}
+        if not given.pages:
+            report(pages, texts, seconds, given.texts)
+    print(f"\n### Speed: {len(every)} pages\n")
+    print_row(["", "pages per CPU second", f"times {BARE}", "memory, MiB"])
+    print_row(["---"] * 4)
+    for row, taken in totals.items():
+        print_row([row, f"{len(every) / taken:.1f}", f"{totals[BARE] / taken:.2f}", f"{memory[row]:.0f}"])
+
+
+def read_files(folder: Path) -> list[Page]:
+    """Return the pages of a folder, by name."""
+    return [Page("files", path.name, "", "", path.read_bytes()) for path in sorted(folder.glob("*.html"))]
+
+
+def read_sets(given: argparse.Namespace) -> Iterator[list[Page]]:
+    """Yield the pages of each set that is measured."""
+    data = real_data(given.data)
     for name in given.only or SETS:
         if name == "articles" and given.article_benchmark is None:
             print("\narticles: left out, because --article-benchmark isn't given")
-            continue
-        pages = read_set(name, data, given.article_benchmark)
-        texts, seconds = measure(pages, extractors, given.repeat)
-        check_by_command(pages, texts)
-        made = {
-            title: texts_made_elsewhere(Path(file), pages)
-            for title, _, file in (each.partition("=") for each in given.texts)
-        }
-        texts = {title: of for title, of in made.items() if of is not None} | texts
-        print_set(pages, texts, seconds)
-        print("\n" + count_opinions(pages, texts["webtext, blocks"], texts["webtext, fused"]))
-        totals = {row: total + seconds[row] for row, total in totals.items()}
-        n_pages += len(pages)
-    print(f"\n### Speed: {n_pages} pages\n")
-    print_row(["", "pages per CPU second", f"times {BARE}"])
-    print_row(["---"] * 3)
-    for row, taken in totals.items():
-        print_row([row, f"{n_pages / taken:.0f}", f"{totals[BARE] / taken:.2f}"])
+        else:
+            yield read_set(name, data, given.article_benchmark)
+
+
+def extract_all(pages: Sequence[Page], extract: Extract) -> None:
+    for page in pages:
+        extract(page.body)
+
+
+def report(
+    pages: Sequence[Page], texts: dict[str, list[str]], seconds: Mapping[str, float], elsewhere: Sequence[str]
+) -> None:
+    """Check our texts of a set, and print the tables of all, and of texts that were made elsewhere."""
+    check_by_command(pages, texts)
+    named = (each.partition("=") for each in elsewhere)
+    made = {title: texts_made_elsewhere(Path(file), pages) for title, _, file in named}
+    texts = {title: of for title, of in made.items() if of is not None} | texts
+    print_set(pages, texts, seconds)
+    print("\n" + count_opinions(pages, texts["webtext, blocks"], texts["webtext, fused"]))
 
 
 if __name__ == "__main__":

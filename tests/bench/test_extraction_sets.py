@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
-from bench_extract import texts_made_elsewhere
+from bench_extract import main, rows, texts_made_elsewhere
 from extraction_sets import Page, count_passages, difference, rates, score, scores
+from resources import grown_mib
 
 
 def page(of: str, text: str | None = None, url: str = "http://a.example/", **passages: list[str]) -> Page:
@@ -73,3 +74,23 @@ def test_texts_made_elsewhere_are_those_of_all_pages_or_of_none(tmp_path: Path) 
 
 def test_rates_of_nothing_are_zero() -> None:
     assert rates("trafilatura", np.zeros(3)).tolist() == [0, 0, 0]
+
+
+def test_a_work_s_memory_is_that_of_a_fork_which_leaves_nothing_behind() -> None:
+    kept: list[bytes] = []
+    assert 60 < grown_mib(lambda: kept.append(bytes(64 << 20).replace(b"\0", b"1"))) < 200
+    assert not kept
+    with pytest.raises(RuntimeError, match="ended with code 1"):
+        grown_mib(lambda: 1 / 0)
+
+
+def test_the_speed_and_memory_of_every_extractor_on_a_folder_s_pages_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.html").write_text("<html><body><p>A page with some words in it.")
+    monkeypatch.setattr(sys, "argv", ["bench_extract.py", "--pages", str(tmp_path)])
+    main()
+    said = [line.split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert said[1] == ["### Speed: 1 pages"]
+    assert [cells[0].strip("| ") for cells in said[5:]] == list(rows())
+    assert {len(cells) for cells in said[5:]} == {4}
