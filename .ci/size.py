@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 45_679,
+    "Python, lines": 45_729,
     "Python in base/, lines": 8028,
     "Python in crawl/, lines": 9214,
-    "Python in clean/, lines": 7985,
+    "Python in clean/, lines": 8035,
     "Python in tokenizer/, lines": 4717,
     "Python in shards/, lines": 2466,
     "Python in train/, lines": 9808,
     "Python in app/, lines": 3461,
     "Python in base/, tokens": 51_993,
     "Python in crawl/, tokens": 59_479,
-    "Python in clean/, tokens": 62_851,
+    "Python in clean/, tokens": 63_303,
     "Python in tokenizer/, tokens": 31_796,
     "Python in shards/, tokens": 16_960,
     "Python in train/, tokens": 73_254,
     "Python in app/, tokens": 26_425,
-    "modules": 317,
+    "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 62_563,
-    "benches, lines": 4796,
+    "tests, lines": 62_607,
+    "benches, lines": 4866,
     "templates, scripts, TOML and JSON, lines": 2237,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

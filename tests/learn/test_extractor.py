@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from learn import extractor as module
-from learn.extractor import Example, learn, main, read_examples, texts
+from learn.examples import PAGE_WEIGHTS, Example, _example, read_examples, read_fixtures
+from learn.extractor import learn, main, texts
 
 from webtext.clean.extract.kinds import KINDS
 from webtext.clean.extract.scorer import MAX_LEAVES, read_scorer
@@ -137,7 +138,7 @@ def test_pages_of_a_sort_weigh_the_same_and_unknown_blocks_nothing(data: Path) -
     for example in examples:
         if not np.isnan(example.target).all():
             kind = example.kind and example.kind == "article"
-            assert example.weights.sum() == pytest.approx(module.PAGE_WEIGHTS[kind])
+            assert example.weights.sum() == pytest.approx(PAGE_WEIGHTS[kind])
         assert not example.weights[np.isnan(example.target)].any()
 
 
@@ -213,7 +214,7 @@ def test_a_page_in_another_script_has_the_same_blocks_and_equal_words_stay_equal
     page = "<html><title>The harbour</title><body><p>The harbour, built in <a href=a>1887</a>.</p><h2>The Harbour</h2>"
     lengths = set()
     for name in "abcdefgh":
-        example = module._example("fixtures", name, "https://a.example/", page.encode(), None)
+        example = _example("fixtures", name, "https://a.example/", page.encode(), None)
         rewritten = example.rewritten()
         first, second = (block.text for block in rewritten.found.blocks)
         assert second.split() == rewritten.metadata.title.split()  # type: ignore[union-attr]
@@ -231,7 +232,7 @@ def test_paragraphs_of_fixtures_with_their_whole_text_teach_and_headings_and_sho
     row = {"source": "fhgr/harvest", "id": "1", "url": "https://a.example/", "html": page.encode()}
     row |= {"text": sentence, "is_whole": True}
     pq.write_table(pa.Table.from_pylist([row, row | {"id": "2", "is_whole": False}]), tmp_path / "fixtures.parquet")
-    (example,) = module.read_fixtures(tmp_path / "fixtures.parquet")
+    (example,) = read_fixtures(tmp_path / "fixtures.parquet")
     assert (example.identifier, example.kind, example.domain) == ("1", "forum", "a.example")
     assert np.isnan(example.target).tolist() == [True, False, True, False]
     assert (example.target[1] > 0.9, example.target[3] < 0.1) == (True, True)
