@@ -85,7 +85,7 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with 0 ok, 1 failed parts, 2 usage, 3 broken input or 130 interrupted."""
+    """Run the command line and exit with a code of the table in app/README.md."""
     _open_closed_streams()
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _interrupt)

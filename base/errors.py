@@ -8,7 +8,7 @@
     ├── NetworkError          a remote service couldn't be used at all                 exit code 1
     ├── Interrupted           a command was asked to stop                              exit code 130
     ├── RunFailed             some parts failed; the finished ones are kept            exit code 1
-    └── MachineError          this machine lacks something: an extra, disk space       exit code 1
+    └── MachineError          this machine lacks something: an extra, disk space       exit code 4
 
 Library code raises; only the command line prints and chooses exit codes.
 """
@@ -75,7 +75,9 @@ class Interrupted(WebtextError):
 
 
 class MachineError(WebtextError):
-    """This machine lacks something: an extra, disk space, memory."""
+    """This machine lacks something: an extra, disk space, memory, a GPU, a free port."""
+
+    exit_code = 4
 
 
 class DryRun(Exception):

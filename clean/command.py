@@ -104,14 +104,14 @@ Writes: DIR, a part set of documents in every language
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
     """Turn pages into documents, without filtering or deduplication."""
     from webtext.base.console import funnel_text
-    from webtext.base.parts.outcomes import check_settled, warn_if_empty
+    from webtext.base.parts.outcomes import check_kept, check_settled
     from webtext.clean.extract.pages import extract_documents
 
     documents = extract_documents(pages, need_out(out), settings, run)
     counts = documents.counts.to_json()
     answer = {"out": documents.folder.url, "documents": documents.records, "counts": counts}
     run.console.result(answer, f"{funnel_text('pages', counts)}\nwritten to '{documents.folder.url}'")
-    warn_if_empty(documents, run.console)
+    check_kept(documents)
     check_settled(documents)
 
 
@@ -318,7 +318,7 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
 def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
     """Print the funnel from documents to corpus, preceded by the funnel of imported rows or, with `pages`, of pages."""
     from webtext.base.console import funnel_text
-    from webtext.base.parts.outcomes import check_settled, warn_if_empty
+    from webtext.base.parts.outcomes import check_kept, check_settled
     from webtext.clean.decontaminate.comparison import overlap_table
 
     counts = result.counts.to_json()
@@ -341,5 +341,5 @@ def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
         answer["overlap"], overlap = result.overlap, overlap_table(result.overlap)
     lines = [first, funnel_text("documents", counts), overlap, f"written to '{result.corpus.folder.url}'"]
     run.console.result(answer, "\n".join(line for line in lines if line))
-    warn_if_empty(result.documents if not result.documents.records else result.corpus, run.console)
+    check_kept(result.documents, result.corpus)
     check_settled(*([result.documents] if unit else []), result.corpus)

@@ -94,7 +94,7 @@ Writes: DIR, a part set of links
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
     """Collect the links that people voted for: one row per URL, with all its posts."""
     from webtext.base.console import counted, funnel_text
-    from webtext.base.parts.outcomes import check_settled, warn_if_empty
+    from webtext.base.parts.outcomes import check_kept, check_settled
     from webtext.crawl.links.collect import check_dumps
 
     found = collect(inputs, need_out(out), settings[LINKS], run, settings[API])
@@ -103,7 +103,7 @@ def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str 
     run.console.result(
         answer, f"{funnel_text('votes', counts)}\n{counted(found.records, 'link')} in '{found.folder.url}'"
     )
-    warn_if_empty(found, run.console)
+    check_kept(found)
     check_dumps(found)
     check_settled(found)
 
@@ -129,7 +129,7 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None, parts: Parts | None) -> None:
     """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
     from webtext.base.console import funnel_text
-    from webtext.base.parts.outcomes import check_settled, warn_if_empty
+    from webtext.base.parts.outcomes import check_kept, check_settled
 
     pages = crawl(links, need_out(out), settings, run, parts=parts)
     if pages is None:  # a dry run
@@ -137,5 +137,5 @@ def fetch(run: Run, settings: FetchSettings, links: str, out: str | None, parts:
     counts = pages.counts.to_json()
     answer = {"out": pages.folder.url, "links": pages.records, "parts": len(pages.parts), "counts": counts}
     run.console.result(answer, f"{funnel_text('links', counts)}\nlogged in '{pages.folder.url}'")
-    warn_if_empty(pages, run.console)
+    check_kept(pages)
     check_settled(pages)

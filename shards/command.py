@@ -39,7 +39,7 @@ def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], toke
             all but Parquet also as .gz, .bz2, .xz, .zst
     Writes: DIR, a part set of tokens: .tok files, and a row for every document
     """
-    from webtext.base.parts.outcomes import check_settled, warn_if_empty, warn_of_failures
+    from webtext.base.parts.outcomes import check_kept, check_settled, warn_of_failures
     from webtext.shards.info import describe, describe_text, empty_split
     from webtext.shards.writing.pack import pack_shards
 
@@ -47,8 +47,8 @@ def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], toke
     found = describe(tokens.folder.url)
     run.console.result(found, describe_text(tokens.folder.url, found))
     warn_of_failures(tokens, run.console)
-    warn_if_empty(tokens, run.console)
-    if tokens.records and (missing := empty_split(found)):
+    check_kept(tokens)
+    if missing := empty_split(found):
         run.console.warn(missing)
     check_settled(tokens)
 
@@ -173,6 +173,7 @@ def convert(
     Writes: DIR, a part set of tokens; or files of another trainer
     """
     from webtext.base.errors import ConfigError
+    from webtext.base.parts.outcomes import check_kept
     from webtext.shards.convert_from import convert_from
     from webtext.shards.convert_to import convert_to
     from webtext.shards.info import describe, describe_text
@@ -193,3 +194,4 @@ def convert(
     tokens = convert_from(list(sources), source_format, tokenizer, need_out(out), settings, run, split)
     found = describe(tokens.folder.url)
     run.console.result(found, describe_text(tokens.folder.url, found))
+    check_kept(tokens)

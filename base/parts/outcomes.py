@@ -89,8 +89,8 @@ def check_counts(outputs: Mapping[str, Counts], command: str = "") -> None:
     )
 
 
-def why_empty(made: PartSet) -> tuple[str, str] | None:
-    """Return a message for a set that kept no record, with the most frequent reason and its likely cause; else None."""
+def why_empty(made: PartSet) -> tuple[str, ...] | None:
+    """Return a message for a set that kept no record: its most frequent reason, an example and a remedy; else None."""
     counts = made.counts
     if made.records and counts.kept:
         return None
@@ -101,7 +101,8 @@ def why_empty(made: PartSet) -> tuple[str, str] | None:
     are = "is" if reasons[most] == 1 else "are"
     said = f"kept 0 of {counted(counts.records_in, 'record')} in '{made.folder.url}': {reasons[most]:,} {are} '{most}'"
     default = "a setting named obey_* turns the rule off" if most.startswith("opt_out_") else "see --help"
-    return said, LIKELY_CAUSES.get(most, default)
+    example = next((f"{each.id}: {each.cause}"[:300] for each in made.failures() if each.reason == most), None)
+    return tuple(filter(None, (said, example, LIKELY_CAUSES.get(most, default))))
 
 
 def warn_of_failures(made: PartSet, console: Console) -> None:
@@ -119,14 +120,8 @@ def warn_of_failures(made: PartSet, console: Console) -> None:
         console.warn(f"{counted(n_failed, 'record')} failed; {where}\n{failed_lines(by_file)}")
 
 
-def warn_if_empty(made: PartSet, console: Console) -> None:
-    """Warn if a set that was just written contains no kept record, and name the likely cause."""
-    if said := why_empty(made):
-        console.warn("\n  ".join(said))
-
-
 def check_kept(*sets: PartSet) -> None:
-    """Raise InputError (exit code 3) for the first set that kept no record: the next stage would have no input."""
+    """Raise InputError (exit code 3) for the first set that kept no record, with the likely cause."""
     for made in sets:
         if said := why_empty(made):
             raise InputError(*said)

@@ -56,7 +56,9 @@ def collect_links(
     rule = recipe_settings(settings) | Judge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
     SetWriter(out, "links", recipe).check_place(run.replaces)
-    files = find_files(inputs if harvest is None else harvest(inputs), settings.source)
+    defaults = {"url": None, "score": settings.default_score, "created": settings.default_created}
+    needed = [name for name, default in defaults.items() if default is None]
+    files = find_files(inputs if harvest is None else harvest(inputs), settings.source, needed)
     n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)
     outputs = {"links": (out, "links")}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import fnmatch
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -71,12 +71,12 @@ class InputFile:
         return io.BytesIO(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).open(self.name)
 
 
-def find_files(inputs: Iterable[str], source: str | None = None) -> list[InputFile]:
+def find_files(inputs: Iterable[str], source: str | None = None, needed: Sequence[str] = ("url",)) -> list[InputFile]:
     """Return the files that `inputs` name, sorted and without repeats.
 
     Each is read by `source` if given, otherwise by the source that its name implies. A folder contributes the
     files whose names match `source` (submissions by default). Raises InputError if an input matches nothing, or if a
-    file is empty or cannot be read by its source.
+    file is empty, cannot be read by its source, or is a list in which no row has one of the `needed` columns.
     """
     files = sorted({file for name in inputs for file in _files_of(name, source)})
     if not files:
@@ -84,11 +84,11 @@ def find_files(inputs: Iterable[str], source: str | None = None) -> list[InputFi
     for file in files:
         if file.n_bytes == 0:
             raise InputError(f"'{file.location}' is empty", "download it again, or leave it out")
-        _check_content(file)
+        _check_content(file, needed)
     return files
 
 
-def _check_content(file: InputFile) -> None:
+def _check_content(file: InputFile, needed: Sequence[str]) -> None:
     with file.open() as opened:
         head = opened.read(4)
         for magic, what in FOREIGN_MAGICS.items():
@@ -103,7 +103,10 @@ def _check_content(file: InputFile) -> None:
                 f"'{file.location}' {is_it} Parquet, but would be read as {file.source}", "set --source to its format"
             )
         opened.seek(0)
-        check_source(file.source, opened, file.location)
+        if file.source in (CSV, JSONL, PARQUET, URLS):
+            from webtext.crawl.links.lists import check_columns
+
+            check_columns(file.source, opened, file.location, needed)
 
 
 def _files_of(name: str, source: str | None) -> list[InputFile]:
@@ -161,14 +164,6 @@ def need_source(name: str, location: str, asked_for: str | None) -> str:
         known = "; ".join(f"{source}: {' '.join(PATTERNS[source][:2])}" for source in SOURCES)
         raise InputError(f"the name of '{location}' matches no source", f"set --source ({known})")
     return source
-
-
-def check_source(source: str, file: BinaryIO, location: str) -> None:
-    """Raise InputError if a table is damaged or has no column of URLs."""
-    if source in (CSV, PARQUET):
-        from webtext.crawl.links.lists import check_csv, check_parquet
-
-        (check_csv if source == CSV else check_parquet)(file, location)
 
 
 def link_source(source: str, folder: str, name: str, settings: LinkSettings) -> LinkSource[Any]:

@@ -9,8 +9,10 @@ from the settings `default_score` and `default_created`. Without a default the r
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +26,15 @@ from webtext.base.errors import InputError
 from webtext.base.hugging_face import Reference, column_names, open_dataset
 from webtext.base.parts.untrusted_parquet import BATCH_ROWS, Expands, open_parquet, parquet_batches, rows_of
 from webtext.crawl.links.reddit import RowReader, unescaped, whole_number
+from webtext.crawl.links.settings import SOURCES
 from webtext.crawl.links.submission import Submission
 from webtext.crawl.streams.lines import Unreadable, read_lines
 
+_, CSV, JSONL, PARQUET, _ = SOURCES
 URL, SCORE, CREATED = COLUMNS = ("url", "score", "created")
 SOURCE = "list"
+CHECKED_ROWS = 1000
+"""Rows of JSON lines in which a column must occur."""
 
 Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
 
@@ -217,28 +223,38 @@ def _typed_row(position: int, row: Mapping[str, Any] | Exception, url: str = URL
     return position, {**row, URL: row.get(url)}
 
 
-def check_csv(file: BinaryIO, location: str) -> None:
-    """Raise InputError if the table has no column of URLs."""
-    _need_url_column(_csv_names(_csv_rows(file)), location)
-
-
-def check_parquet(file: BinaryIO, location: str) -> None:
-    """Raise InputError if the file is damaged or has no column of URLs."""
-    try:
-        names = open_parquet(file).schema_arrow.names
-    except (pa.ArrowException, OSError) as error:
-        cause = " ".join(str(error).split())[:200]
-        raise InputError(f"'{location}' is damaged: {cause}", "download it again") from None
-    _need_url_column(names, location)
-
-
-def _need_url_column(names: Sequence[str], location: str) -> None:
-    if URL not in names:
+def check_columns(source: str, file: BinaryIO, location: str, needed: Sequence[str]) -> None:
+    """Raise InputError if a list is damaged, or if no row has one of the `needed` columns."""
+    names: Sequence[str]
+    if source == PARQUET:
+        try:
+            names = open_parquet(file).schema_arrow.names
+        except (pa.ArrowException, OSError) as error:
+            cause = " ".join(str(error).split())[:200]
+            raise InputError(f"'{location}' is damaged: {cause}", "download it again") from None
+    elif source == CSV:
+        names = _csv_names(_csv_rows(file))
+    elif source == JSONL:
+        names = _json_names(file)
+    else:
+        names = [URL]
+    if missing := [name for name in needed if name not in names]:
         shown = ", ".join(names[:12])[:200]
+        missing_names = "', '".join(missing)
         raise InputError(
-            f"'{location}' has no column '{URL}': its columns are {shown or 'none'}",
+            f"'{location}' has no column '{missing_names}': its columns are {shown or 'none'}",
             f"name the column of links '{URL}', and those of votes and times '{SCORE}' and '{CREATED}'",
+            "or set the score and time of all rows: --default-score, --default-created",
         )
+
+
+def _json_names(file: BinaryIO) -> list[str]:
+    """Return the keys of the first objects of JSON lines, or all COLUMNS if none of them can be read."""
+    names: dict[str, None] = {}
+    for _, line in itertools.islice(read_lines(file), CHECKED_ROWS):
+        with contextlib.suppress(ValueError, TypeError):
+            names |= dict.fromkeys(json.loads(b"" if isinstance(line, Unreadable) else line))
+    return list(names) or [*COLUMNS]
 
 
 def _submission(row: Mapping[str, Any], position: int, defaults: Defaults) -> Submission:

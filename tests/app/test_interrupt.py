@@ -225,7 +225,7 @@ def test_no_room_to_write_is_a_short_error_and_seals_nothing(verb: str, limit: s
         answer = run_with_files_of(4096, command)
         assert "exceeds the limit on file sizes" in answer.stderr
         assert not list(small.rglob("manifest.json"))
-    assert answer.returncode == 1
+    assert answer.returncode == 4
     assert len(answer.stderr.splitlines()) <= 3
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ""

@@ -125,7 +125,7 @@ from webtext.app.main import main
 main()
 """
     answer = webtext(*arguments, code=code)
-    assert answer.returncode == 1
+    assert answer.returncode == 4
     assert f"pip install 'webtext[{extra}]'" in answer.stderr
     assert "Traceback" not in answer.stderr
 
@@ -166,7 +166,7 @@ def test_an_error_nobody_foresaw_is_short_and_can_show_where_it_came_from(
 
 
 def test_what_the_system_says_of_a_file_is_a_short_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["crawl", "fetch", "x" * 300, "--out", "y"]) == 1
+    assert run(["crawl", "fetch", "x" * 300, "--out", "y"]) == 4
     assert capsys.readouterr().err.startswith("error: File name too long: 'xxx")
 
 
@@ -198,10 +198,10 @@ def test_a_dump_that_gives_no_link_is_said_even_when_quiet(tmp_path: Path, capsy
     dump = tmp_path / "RS_2017-01"
     post = {"id": "a", "url": "http://127.0.0.1:9/", "score": 1, "created_utc": 1_483_228_800, "is_self": False}
     dump.write_text(json.dumps(post) + "\n")
-    assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--quiet"]) == 0
-    warning = capsys.readouterr().err
-    assert warning.startswith(f"warning: kept 0 of 1 record in '{tmp_path}/links': 1 is 'too_little_karma'")
-    assert "--min-karma" in warning
+    assert run(["crawl", "links", str(dump), "--out", str(tmp_path / "links"), "--quiet"]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: kept 0 of 1 record in '{tmp_path}/links': 1 is 'too_little_karma'")
+    assert "--min-karma" in error
 
 
 def test_the_verbs_that_make_or_check_parts_or_use_threads_have_options_for_workers() -> None:

@@ -39,7 +39,7 @@ def test_a_full_disk_ends_with_an_error_and_the_run_resumes_with_space(
     failed = subprocess.run(
         [sys.executable, "-c", LIMITED, str(limit), *verb], capture_output=True, text=True, timeout=300, check=False
     )
-    assert failed.returncode == 1
+    assert failed.returncode == 4
     assert "exceeds the limit on file sizes" in failed.stderr
     assert (out / "_open" / "part-00000.warc.gz").stat().st_size == limit
     web.requests.clear()

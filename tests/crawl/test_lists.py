@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
-from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_csv, check_parquet
+from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_columns
 from webtext.crawl.links.submission import LinkSource, Submission
 from webtext.crawl.streams.lines import Unreadable
 
@@ -119,8 +119,8 @@ def test_a_stream_that_breaks_off_yields_the_rows_before() -> None:
 def test_a_table_without_urls_is_an_error_that_names_the_file() -> None:
     for data in (b"link,score\nhttp://a.com/,5\n", b"http://a.com/\n", b"\n"):
         with pytest.raises(InputError, match="'links.csv' has no column 'url'"):
-            check_csv(io.BytesIO(data), "links.csv")
-    check_csv(io.BytesIO(b"\xef\xbb\xbfurl\n"), "links.csv")
+            check_columns("csv", io.BytesIO(data), "links.csv", ["url"])
+    check_columns("csv", io.BytesIO(b"\xef\xbb\xbfurl\n"), "links.csv", ["url"])
 
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=12)), max_size=6))
@@ -265,9 +265,9 @@ def test_dates_of_parquet_are_utc() -> None:
 
 def test_a_parquet_file_without_urls_or_without_its_end_is_refused() -> None:
     with pytest.raises(InputError, match="no column 'url'"):
-        check_parquet(io.BytesIO(parquet(link=["http://a.com/"])), "x.parquet")
+        check_columns("parquet", io.BytesIO(parquet(link=["http://a.com/"])), "x.parquet", ["url"])
     with pytest.raises(InputError, match="'x.parquet' is damaged"):
-        check_parquet(io.BytesIO(parquet(url=["http://a.com/"])[:-20]), "x.parquet")
+        check_columns("parquet", io.BytesIO(parquet(url=["http://a.com/"])[:-20]), "x.parquet", ["url"])
 
 
 def test_a_damaged_page_of_parquet_yields_the_rows_before() -> None:
@@ -305,3 +305,26 @@ def test_a_small_parquet_file_of_gigabytes_is_one_failure() -> None:
 def test_no_bytes_crash_a_list(source: type[Any], data: bytes) -> None:
     for post in read(source(HERE), data):
         assert isinstance(post, Submission | str)
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "columns"),
+    [
+        ("csv", b"href,points,when\nhttp://a.com/,5,2015-01-01\n", "href, points, when"),
+        ("csv", b"url\tscore\ttime\nhttp://a.com/\t5\t1\n", "url, score, time"),
+        ("jsonl", b'{"url": "http://a.com/", "ups": 5}\n\n{"url": null, "created_utc": 1}\n', "url, ups, created_utc"),
+        ("parquet", parquet(url=["http://a.com/"], votes=[5]), "url, votes"),
+        ("urls", b"http://a.com/\n", "url"),
+    ],
+)
+def test_a_list_in_which_no_row_has_a_needed_column_is_an_error_that_lists_its_columns(
+    source: str, data: bytes, columns: str
+) -> None:
+    """Before, every row was dropped as `null_score`, one column per run."""
+    needed = ("url", "score", "created")
+    missing = "', '".join(name for name in needed if name not in columns.split(", "))
+    with pytest.raises(InputError) as error:
+        check_columns(source, io.BytesIO(data), "links", needed)
+    assert f"'links' has no column '{missing}': its columns are {columns}\n" in str(error.value)
+    assert "--default-score" in str(error.value)
+    check_columns(source, io.BytesIO(data), "links", set(needed) & set(columns.split(", ")))

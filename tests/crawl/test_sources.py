@@ -160,15 +160,15 @@ def test_plain_urls_need_a_score_and_a_time(
     collect: Any, links_verb: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "urls.txt").write_text(f"{URL}\nhttp://b.com/\n")
-    assert links_verb(tmp_path / "urls.txt") == 0
+    assert links_verb(tmp_path / "urls.txt") == 3
     error = capfd.readouterr().err
-    assert "kept 0 of 2 records" in error
+    assert "has no column 'score', 'created': its columns are url" in error
     assert "--default-score" in error
     (tmp_path / "links.jsonl").write_text(json.dumps({"link": URL, "score": 5, "created": 1}))
-    assert links_verb(tmp_path / "links.jsonl") == 0
-    assert "1 is 'null_url'\n  a list's links must be in its column 'url'" in capfd.readouterr().err
-    links = collect(tmp_path / "urls.txt", default_score=3)
-    assert counts_of(links)["dropped"] == {"null_created": 2}
+    assert links_verb(tmp_path / "links.jsonl") == 3
+    assert "has no column 'url': its columns are link, score, created\n" in capfd.readouterr().err
+    with pytest.raises(InputError, match="has no column 'created'"):
+        collect(tmp_path / "urls.txt", default_score=3)
     links = collect(tmp_path / "urls.txt", default_score=3, default_created="2017-06-01T00:00:00Z")
     assert [(row["karma"], row["first_created"]) for row in rows_of(links)] == [(3, 1496275200)] * 2
     with pytest.raises(ConfigError, match="default_created = 'soon'"):

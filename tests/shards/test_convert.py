@@ -376,7 +376,7 @@ def test_the_verb_converts_both_ways(tokens: str, tmp_path: Path, capsys: pytest
         (["--from", "nanogpt", "--to", "nanogpt"], "one of --from and --to"),
         (["--from", "nanogpt"], "--from needs --tokenizer"),
         (["--to", "nanogpt", "--tokenizer", "x"], "--to takes one token set"),
-        (["--to", "nanogpt", "--out", "TOKENS"], "contains a part set"),
+        (["--to", "nanogpt", "--out", "TOKENS"], "and nothing that this command writes"),
     ],
 )
 def test_the_verb_says_what_it_needs(tokens: str, capsys: Any, arguments: list[str], complaint: str) -> None:

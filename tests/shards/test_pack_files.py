@@ -206,12 +206,12 @@ def test_an_empty_split_is_a_warning_that_says_what_to_do(
     tmp_path: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "one.txt").write_text("only one document, with a few words")
-    command = [*PACK, str(tokenizer_file), str(tmp_path / "one.txt"), "--out", str(tmp_path / "tokens")]
+    command = [*PACK, str(tokenizer_file), str(tmp_path / "one.txt"), "--out"]
     for more, message in (
         (["--validation-ratio", "0"], "no document is in the validation split, of 1"),
         (["--validation-ratio", "0.9999999"], "no document is in the train split, of 1"),
     ):
-        assert webtext([*command, *more]) == 0
+        assert webtext([*command, str(tmp_path / more[1]), *more]) == 0
         assert message in (said := capsys.readouterr().err)
         assert "--separator" in said
 
@@ -220,8 +220,9 @@ def test_files_without_any_text_name_the_likely_cause(
     tmp_path: Path, tokenizer_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = lines(tmp_path / "a.jsonl", {"content": "one"}, {"content": "two"})
-    assert webtext([*PACK, str(tokenizer_file), str(path), "--out", str(tmp_path / "tokens")]) == 0
+    assert webtext([*PACK, str(tokenizer_file), str(path), "--out", str(tmp_path / "tokens")]) == 3
     said = capsys.readouterr().err
+    assert "no field 'text' among content" in said
     assert "kept 0 of 2 records" in said
     assert "2 are 'no_text'" in said
     assert "--text-field" in said

@@ -217,10 +217,10 @@ def test_no_space_for_a_checkpoint_or_an_export(
     out = tmp_path / "large"
     command = ["train", "run", tokens, "--out", str(out), *FLAGS, "--n-embd", "64", "--quiet"]
     remedy = "raise the limit (ulimit -f), or choose another --out"
-    fails(command, 1, f"'{out}/checkpoints/", remedy)
+    fails(command, 4, f"'{out}/checkpoints/", remedy)
     assert list_checkpoints(out) == []
     export, command = tmp_path / "export", ["train", "export", str(model), "--out"]
-    fails([*command, str(export)], 1, f"'{export}/model.safetensors' exceeds the limit on file sizes", remedy)
+    fails([*command, str(export)], 4, f"'{export}/model.safetensors' exceeds the limit on file sizes", remedy)
     assert list(export.iterdir()) == []
 
 
@@ -270,13 +270,13 @@ def test_too_little_memory(
     for name in ("loss", "__init__"):
         with monkeypatch.context() as patch:
             patch.setattr(GPT2, name, raising)
-            fails(command, 1, too_large, fewer)
+            fails(command, 4, too_large, fewer)
             assert not (tmp_path / "new/checkpoints").exists()
     monkeypatch.setattr(GPT2, "log_likelihood", raising)
     evaluation = ["train", "eval", str(model), tokens]
-    fails(evaluation, 1, "the model and batches of 8 do not fit the device's memory", "give --batch-size 4")
+    fails(evaluation, 4, "the model and batches of 8 do not fit the device's memory", "give --batch-size 4")
     smaller = "use a smaller model, or a device with more memory"
-    fails([*evaluation, "--batch-size", "1"], 1, "the model and batches of 1 do not fit", smaller)
+    fails([*evaluation, "--batch-size", "1"], 4, "the model and batches of 1 do not fit", smaller)
 
 
 def test_another_error_of_torch_does_not_count_as_out_of_memory(

@@ -422,7 +422,7 @@ def test_the_verb_writes_results_and_samples(
     assert "--task is given with --tasks" in capsys.readouterr().err
     monkeypatch.delitem(sys.modules, "webtext.train.evaluate.harness")
     monkeypatch.setitem(sys.modules, "lm_eval", None)
-    assert command([*call, "--tasks", "nq"]) == 1
+    assert command([*call, "--tasks", "nq"]) == 4
     error = capsys.readouterr().err
     assert "the package 'lm_eval' is not installed" in error
     assert "pip install 'webtext[tasks]'" in error
