@@ -37,7 +37,7 @@ CEILINGS = {
     "settings": 146,
     "C++, lines": 9373,
     "tests, lines": 62_743,
-    "benches, lines": 4866,
+    "benches, lines": 4864,
     "templates, scripts, TOML and JSON, lines": 2237,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -235,15 +235,13 @@ def print_bits(texts: pa.Table, rows: dict[str, str], peers: dict[str, Path], gi
         ].to_pylist()
     print_row("rules", "documents", "MB", *sets)
     print_row(*["---"] * (3 + len(sets)))
-    tokenizer = Tokenizer.train((windows(each, given.bytes, 0) for each in corpora.values()), N_TOKENS)
+    tokenizer = given.steps and Tokenizer.train((windows(each, given.bytes, 0) for each in corpora.values()), N_TOKENS)
     for name, corpus in corpora.items():
-        models: list[Model | Gpt2] = []
-        for seed in range(given.seeds):
-            text = windows(corpus, given.bytes, seed)
-            if given.steps:
-                models.append(Gpt2(text, tokenizer, changed(TOY, steps=given.steps, seed=seed)))
-            else:
-                models.append(Model(text))
+        drawn = enumerate(windows(corpus, given.bytes, seed) for seed in range(given.seeds))
+        models = [
+            Gpt2(text, tokenizer, changed(TOY, steps=given.steps, seed=seed)) if given.steps else Model(text)
+            for seed, text in drawn
+        ]
         bits = [[model.bits_per_byte(text) for model in models] for text in sets.values()]
         size = sum(map(len, corpus)) / 1e6
         print_row(name, f"{len(corpus):,}", f"{size:.1f}", *(f"{np.mean(b):.3f} ± {np.std(b):.3f}" for b in bits))
