@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import math
 import os
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from webtext.base.errors import WebtextError, visible
+from webtext.base.storage import strict_json
 
 Mode = Literal["human", "json", "quiet"]
 SECONDS_BETWEEN_LINES = 30.0
@@ -47,8 +47,8 @@ class Console:
         A `coloured` text has escape sequences of its own, so the caller has escaped the controls of untrusted text.
         """
         if self.mode == "json":
-            line = json.dumps(value, ensure_ascii=False, sort_keys=True)
-            print(line if visible(_printable(line)) == line else json.dumps(value, sort_keys=True), flush=True)
+            line = strict_json(value, ensure_ascii=False, sort_keys=True)
+            print(line if visible(_printable(line)) == line else strict_json(value, sort_keys=True), flush=True)
         elif self.mode == "human" and text:
             print(text if coloured else _printable(text), flush=True)
 
@@ -191,8 +191,7 @@ class Events(Progress):
         left = None if self.seconds_left is None else round(self.seconds_left, 3)
         about = {"event": event, "label": self.label, "unit": self.unit, "done": self.done, "total": self.total}
         about |= {"records": self.records, "seconds": round(self.seconds, 3), "seconds_left": left}
-        about |= {name: fact if math.isfinite(fact) else None for name, fact in self.facts.items()}  # JSON has no NaN
-        print(json.dumps(about), file=sys.stderr, flush=True)
+        print(strict_json(about | self.facts), file=sys.stderr, flush=True)
 
     def close(self) -> None:
         self._show("end")

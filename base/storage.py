@@ -20,10 +20,12 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from webtext.base.errors import InputError, MachineError, WebtextError
 from webtext.base.object_store import ObjectStore, entity_tag
+
+T = TypeVar("T")
 
 TEMPORARY_SUFFIX = ".tmp"
 MAX_COMMAND_CHARACTERS = 300  # of the process that has locked a folder
@@ -187,7 +189,11 @@ class Folder:
 
     def read_object(self, name: str, remedy: str = "make it again") -> dict[str, Any]:
         """Return the JSON object in file `name`; raises InputError with the remedy if there is none."""
-        return json_object(self.read_bytes(name), self.location(name), remedy)
+        return self.read_json(name, dict[str, Any], remedy)
+
+    def read_json(self, name: str, of: type[T], remedy: str = "make it again") -> T:
+        """Return the JSON in file `name` as a type; like `decoded`."""
+        return decoded(self.read_bytes(name), of, self.location(name), remedy)
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Publish `data` under `name`, completely or not at all. A local file with these bytes isn't touched."""
@@ -282,7 +288,15 @@ def check_version(found: Any, read: int, location: str) -> None:
 
 def pretty_json(value: Any) -> bytes:
     """Encode as JSON for people and for hashes: sorted keys, one value per line; equal values give equal bytes."""
-    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+    return (strict_json(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def strict_json(value: Any, **options: Any) -> str:
+    """Encode as JSON, which has neither NaN nor infinities: they become null."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), **options)
 
 
 def make_folder(path: Path) -> None:
@@ -323,15 +337,19 @@ def _files_within(folder: Path) -> Iterator[str]:
                 yield path.relative_to(folder).as_posix()
 
 
-def json_object(data: bytes, location: str, remedy: str) -> dict[str, Any]:
-    """Return the JSON object in `data`, which was read from `location`; InputError with the remedy if there is none."""
+def decoded(data: bytes, of: type[T], location: str, remedy: str) -> T:
+    """Return the JSON in `data`, which was read from `location`, as a type: a dict, dataclass or msgspec.Struct.
+
+    Raises InputError, which names the field and ends with the remedy, for a value that isn't of that type.
+    """
+    import msgspec  # of an extra; the tokenizer reads no such file
+
     try:
-        value = json.loads(data)
+        return msgspec.json.decode(data, type=of)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"'{location}' is not valid JSON: {error}", remedy) from None
-    if not isinstance(value, dict):
-        raise InputError(f"'{location}' is not a JSON object", remedy)
-    return value
+        place = re.search(r"\(byte (\d+)\)", str(error))
+        near = f" near {data[max(0, int(place[1]) - 20) : int(place[1]) + 4]!r}" if place else ""
+        raise InputError(f"'{location}' is damaged: {error}{near}", remedy) from None
 
 
 _NOT_WRITABLE = (

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
+
+import msgspec
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.storage import Folder, json_object, no_space_is_an_error
+from webtext.base.storage import Folder, decoded, no_space_is_an_error, strict_json
 
 METRICS = "metrics.jsonl"
 _TAIL_BYTES = 1 << 14
+
+
+class MetricsRow(msgspec.Struct, kw_only=True):
+    """What readers use of a row; None is what the row doesn't have, or was not a finite number."""
+
+    step: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+    loss: float | None = None
+    validation_loss: float | None = None
+    learning_rate: float | None = None
+    grad_norm: float | None = None
+    tokens_per_second: float | None = None
 
 
 class MetricsLog:
@@ -25,7 +37,7 @@ class MetricsLog:
 
     def append(self, row: dict[str, Any]) -> None:
         """Append a row."""
-        self._file.write(json.dumps(row) + "\n")
+        self._file.write(strict_json(row) + "\n")
         self._file.flush()
 
     def sync(self) -> None:
@@ -50,15 +62,16 @@ def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[Metric
             yield MetricsLog(file)
 
 
-def read_metrics(folder: Folder, remedy: str) -> list[dict[str, Any]]:
+def read_metrics(folder: Folder, remedy: str) -> list[MetricsRow]:
     """Return all rows of a model folder, except one that is being written.
 
-    Raises InputError, with the remedy, if there is no file or a row is not a JSON object.
+    Raises InputError, with the remedy, if there is no file or a row is something else.
     """
     if not folder.exists(METRICS):
         raise InputError(f"'{folder.url}' contains no {METRICS}", remedy)
     lines = folder.read_bytes(METRICS).splitlines(keepends=True)
-    return [json_object(line, folder.location(METRICS), remedy) for line in lines if line.endswith(b"\n")]
+    whole = (line for line in lines if line.endswith(b"\n"))
+    return [decoded(line, MetricsRow, f"{folder.location(METRICS)}:{n}", remedy) for n, line in enumerate(whole, 1)]
 
 
 def steps_made(model_dir: Path) -> int:
@@ -76,7 +89,6 @@ def steps_made(model_dir: Path) -> int:
 def _step_of(row: bytes) -> int | None:
     """Return the step of a row, or None if it has none."""
     try:
-        step = json.loads(row)["step"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return msgspec.json.decode(row, type=MetricsRow).step
+    except (ValueError, RecursionError):
         return None
-    return step if isinstance(step, int) else None

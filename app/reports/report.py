@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 
 from webtext.app.chain import Layout
 from webtext.app.inspect.trace import Tracer, find_rows, open_if_there
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
+from webtext.app.reports.report_html import PERPLEXITIES, render
 from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
 from webtext.base.charts import thinned
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import RUN, PartSet
+from webtext.base.parts.partset import RUN, PartSet, RunFacts
 from webtext.base.parts.schemas import DECISION
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, strict_json
 from webtext.base.web.urls import registrable_domain
 from webtext.clean.dedup.losses import known_losses
 from webtext.train.metrics import METRICS, read_metrics
@@ -84,23 +85,42 @@ def make_report(root: str) -> dict[str, Any]:
     }
 
 
+_Drawn = msgspec.defstruct(
+    "_Drawn",
+    [(name, Annotated[float, msgspec.Meta(gt=0)] | None, None) for name in PERPLEXITIES] + [("sample", str, "")],
+)
+"""What is drawn of evaluation.json."""
+
+
+class _Measure(msgspec.Struct):
+    measure: str
+    value: float | None = None
+
+
+class _TaskEvaluation(msgspec.Struct):
+    """What is shown of evaluation-TASK.json."""
+
+    task: str
+    results: list[_Measure] = []
+    paper: dict[str, dict[str, float]] = {}
+
+
+EVALUATION = "evaluation.json"
 _REMEDY = "rerun the command that wrote it, or remove the file"
 
 
 def write_report(root: str) -> str:
     """Write `report.json` and `report.html` into the build's folder; return the page's path."""
-    from webtext.app.reports.report_html import render
-
     report = make_report(root)
     folder = Folder(root)
-    data = json.dumps(report, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    data = strict_json(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     folder.write_bytes("report.json", data.encode(errors="backslashreplace"))  # half a pair is JSON's escape, too
     folder.write_bytes("report.html", render(report).encode())
     return folder.location("report.html")
 
 
 def _stage(name: str, opened: PartSet) -> dict[str, Any]:
-    run = opened.folder.read_object(RUN, _REMEDY) if opened.folder.exists(RUN) else {}
+    run = opened.folder.read_json(RUN, RunFacts, _REMEDY) if opened.folder.exists(RUN) else RunFacts()
     return {
         "name": name,
         "unit": UNITS[name],
@@ -109,9 +129,9 @@ def _stage(name: str, opened: PartSet) -> dict[str, Any]:
         "parts": len(opened.parts),
         "bytes": sum(part.bytes + sum(a.bytes for a in part.attachments) for part in opened.parts),
         "generation": opened.manifest["generation"],
-        "reproducible": opened.manifest["reproducible"],
+        "reproducible": opened.manifest.get("reproducible", True),
         "recipe": opened.recipe,
-        **{name: run.get(name) for name in ("seconds", "cpu_seconds", "peak_bytes")},
+        **{name: getattr(run, name) for name in ("seconds", "cpu_seconds", "peak_bytes")},
     }
 
 
@@ -132,7 +152,7 @@ def _alarms(sets: Mapping[str, PartSet], clusters: Sequence[Mapping[str, Any]]) 
 def _losses(root: str, dropped: PartSet | None) -> Iterator[dict[str, Any]]:
     """Yield the domains and sources that dedup warned of."""
     known = known_losses(Folder(root))
-    for each in known["losses"] if dropped is not None and known.get("dropped") == dropped.hash else ():
+    for each in known.get("losses", ()) if dropped is not None and known.get("dropped") == dropped.hash else ():
         n, ratio = each["dropped"], each["dropped"] / each["compared"]
         yield {"stage": "corpus", each["of"]: each["name"], "records": n, "ratio": ratio}
 
@@ -253,7 +273,9 @@ def _tokens(opened: PartSet | None, n_characters: int) -> dict[str, Any] | None:
     return {
         "tokens": dict(tokens),
         "documents": dict(documents),
-        "vocab_size": opened.recipe["settings"].get("vocab_size"),
+        "vocab_size": vocab_size
+        if isinstance(vocab_size := opened.recipe["settings"].get("vocab_size"), int)
+        else None,
         "characters_per_token": n_characters / text_tokens if n_characters and text_tokens else None,
         "tokens_per_document": text_tokens / n_documents if n_documents else None,
     }
@@ -263,11 +285,15 @@ def _training(model: Folder) -> dict[str, Any] | None:
     if not model.exists(METRICS):
         return None
     rows = read_metrics(model, _REMEDY)
+    evaluation = None
+    if model.exists(EVALUATION):
+        model.read_json(EVALUATION, _Drawn, _REMEDY)  # what is drawn has the right types
+        evaluation = model.read_object(EVALUATION, _REMEDY)
     return {
         "training_loss": thinned(curve(rows, "loss"), CURVE_POINTS),
         "validation_loss": curve(rows, "validation_loss"),
         "curves": {name: thinned(points, CURVE_POINTS) for name in CURVES if (points := curve(rows, name))},
-        "evaluation": model.read_object("evaluation.json", _REMEDY) if model.exists("evaluation.json") else None,
+        "evaluation": evaluation,
     }
 
 
@@ -275,17 +301,14 @@ def _paper(model: Folder) -> list[dict[str, Any]]:
     """Return the measures that `train eval --out` wrote beside the paper's values of them."""
     rows = []
     for name in model.names(".json"):
-        found = model.read_object(name, _REMEDY) if name.startswith("evaluation-") else {}
-        try:
-            ours = {row["measure"]: row["value"] for row in reversed(found.get("results", []))}  # the first unit's
+        if name.startswith("evaluation-"):
+            found = model.read_json(name, _TaskEvaluation, _REMEDY)
+            ours = {row.measure: row.value for row in reversed(found.results)}  # the first unit's
             rows += [
-                {"task": found["task"], "measure": measure, "paper": dict(paper), "ours": float(ours[measure])}
-                for measure, paper in found.get("paper", {}).items()
-                if ours[measure] is not None
+                {"task": found.task, "measure": measure, "paper": paper, "ours": ours[measure]}
+                for measure, paper in found.paper.items()
+                if ours.get(measure) is not None
             ]
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            place = model.location(name)
-            raise InputError(f"'{place}' is not what `train eval` writes: {error!r}", _REMEDY) from None
     return rows
 
 

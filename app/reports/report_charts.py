@@ -9,6 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from webtext.base.charts import SHORT, WIDTH, Line, Spec, draw, line_chart
+from webtext.train.metrics import MetricsRow
 
 Row = Mapping[str, Any]
 Curve = Sequence[Sequence[float]]
@@ -193,10 +194,9 @@ def _place(bounds: Sequence[float], value: float) -> float:
     return math.inf
 
 
-def curve(rows: Sequence[Row], name: str) -> list[tuple[int, float]]:
-    """Return the steps and values of a measure in the rows of metrics.jsonl, without those that aren't finite numbers."""
-    found = ((row["step"], row.get(name)) for row in rows if "step" in row)
-    return [(int(step), float(y)) for step, y in found if isinstance(y, int | float) and math.isfinite(y)]
+def curve(rows: Sequence[MetricsRow], name: str) -> list[tuple[int, float]]:
+    """Return the steps and values of a measure in the rows of metrics.jsonl that have it."""
+    return [(row.step, y) for row in rows if (y := getattr(row, name)) is not None]
 
 
 def loss_curves(training: Curve, held_out: Curve) -> Markup:

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.recipe import without_check
+from webtext.base.parts.recipe import Recipe, without_check
 from webtext.base.run import Run
-from webtext.base.storage import Folder, check_version, file_sha256, pretty_json
+from webtext.base.storage import Folder, check_version, decoded, file_sha256, pretty_json
 from webtext.base.workers.journal import Journal
 
 if TYPE_CHECKING:  # pyarrow is loaded with the first rows, so a machine without it can read token files
@@ -45,6 +45,7 @@ PARENTS = "parents"  # in RUN
 FAILURES = ".failures.jsonl"
 QUARANTINE = "quarantine.json"
 FILE = "file"  # a source's set, if its part is a file that a user named
+MOST = 1 << 62  # of anything that is counted
 PARTS_A_TASK = 16  # that a worker verifies: workers are replaced after 64 tasks
 
 
@@ -100,6 +101,14 @@ class Part:
     counts: Counts = field(default_factory=Counts)
     attachments: tuple[Attachment, ...] = ()
 
+    def __post_init__(self) -> None:
+        if any("/" in name or name.startswith(".") for name, _, _ in self.files) or self.name != part_name(self.index):
+            raise ValueError(f"'{self.name}' is not a valid part name")
+        counts, n_bytes = self.counts, (size for _, size, _ in self.files)
+        numbers = (self.records, *n_bytes, counts.kept, *counts.dropped.values(), *counts.failed.values())
+        if not counts.balanced or min(numbers) < 0 or max(counts.records_in, *numbers) > MOST:
+            raise ValueError(f"the numbers of '{self.name}' can't be counts")
+
     @property
     def index(self) -> int:
         return int(self.name.removeprefix("part-").removesuffix(".parquet"))
@@ -116,17 +125,31 @@ class Part:
         entry["attachments"] = [attachment.to_json() for attachment in self.attachments]
         return entry
 
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> Part:
-        """Invert `to_json`; raises KeyError, TypeError or ValueError if `entry` is not a valid entry."""
-        values = dict(entry)
-        values["sources"] = tuple(Source(**source) for source in entry["sources"])
-        values["attachments"] = tuple(Attachment(**attachment) for attachment in entry["attachments"])
-        values["counts"] = Counts(**entry["counts"])
-        part = cls(**values)
-        if any("/" in name or name.startswith(".") for name, _, _ in part.files) or part.name != part_name(part.index):
-            raise ValueError(f"'{part.name}' is not a valid part name")
-        return part
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manifest:
+    """What readers use of a manifest."""
+
+    kind: str
+    generation: int
+    recipe: Recipe
+    parts: tuple[Part, ...]
+    reproducible: bool = True
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What readers use of `run.json`."""
+
+    parents: tuple[str, ...] = ()
+    seconds: float | None = None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= (self.peak_bytes or 0) <= MOST:
+            raise ValueError("peak_bytes is out of range")
 
 
 def bounded_batches(file: pq.ParquetFile, columns: Sequence[str] | None, max_rows: int) -> Iterator[pa.RecordBatch]:
@@ -165,12 +188,12 @@ def entry_name(index: int) -> str:
     return f"{ENTRIES}/{index:05d}.json"
 
 
-def read_run(folder: Folder) -> dict[str, Any]:
+def read_run(folder: Folder) -> RunFacts:
     """Return what `run.json` says; nothing if it is damaged, because it can't change a record."""
     try:
-        return folder.read_object(RUN)
+        return folder.read_json(RUN, RunFacts)
     except (InputError, NotADirectoryError):
-        return {}
+        return RunFacts()
 
 
 def remove_set(folder: Folder) -> None:
@@ -189,13 +212,13 @@ class PartSet:
         self.folder = folder
         self.hash = hashlib.sha256(manifest_bytes).hexdigest()
         self.manifest: dict[str, Any] = _parse_manifest(folder, manifest_bytes)
-        self.kind: str = self.manifest["kind"]
         try:
             without_check(self.manifest)
-            self.recipe: dict[str, Any] = self.manifest["recipe"]
-            self.parts = tuple(Part.from_json(entry) for entry in self.manifest["parts"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"'{folder.location(MANIFEST)}' is damaged: {error!r}", _MEND) from None
+        except ValueError as error:
+            raise InputError(f"'{folder.location(MANIFEST)}' is damaged: {error}", _MEND) from None
+        typed = decoded(manifest_bytes, _Manifest, folder.location(MANIFEST), _MEND)
+        self.kind, self.parts = typed.kind, typed.parts
+        self.recipe: dict[str, Any] = self.manifest["recipe"]
 
     @classmethod
     def open(cls, url: str, kind: str | tuple[str, ...] = (), *, checks_sizes: bool = True) -> PartSet:
@@ -274,8 +297,12 @@ class PartSet:
         """Yield the records that failed in these parts, or in all parts; streamed from verified files."""
         for part in map(self.part, parts or self.parts):
             if any(each.name.endswith(FAILURES) for each in part.attachments):
-                with self.folder.open(self.attachment(part, FAILURES)) as lines:
-                    yield from (Failure(**json.loads(line)) for line in lines)
+                name = self.attachment(part, FAILURES)
+                with self.folder.open(name) as lines:
+                    try:  # not by msgspec, which rejects half a surrogate pair
+                        yield from (Failure(**json.loads(line)) for line in lines)
+                    except (ValueError, TypeError, RecursionError) as error:
+                        raise InputError(f"'{self.folder.location(name)}' is damaged: {error}", REMAKE) from None
 
     def check_names(self, names: Iterable[str]) -> None:
         """Raise InputError if one of these files is missing from the (local) folder; lists the folder only once."""
@@ -387,12 +414,11 @@ def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
     A parent at a URL is opened only if the set itself, or a folder that the user `named`, is in the same store.
     """
     stores = [_store(folder.url) for folder in (opened.folder, *named) if not folder.is_local]
-    places = read_run(opened.folder).get(PARENTS)
-    for place in places if isinstance(places, list) else []:
-        is_url = "://" in str(place)
+    for place in read_run(opened.folder).parents:
+        is_url = "://" in place
         if is_url and _store(place) not in stores:
             continue
-        url = place if is_url or not opened.folder.is_local else _join(opened.folder, str(place))
+        url = place if is_url or not opened.folder.is_local else _join(opened.folder, place)
         try:
             yield PartSet.open(url, checks_sizes=False)
         except (InputError, ValueError):  # ValueError: a NUL in the path
@@ -420,11 +446,8 @@ def _no_set(folder: Folder) -> InputError:
 
 
 def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
-    try:
-        manifest = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"'{folder.location(MANIFEST)}' is not valid JSON: {error}", _MEND) from None
-    if not isinstance(manifest, dict) or "format" not in manifest or "kind" not in manifest:
+    manifest = decoded(data, dict[str, Any], folder.location(MANIFEST), _MEND)
+    if "format" not in manifest or "kind" not in manifest:
         raise InputError(
             f"'{folder.location(MANIFEST)}' is not a manifest of a part set", "name a folder that webtext wrote"
         )

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -248,7 +249,8 @@ class SetWriter:
         self._about, self.sealed = {}, {}
         with contextlib.suppress(*_DAMAGED):  # a damaged set is rewritten
             self._about = without_check(json.loads(self._manifest or "{}"))
-            self.sealed = {part.index: part for part in map(Part.from_json, self._about.get("parts", ()))}
+            parts = msgspec.convert(self._about.get("parts", ()), tuple[Part, ...])
+            self.sealed = {part.index: part for part in parts}
         if self.folder.is_local or not self.sealed:  # a store charges for a listing, and the manifest has the entries
             entries = self.folder.child(ENTRIES).files()
             self.there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
@@ -379,6 +381,6 @@ def _size_and_sha256(path: Path) -> tuple[int, str]:
 
 def _read_entry(folder: Folder, name: str) -> Part | None:
     try:
-        return Part.from_json(without_check(json.loads(folder.read_bytes(name))))
+        return msgspec.convert(without_check(json.loads(folder.read_bytes(name))), Part)
     except _DAMAGED:
         return None  # a part without a valid entry doesn't exist and is made again

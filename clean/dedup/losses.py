@@ -12,8 +12,9 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,8 +35,15 @@ DOCUMENTS_PER_TASK = 1 << 20
 NAMED = 5
 COMPARED = pa.schema([("domain", pa.string()), ("dropped", pa.bool_())])
 SCHEMA = pa.schema([("domain", pa.string()), ("compared", pa.int64()), ("dropped", pa.int64())])
-Loss = dict[str, Any]
-"""One row of losses.json: `of` (domain or source), `name`, documents `compared` and `dropped`."""
+
+
+class Loss(TypedDict):
+    """One row of losses.json, about documents."""
+
+    of: Literal["domain", "source"]
+    name: str
+    compared: Annotated[int, msgspec.Meta(ge=1)]
+    dropped: int
 
 
 def write_domains(part: PartWriter, compared: Sequence[pa.RecordBatch]) -> None:
@@ -73,8 +81,10 @@ def warn_of_losses(documents: PartSet, corpus: PartSet, dropped: PartSet, out: s
 def known_losses(folder: Folder) -> dict[str, Any]:
     """Return the contents of losses.json in a build's folder; empty without one, or if it is damaged."""
     try:
-        return folder.read_object(LOSSES) if folder.exists(LOSSES) else {}
-    except InputError:
+        found = folder.read_object(LOSSES) if folder.exists(LOSSES) else {}
+        msgspec.convert(found.get("losses", []), list[Loss])
+        return found
+    except (InputError, msgspec.ValidationError):
         return {}
 
 
@@ -98,7 +108,9 @@ def _domains(journal: Journal, task: tuple[SetName, range, tuple[float, int]]) -
     return found
 
 
-def _alarming(of: str, counts: Iterable[tuple[Any, ...]], bounds: tuple[float, int]) -> list[Loss]:
+def _alarming(
+    of: Literal["domain", "source"], counts: Iterable[tuple[Any, ...]], bounds: tuple[float, int]
+) -> list[Loss]:
     return [
         {"of": of, "name": name, "compared": compared, "dropped": dropped}
         for name, compared, dropped in counts

@@ -424,14 +424,46 @@ def test_measures_of_the_paper_are_beside_its_values(written_build: Path, tmp_pa
     assert '<td class="n"><b>412.5</b></td><td class="n">65.85</td>' in render(report)
 
 
-@pytest.mark.parametrize("change", [{"results": 5}, {"results": [{}]}, {"results": []}, {"paper": {"perplexity": 7}}])
+@pytest.mark.parametrize("change", [{"results": 5}, {"results": [{}]}, {"task": None}, {"paper": {"perplexity": 7}}])
 def test_damaged_results_of_the_paper_are_named(change: Any, only_links: Path, tmp_path: Path) -> None:
     build = shutil.copytree(only_links, tmp_path / "build")
     (build / "model").mkdir()
     answer = {"task": "ptb", "results": [{"measure": "perplexity", "value": 1.5}], "paper": {"perplexity": {"117M": 2}}}
     (build / "model" / "evaluation-ptb.json").write_text(json.dumps(answer | change))
-    with pytest.raises(InputError, match=r"evaluation-ptb\.json' is not what `train eval` writes"):
+    with pytest.raises(InputError, match=r"evaluation-ptb\.json' is damaged: .* - at `\$\.(results|task|paper)"):
         make_report(str(build))
+
+
+@pytest.mark.parametrize("value", ['"x"', "1e400", "[]", "NaN", "-Infinity", "{}", "9" * 400, "9" * 5_000])
+@pytest.mark.parametrize(
+    ("name", "form", "field"),
+    [
+        ("links/run.json", '{{"seconds": {}}}', "seconds"),
+        ("links/run.json", '{{"peak_bytes": {}}}', "peak_bytes"),
+        ("model/evaluation.json", '{{"perplexity": {}}}', "perplexity"),
+        ("model/evaluation-ptb.json", '{{"task": "ptb", "results": [{{"measure": "", "value": {}}}]}}', "value"),
+        ("model/metrics.jsonl", '{{"step": {}, "loss": 3.5}}\n', "step"),
+        ("model/metrics.jsonl", '{{"step": 1, "grad_norm": {}}}\n', "grad_norm"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_file_and_field(
+    name: str, form: str, field: str, value: str, only_links: Path, tmp_path: Path
+) -> None:
+    build = shutil.copytree(only_links, tmp_path / "build")
+    (build / "model").mkdir()
+    (build / "model" / "metrics.jsonl").write_text("")
+    (build / name).write_text(form.format(value))
+    with pytest.raises(InputError, match=rf"{name}(:1)?' is damaged: .*{field}\b"):
+        make_report(str(build))
+
+
+def test_values_that_an_evaluation_lacks_are_left_out(only_links: Path, tmp_path: Path) -> None:
+    build = shutil.copytree(only_links, tmp_path / "build")
+    (build / "model").mkdir()
+    (build / "model" / "metrics.jsonl").write_text('{"step": 1, "loss": null}\n{"step": 2, "loss": 1e308}\n')
+    (build / "model" / "evaluation.json").write_text('{"perplexity": null, "unigram_perplexity": 12}')
+    assert run(["report", str(build), "--quiet"]) == 0
+    assert ">12.00</b>" in (build / "report.html").read_text()
 
 
 def test_people_read_what_each_perplexity_is_of(page: str) -> None:

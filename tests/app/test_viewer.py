@@ -375,6 +375,19 @@ def test_curves_are_drawn_and_reload_by_themselves(client: Client) -> None:
     assert "<script" not in text
 
 
+@pytest.mark.parametrize(
+    "row", ['{"step": 1e9, "loss": 1}', '{"step": 1, "loss": []}', '{"step": 1, "loss": NaN}', "[]"]
+)
+def test_odd_metrics_are_said_in_a_sentence(written_build: Path, tmp_path: Path, capfd: Any, row: str) -> None:
+    build = shutil.copytree(written_build, tmp_path / "build")
+    (build / "model" / "metrics.jsonl").write_text(f"{row}\n")
+    for client in serving(build):
+        status, _, text = client.ask("/training/curves")
+        assert status == 404
+        assert "metrics.jsonl:1&#39; is damaged" in text
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_in_a_browser_keys_reach_everything_and_nothing_is_wrong(many: Client, scheme: str) -> None:
     if not Path("/usr/bin/chromium").exists():

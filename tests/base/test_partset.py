@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -173,8 +174,9 @@ def test_one_flipped_bit_is_found_on_reading_even_after_a_first_good_read(tmp_pa
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        (b"{", "is not valid JSON"),
-        (b"[]", "is not a manifest"),
+        (b"{", "is damaged: Input data was truncated"),
+        (b"[]", "is damaged: Expected `object`, got `array`"),
+        (b"{}", "is not a manifest"),
         (b'{"format": 99, "kind": "links"}', "has format 99"),
         (b'{"format": 1, "kind": "dropped", "recipe": {}, "parts": [{"name": 1}]}', "is damaged"),
     ],
@@ -183,6 +185,29 @@ def test_a_damaged_manifest_is_a_short_error(tmp_path: Path, manifest: bytes, me
     write_set(tmp_path / "set")
     (tmp_path / "set" / "manifest.json").write_bytes(manifest)
     with pytest.raises(InputError, match=message):
+        PartSet.open(str(tmp_path / "set"))
+
+
+@pytest.mark.parametrize(
+    ("of", "change", "place"),
+    [
+        ("manifest", {"generation": []}, "$.generation"),
+        ("manifest", {"recipe": {"settings": []}}, "$.recipe"),
+        ("part", {"records": "x"}, "$.parts[0].records"),
+        ("part", {"bytes": -1}, "can't be counts"),
+        ("part", {"counts": {"records_in": 1, "kept": 1.5}}, "$.parts[0].counts.kept"),
+        ("part", {"counts": {"records_in": 0, "kept": 0, "dropped": {"a": 1}}}, "can't be counts"),
+        ("part", {"counts": {"records_in": 0, "kept": 1, "failed": {"a": -1}}}, "can't be counts"),
+        ("part", {"counts": {"records_in": 10**99, "kept": 10**99}}, "can't be counts"),
+    ],
+)
+def test_a_manifest_with_its_check_and_a_value_of_another_type_is_rejected(
+    tmp_path: Path, of: str, change: dict[str, object], place: str
+) -> None:
+    manifest = without_check(write_set(tmp_path / "set").manifest)
+    (manifest if of == "manifest" else manifest["parts"][0]).update(change)
+    (tmp_path / "set" / "manifest.json").write_text(json.dumps(with_check(manifest)))
+    with pytest.raises(InputError, match=f"manifest.json' is damaged: .*{re.escape(place)}"):
         PartSet.open(str(tmp_path / "set"))
 
 
@@ -201,7 +226,7 @@ def test_a_flipped_bit_of_a_manifest_is_an_error_and_one_of_an_entry_means_that_
             if path == entry:
                 assert list(writer.done()) == [1]
             else:
-                with pytest.raises(InputError, match=r"(is damaged|is not valid JSON|has format|is not a manifest)"):
+                with pytest.raises(InputError, match=r"(is damaged|has format|is not a manifest)"):
                     PartSet.open(str(tmp_path / "set"))
                 writer.look()
                 assert writer.sealed == {}  # so that a rerun writes it again

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import math
 import os
 import pickle
 import platform
@@ -247,9 +248,14 @@ def test_a_folder_whose_name_is_not_utf8_is_rejected_before_anything_is_written(
 @pytest.mark.parametrize("data", [b"", b"[1]", b"null", b"{", b"[" * 100_000, b"\xff", b"{}\n{}"])
 def test_a_file_without_a_json_object_is_a_short_error(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(data)
-    with pytest.raises(InputError, match=r"x\.json' (is not valid JSON|is not a JSON object)") as error:
+    with pytest.raises(InputError, match=r"x\.json' is damaged: ") as error:
         Folder(tmp_path).read_object("x.json", "mend it")
     assert error.value.lines[1] == "mend it"
+
+
+def test_what_is_written_is_strict_json(tmp_path: Path) -> None:
+    Folder(tmp_path).write_object("x.json", {"a": [math.nan, {"b": math.inf}], "c": (1.5, -math.inf)})
+    assert Folder(tmp_path).read_object("x.json") == {"a": [None, {"b": None}], "c": [1.5, None]}
 
 
 @given(data=st.binary(max_size=200), start=st.integers(0, 20))

@@ -58,6 +58,12 @@ def test_a_row_can_be_read_as_soon_as_it_is_written(tmp_path: Path) -> None:
             assert len(read_metrics(Folder(tmp_path), "")) == step
 
 
+def test_a_loss_that_is_no_number_is_null(tmp_path: Path) -> None:
+    with metrics_log(tmp_path, 0, Console("quiet")) as log:
+        log.append({"step": 1, "loss": float("nan"), "grad_norm": float("inf")})
+    assert rows_of(tmp_path) == [{"step": 1, "loss": None, "grad_norm": None}]
+
+
 def test_a_resumed_run_keeps_the_rows_up_to_its_step_and_a_new_run_keeps_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,11 +78,11 @@ def test_a_resumed_run_keeps_the_rows_up_to_its_step_and_a_new_run_keeps_none(
 
 
 def test_a_row_that_is_being_written_is_left_out_and_any_other_must_be_an_object(tmp_path: Path) -> None:
-    (tmp_path / METRICS).write_text('{"step": 1, "loss": NaN}\n{"step": 2')
+    (tmp_path / METRICS).write_text('{"step": 1, "loss": null, "other": []}\n{"step": 2')
     (row,) = read_metrics(Folder(tmp_path), "")
-    assert row["step"] == 1
+    assert (row.step, row.loss) == (1, None)
     (tmp_path / METRICS).write_text("[1]\n")
-    with pytest.raises(InputError, match="is not a JSON object\nname another"):
+    with pytest.raises(InputError, match=r"metrics\.jsonl:1' is damaged: .*\nname another"):
         read_metrics(Folder(tmp_path), "name another")
     with pytest.raises(InputError, match=r"no' contains no metrics\.jsonl\nname another"):
         read_metrics(Folder(tmp_path / "no"), "name another")

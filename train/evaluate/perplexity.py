@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.run import Run
-from webtext.base.storage import Folder
+from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
 from webtext.train.data.windows import Judged, Tokens, Windows, total_loss
@@ -104,10 +103,10 @@ def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
     """Write evaluation.json, or evaluation-TASK.json for a task, atomically; its samples before it, a line each."""
     name = f"evaluation-{answer['task']}.json" if "task" in answer else "evaluation.json"
     if "samples" in answer:
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in answer["samples"]]
+        lines = [strict_json(row, ensure_ascii=False) + "\n" for row in answer["samples"]]
         folder.write_bytes(f"samples-{answer['task']}.jsonl", "".join(lines).encode())
     rest = {name: value for name, value in answer.items() if name != "samples"}
-    folder.write_bytes(name, json.dumps(rest, indent=1, ensure_ascii=False).encode() + b"\n")
+    folder.write_bytes(name, strict_json(rest, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def perplexity_text(answer: dict[str, Any]) -> str:
@@ -120,7 +119,7 @@ def perplexity_text(answer: dict[str, Any]) -> str:
     }
     protocol = f"stride {answer['stride']:,}, context {answer['context']:,}, {answer['dtype']}"
     lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens: {protocol}"]
-    lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if name in answer]
+    lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if answer.get(name) is not None]
     if "bits_per_byte" in answer:
         lines.append(f"  {'bits per byte':<22}{answer['bits_per_byte']:>12.3f}")
     return "\n".join(lines)

@@ -67,8 +67,8 @@ class Trial:
     def loss(self) -> float:
         """Return the held-out loss at the last step in nats per token; InputError if none was measured."""
         for row in read_metrics(Folder(self.folder), "rerun the command"):
-            if row["step"] == self.settings.last_step and "validation_loss" in row:
-                return float(row["validation_loss"])
+            if row.step == self.settings.last_step and row.validation_loss is not None:
+                return row.validation_loss
         raise InputError(
             f"'{self.folder}/{METRICS}' has no held-out loss of step {self.settings.last_step:,}",
             "choose an eval_interval that divides it, token sets that hold documents out, and another folder",
