@@ -26,7 +26,7 @@ _TOKENIZER = click.option(
     "--tokenizer", "path", required=True, metavar="PATH", help="tokenizer.json, *.tiktoken or folder."
 )
 _PATTERN = click.option(
-    "--pattern", metavar="PATTERN", help="Pattern of a rank file (*.tiktoken): a name such as 'gpt2', or a regex."
+    "--pattern", metavar="PATTERN", help="Pattern of a file that doesn't state it: a name such as 'gpt2', or a regex."
 )
 _SPECIAL = click.option(
     "--special-token",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from webtext.base.errors import ConfigError, InputError
 from webtext.tokenizer import _bpe
 from webtext.tokenizer.arguments import as_bytes, as_offsets, check_out, decodable, no_id, shown, thread_count
-from webtext.tokenizer.encode.prepare import check_bytes, check_unchanged, prepared
+from webtext.tokenizer.encode.prepare import check_bytes, check_unchanged, nfc, prepared
 from webtext.tokenizer.encode.regex_encoder import RegexEncoder
 from webtext.tokenizer.encode.special import Names, SpecialTokens
 from webtext.tokenizer.encode.stream import DecodeStream, EncodeStream, unknown_handler
@@ -62,7 +62,9 @@ class Tokenizer:
             self._regex = RegexEncoder(self._native, vocabulary.pattern, self.unicode_version)
         self._lacking = vocabulary.lacking
         self._is_wide = vocabulary.size + len(self._lacking) > 65_536
-        self._special = SpecialTokens(vocabulary.special_tokens, vocabulary.always)
+        self._special = SpecialTokens(
+            vocabulary.special_tokens, vocabulary.always, vocabulary.late, nfc if vocabulary.normalizer else None
+        )
         # the native encoder gets texts as they are
         self._is_direct = not (self._regex or vocabulary.preparation or self._lacking)
 
@@ -126,8 +128,9 @@ class Tokenizer:
         """Read a tokenizer.json, a *.tiktoken, a vocab.json (encoder.json) with merges.txt (vocab.bpe), or a folder.
 
         A rank file (*.tiktoken) contains neither the pattern nor the special tokens. OpenAI's published files are
-        recognised by their SHA-256; any other rank file needs `pattern`. Special tokens passed as a list get the ids
-        after the largest id of the file.
+        recognised by their SHA-256; any other rank file needs `pattern`. So does a vocab.json whose pattern neither its
+        merges nor the tokenizer_class in a tokenizer_config.json beside it imply. Special tokens passed as a list get
+        the ids after the largest id of the file.
         """
         from webtext.tokenizer.formats.files import load
 
@@ -405,8 +408,8 @@ class Tokenizer:
 
     def _encode_stream(self, allowed_special: Names = ()) -> EncodeStream:
         """Return an encoder for text that arrives in chunks, for files of any size (`files/token_files.py`)."""
-        last_cut = None
-        if not (self._regex or self._vocabulary.normalizer or self._vocabulary.prefix_space):
+        last_cut, finder = None, self._special.finder(allowed_special)
+        if not (finder.then or self._regex or self._vocabulary.normalizer or self._vocabulary.prefix_space):
             last_cut = functools.partial(_bpe.last_safe_cut, unicode_version=self.unicode_version)
         encode = functools.partial(self.encode_numpy, allowed_special=allowed_special)
-        return EncodeStream(encode, last_cut, self._special.finder(allowed_special))
+        return EncodeStream(encode, last_cut, None if finder.then else finder)

@@ -47,6 +47,8 @@ class Vocabulary:
     """Whether a text that doesn't begin with a space gets one."""
     always: frozenset[str] = frozenset()
     """Special tokens that every text is searched for: added tokens that their file doesn't mark as special."""
+    late: frozenset[str] = frozenset()
+    """Special tokens that are looked for after the others, in what is left of the text, normalized."""
     unreachable: Mapping[str, int] = field(default_factory=dict)
     """Tokens that no text produces, by the names that decoding returns: those that aren't written as bytes."""
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -67,9 +69,14 @@ class Vocabulary:
         """What else but pieces and merges decides the ids, in words; '' for nothing. Only a tokenizer.json stores it."""
         parts = [f"the normalizer {self.normalizer}"] if self.normalizer else []
         parts += ["add_prefix_space"] if self.prefix_space else []
-        return " and ".join(
-            parts + [f"the added token {name!r}, which isn't special" for name in sorted(self.always)[:1]]
-        )
+        parts += [f"the added token {name!r}, which isn't special" for name in sorted(self.always)[:1]]
+        parts += [f"the added token {name!r}, found after others" for name in sorted(self.late)[:1] if self.finds_late]
+        return " and ".join(parts)
+
+    @property
+    def finds_late(self) -> bool:
+        """Whether `late` can decide which special tokens are found."""
+        return bool(self.late) and (self.normalizer is not None or self.late != self.special_tokens.keys())
 
     @property
     def has_default_version(self) -> bool:
@@ -157,6 +164,7 @@ class Vocabulary:
         _update(digest, _without_tail(self.tokens))
         if self.preparation:
             steps = [self.normalizer or "", "prefix_space" * self.prefix_space, *sorted(self.always)]
+            steps += ["late", *sorted(self.late)] if self.finds_late else []
             _update(digest, map(str.encode, ["preparation", *steps]))
         if self.merges is not None and list(self.merges) != self.merges_by_rank():
             _update(digest, (f"{left} {right}".encode() for left, right in self.merges))

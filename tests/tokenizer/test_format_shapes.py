@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
-from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -138,10 +137,6 @@ def test_every_shape_has_hugging_faces_ids_with_all_added_tokens(shape: Path, tm
 NFC: Json = {"type": "NFC"}
 OTHER_IDS: dict[str, tuple[Callable[[Json], Any], str]] = {
     "NFKC": (lambda f: f.update(normalizer={"type": "NFKC"}), "has the normalizer NFKC"),
-    "NFC of a token in the normalized text": (
-        lambda f: f.update(normalizer=NFC),
-        "the added token '<.endoftext.>' has \"normalized\": true",
-    ),
     "a sequence": (
         lambda f: f.update(normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}, NFC]}),
         "has the normalizer Lowercase",
@@ -169,10 +164,6 @@ OTHER_IDS: dict[str, tuple[Callable[[Json], Any], str]] = {
     ),
     "lstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", lstrip=True)), '"lstrip": true'),
     "rstrip": (lambda f: f["added_tokens"].append(added(341, "<m>", rstrip=True)), '"rstrip": true'),
-    "tokens found before others": (
-        lambda f: f["added_tokens"].extend([added(341, "A ", normalized=True), added(342, " a")]),
-        "the added token 'A ' has \"normalized\": true and may overlap",
-    ),
     "single word": (lambda f: f["added_tokens"].append(added(341, "<m>", single_word=True)), '"single_word": true'),
 }
 
@@ -367,27 +358,49 @@ def deepseek_v4() -> Json:
     return file
 
 
+def overlapping() -> Json:
+    """Tokens that are found in what others leave, which they contain or overlap."""
+    file = gpt2_of_hugging_face()
+    then = [added(341 + n, name, normalized=True) for n, name in enumerate(["A ", "a<m>b", "<m>b", "ab"])]
+    return file | {
+        "added_tokens": [*file["added_tokens"], *then, added(345, " a"), added(346, "<m>"), added(347, "b ")]
+    }
+
+
+def normalized() -> Json:
+    """Tokens that a fine-tuning added to a tokenizer with NFC: NFC decides where they are found."""
+    names = ["<tool>", "K;", "x\u1eb9", "<=", " ", "\u1100"]
+    added_tokens = [added(342 + n, name, normalized=True, special=n % 2 == 0) for n, name in enumerate(names)]
+    file = qwen2()
+    return file | {"normalizer": NFC, "added_tokens": [*file["added_tokens"], *added_tokens]}
+
+
 FUZZED: dict[str, tuple[Callable[[], Json], str]] = {
     "GPT-NeoX": (gpt_neox, "<|endoftext|> \u0338\u0301>a"),
     "Cohere": (cohere, "中▁the\xad<extra id>a"),
     "DeepSeek V4": (deepseek_v4, "<｜/table>｜DSML｜<think>think<｜/table>"),
+    "overlapping tokens": (overlapping, "aAb <m>"),
+    "tokens in the normalized text": (normalized, "\u0338\u0301\u0323>;K\u037e\u212ae=\u1100\u1161\u11a8 "),
 }
 
 
 @pytest.mark.parametrize("name", FUZZED)
-def test_what_has_no_effect_on_ids_is_read_and_written(tmp_path: Path, name: str) -> None:
+def test_files_of_other_models_give_hugging_faces_ids_and_are_written_again(tmp_path: Path, name: str) -> None:
     make, alphabet = FUZZED[name]
     (tmp_path / "t.json").write_text(json.dumps(make()), encoding="utf-8")
     theirs, ours = tokenizers.Tokenizer.from_file(str(tmp_path / "t.json")), Tokenizer.load(tmp_path / "t.json")
     ours.save(tmp_path / "again.json")
     assert Tokenizer.load(tmp_path / "again.json") == ours
     again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
-    random = Random(0)
+    random, stream = Random(0), ours._encode_stream("all")
     parts = [
         *alphabet,
         "<｜/table>｜",
         "｜DSML｜",
         "<think>",
+        "xe\u0323",
+        "x\u1eb9",
+        "<tool>",
         "<|endoftext|>",
         "   ",
         "中",
@@ -400,24 +413,12 @@ def test_what_has_no_effect_on_ids_is_read_and_written(tmp_path: Path, name: str
     for text in texts:
         ids = theirs.encode(text, add_special_tokens=False).ids
         assert ours.encode(text, allowed_special="all") == ids, repr(text)
-        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False)
+        assert ours.encode(text.encode(), allowed_special="all") == ids
+    streamed = [stream.push(text.encode()) for text in texts] + [stream.finish()]
+    assert np.array_equal(np.concatenate(streamed), ours.encode_numpy("".join(texts), "all"))
     every = range(ours.vocab_size)
     assert [ours.decode([id_]) for id_ in every] == [theirs.decode([id_], skip_special_tokens=False) for id_ in every]
     assert [again.id_to_token(id_) for id_ in every] == [theirs.id_to_token(id_) for id_ in every]
-
-
-def test_only_characters_that_nfc_leaves_alone_are_found_after_it(tmp_path: Path) -> None:
-    from webtext.tokenizer.formats.added_tokens import _CHANGED_BY_NFC
-
-    made = {c for code in range(0x110000) for c in normalize("NFC", chr(code)) if c.isascii() and c != chr(code)}
-    joined = {pair[0] for code in range(0x110000) if len(pair := normalize("NFD", chr(code))) > 1 and pair[0].isascii()}
-    assert all(_CHANGED_BY_NFC.search(f"<{character}|") for character in made)
-    assert all(_CHANGED_BY_NFC.search(f"|{character}") for character in joined)
-    assert not _CHANGED_BY_NFC.search("<|end of text|")
-    for name in ("<think>", "K|", "é|", "<a"):
-        (tmp_path / "t.json").write_text(json.dumps(gpt_neox() | {"added_tokens": [added(327, name, normalized=True)]}))
-        with pytest.raises(InputError, match='has "normalized": true'):
-            Tokenizer.load(tmp_path / "t.json")
 
 
 def test_bytes_without_a_token_are_named(tmp_path: Path) -> None:
@@ -442,7 +443,7 @@ def test_many_added_tokens_take_linear_time(tmp_path: Path) -> None:
     for n in (400, 40_000):
         many = [added(n_, f"<|{n_}|>", normalized=n_ % 2 == 0) for n_ in range(n)]
         start = time.process_time()
-        read_added_tokens(many, {}, "t.json", normalizes=False)
+        read_added_tokens(many, {}, "t.json")
         seconds.append(time.process_time() - start)
     assert seconds[1] < 1000 * max(seconds[0], 0.001)
 

@@ -18,8 +18,8 @@ from webtext.tokenizer.vocabulary import Vocabulary
 
 def prepared(text: Text, vocabulary: Vocabulary) -> Text:
     """Return the text as the pattern gets it, with invalid bytes unchanged."""
-    if vocabulary.normalizer and not text.isascii():
-        text = _nfc(text)
+    if vocabulary.normalizer:
+        text = nfc(text)
     if not text or not vocabulary.prefix_space:
         return text
     if isinstance(text, str):
@@ -46,7 +46,10 @@ def check_bytes(texts: Iterable[Text], lacking: bytes) -> None:
             )
 
 
-def _nfc(text: Text) -> Text:
+def nfc(text: Text) -> Text:
+    """Return the text in Unicode's normalization form C."""
+    if text.isascii():
+        return text
     characters = readable(text)
     if unicodedata.is_normalized("NFC", characters):
         return text

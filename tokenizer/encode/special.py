@@ -7,14 +7,15 @@ expression finds them.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, InputError, did_you_mean
 from webtext.tokenizer.arguments import shown
-from webtext.tokenizer.text import Text
+from webtext.tokenizer.text import Text, utf8
 
 Names = Literal["all"] | Collection[str]
 """Names of the special tokens to recognise in a text (or to reject), or 'all'."""
@@ -52,9 +53,24 @@ class Finder:
     id_of: Mapping[str | bytes, int]
     longest: int
     """Length of the longest name in bytes; 0 if none is allowed."""
+    then: Finder | None = None
+    """Finds other names in what is left, after `normalize`."""
+    normalize: Callable[[Text], Text] | None = None
 
     def parts(self, text: Text) -> tuple[list[Text], list[int]]:
         """Return the parts between special tokens, and the tokens' ids; there is always one more part than ids."""
+        parts, ids = self._parts(text)
+        if self.then is None:
+            return parts, ids
+        all_parts: list[Text] = []
+        all_ids: list[int] = []
+        for part, id_ in itertools.zip_longest(parts, ids):
+            inside, found = self.then.parts(self.normalize(part) if self.normalize else part)
+            all_parts += inside
+            all_ids += found if id_ is None else [*found, id_]
+        return all_parts, all_ids
+
+    def _parts(self, text: Text) -> tuple[list[Text], list[int]]:
         finder: Any = self.in_str if isinstance(text, str) else self.in_bytes
         parts: list[Text] = []
         ids: list[int] = []
@@ -80,18 +96,30 @@ class Finder:
 
 
 class SpecialTokens:
-    """The special tokens of a vocabulary, those among them that are always found, and a cache of finders."""
+    """The special tokens of a vocabulary, those always found, those found after the others, and a cache of finders."""
 
-    def __init__(self, ids: Mapping[str, int], always: frozenset[str]) -> None:
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        always: frozenset[str],
+        late: frozenset[str] = frozenset(),
+        normalize: Callable[[Text], Text] | None = None,
+    ) -> None:
         self._ids = ids
         self._all = frozenset(ids)
         self._always = always
-        self._finders: dict[frozenset[str], Finder] = {}
+        self._late = late
+        self._normalize = normalize
+        self._finders: dict[tuple[frozenset[str], bool], Finder] = {}
 
     def finder(self, allowed: Names) -> Finder:
         """Return the finder for the allowed names. Raises ConfigError for an unknown name."""
         names = self._named(allowed, "allowed_special")
-        return self._finder(names | self._always if self._always else names)
+        names = names | self._always if self._always else names
+        late = names & self._late
+        if not late or (late == names and not self._normalize):
+            return self._finder(names)
+        return replace(self._finder(names - late), then=self._finder(late, late=True), normalize=self._normalize)
 
     def cut(self, texts: list[Text], allowed: Names, disallowed: Names) -> Parts:
         """Cut texts into parts between allowed special tokens. InputError names a disallowed one that occurs."""
@@ -118,12 +146,12 @@ class SpecialTokens:
             raise ConfigError(f"{argument} is {shown(names)}", "expected a list of names, or 'all'")
         return frozenset(names)
 
-    def _finder(self, names: frozenset[str]) -> Finder:
-        found = self._finders.get(names)
+    def _finder(self, names: frozenset[str], late: bool = False) -> Finder:
+        found = self._finders.get((names, late))
         if found is None:
             if len(self._finders) == MAX_FINDERS:
                 self._finders.clear()
-            found = self._finders[names] = self._compile(names)
+            found = self._finders[names, late] = self._compile(names, self._normalize if late else None)
         return found
 
     def id(self, name: str) -> int:
@@ -132,13 +160,14 @@ class SpecialTokens:
             raise ConfigError(f"there is no special token {name!r}", did_you_mean(str(name), self._ids))
         return self._ids[name]
 
-    def _compile(self, names: Collection[str]) -> Finder:
+    def _compile(self, names: Collection[str], normalize: Callable[[Text], Text] | None) -> Finder:
         for name in sorted(names - self._ids.keys(), key=str):
             self.id(name)
-        longest_first = sorted(names, key=lambda name: (-len(name.encode()), name))
+        ids = {utf8(normalize(name) if normalize else name).decode(): self._ids[name] for name in names}
+        longest_first = sorted(ids, key=lambda name: (-len(name.encode()), name))
         if not longest_first:
             return Finder(None, None, {}, 0)
         expression = "|".join(map(re.escape, longest_first))
-        id_of: dict[str | bytes, int] = {name: self._ids[name] for name in longest_first}
-        id_of |= {name.encode(): self._ids[name] for name in longest_first}
+        id_of: dict[str | bytes, int] = {name: ids[name] for name in longest_first}
+        id_of |= {name.encode(): ids[name] for name in longest_first}
         return Finder(re.compile(expression), re.compile(expression.encode()), id_of, len(longest_first[0].encode()))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.tokenizer.formats.added_tokens import kept_flags, read_added_tokens
+from webtext.tokenizer.formats.added_tokens import read_added_tokens
 from webtext.tokenizer.patterns.named import GPT2, REGEXES, UNICODE_VERSION, pattern_name
 from webtext.tokenizer.vocabulary import MAX_ID, Vocabulary, byte_characters, special_ids
 
@@ -71,7 +71,7 @@ def parse(
     prefix_space = config.get("add_prefix_space") is True
     if prefix_space and own != GPT2:
         raise InputError(f"'{place}' has add_prefix_space with the pattern {own!r}", "only GPT-2's is read with it")
-    specials, flags = read_added_tokens(_added(config, place), ids, place, normalizes=normalizer is not None)
+    specials, of_added = read_added_tokens(_added(config, place), ids, place)
     pairs = [_pair(line, merges_place) for line in lines if line]
     made = {left + right for left, right in pairs}
     single = byte_characters()[0]
@@ -85,7 +85,7 @@ def parse(
             "it may be cut short: write or download both again (or name them in special_tokens)",
         )
     read = make_vocabulary(ids, pairs, specials, pattern=own or pattern or "", whole_pieces=False, place=merges_place)
-    return replace(read, normalizer=normalizer, prefix_space=prefix_space, **kept_flags(flags))
+    return replace(read, normalizer=normalizer, prefix_space=prefix_space, **of_added)
 
 
 def _rule(header: str, lines: Sequence[str], config: Mapping[str, Any]) -> tuple[str | None, Literal["NFC"] | None]:

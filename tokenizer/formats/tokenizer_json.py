@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from webtext.base.errors import ConfigError, InputError, WebtextError
-from webtext.tokenizer.formats.added_tokens import FLAGS, kept_flags, read_added_tokens
+from webtext.tokenizer.formats.added_tokens import FLAGS, read_added_tokens
 from webtext.tokenizer.formats.gpt2 import (
     Pair,
     checked_ids,
@@ -50,7 +50,7 @@ def parse(
         raise ConfigError(f"'{place}' names its own pattern {own_pattern!r}", "leave out pattern=")
 
     ids = checked_ids(model.get("vocab"), place)
-    specials, flags = read_added_tokens(found.get("added_tokens"), ids, place, normalizes=normalizer is not None)
+    specials, of_added = read_added_tokens(found.get("added_tokens"), ids, place)
     specials |= named_specials(special_tokens, ids | specials)
     by_rank = own.get("rules") == "ranks"
     vocabulary = make_vocabulary(
@@ -62,16 +62,15 @@ def parse(
         whole_pieces=by_rank or bool(model.get("ignore_merges")),
         place=place,
     )
-    vocabulary = replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, **kept_flags(flags))
+    vocabulary = replace(vocabulary, normalizer=normalizer, prefix_space=prefix_space, **of_added)
     usual = _usual_parts(vocabulary)
     extras = {key: found[key] for key in _KEPT if found.get(key) not in (None, usual[key])}
-    return replace(vocabulary, extras={**vocabulary.extras, **extras})
+    return replace(vocabulary, extras=extras)
 
 
 def dump(vocabulary: Vocabulary) -> bytes:
     """Return the file's bytes. For a rank vocabulary, `merges` is the list that its order of ids implies."""
     ids, merges = written(vocabulary)
-    flags = vocabulary.extras.get("added_tokens", {})
     parts = {key: vocabulary.extras.get(key, part) for key, part in _usual_parts(vocabulary).items()}
     return dump_json(
         {
@@ -79,7 +78,9 @@ def dump(vocabulary: Vocabulary) -> bytes:
             "truncation": None,
             "padding": None,
             "added_tokens": [
-                {"id": id_, "content": name, **FLAGS, **flags.get(name, {}), "special": name not in vocabulary.always}
+                {"id": id_, "content": name}
+                | FLAGS
+                | {"normalized": name in vocabulary.late, "special": name not in vocabulary.always}
                 for name, id_ in sorted(vocabulary.special_tokens.items(), key=lambda item: item[1])
             ],
             **parts,
