@@ -64,8 +64,8 @@ class Counts:
 def failed_lines(by_file: Mapping[str, Mapping[str, int]]) -> str:
     """Return a line per file with its failed records by reason, for the first MOST_FILES that have some.
 
-    >>> print(failed_lines({"a.jsonl": {"no_text": 2, "not_json": 1}, "b.txt": {"not_utf8": 1}, "c.txt": {}}))
-      a.jsonl: 2 no_text, 1 not_json
+    >>> print(failed_lines({"a.csv": {"no_text": 2, "not_json": 1}, "b.txt": {"not_utf8": 1}, "c.txt": {}}))
+      a.csv: 2 no_text, 1 not_json
       b.txt: 1 not_utf8
     """
     failed = {file: reasons for file, reasons in by_file.items() if reasons}
