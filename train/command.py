@@ -19,7 +19,7 @@ from webtext.train.experiments.settings import CompareSettings, ScaleSettings, S
 from webtext.train.metrics import METRICS
 from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
 
-MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors", "generation_config.json")
+MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors",)
 """What marks a folder of a training run, and an exported model."""
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
 BETWEEN_TEXTS = "\n\n----\n\n"

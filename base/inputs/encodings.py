@@ -13,6 +13,7 @@ from webtext.base.errors import ConfigError
 UTF_8, AUTO = "utf-8", "auto"
 HEAD_BYTES, DETECTION_BYTES = 1 << 20, 16_384
 _BLOCK_BYTES = 1 << 16
+_INVALID = "\udcff"  # in place of what can't be decoded
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ASIAN = ("cp932", "cp949", "gb18030", "big5hkscs", "euc_jp")
 _CODECS = [*(f"cp{number}" for number in range(1250, 1259)), *_ASIAN, "koi8_r", "iso8859_2", "utf_16"]
@@ -20,7 +21,7 @@ _CODECS = [*(f"cp{number}" for number in range(1250, 1259)), *_ASIAN, "koi8_r", 
 
 def _invalid(error: UnicodeError) -> tuple[str | bytes, int]:
     assert isinstance(error, UnicodeDecodeError | UnicodeEncodeError)
-    return b"\xff" if isinstance(error, UnicodeEncodeError) else "\udcff", error.end
+    return b"\xff" if isinstance(error, UnicodeEncodeError) else _INVALID, error.end
 
 
 codecs.register_error("webtext.invalid", _invalid)
@@ -74,7 +75,7 @@ def in_utf8(stream: BinaryIO, encoding: str, *, is_text: bool) -> BinaryIO:
 
 class _InUtf8(io.RawIOBase):
     def __init__(self, stream: BinaryIO, encoding: str, is_text: bool) -> None:
-        self._stream, self._is_text = stream, is_text
+        self._stream, self._is_text, self._is_utf8 = stream, is_text, codecs.lookup(encoding).name == UTF_8
         self._decoder = codecs.getincrementaldecoder(encoding)("webtext.invalid")
         self._ready, self._held, self._is_first, self._is_read = b"", b"", True, False
 
@@ -85,9 +86,10 @@ class _InUtf8(io.RawIOBase):
         while not self._ready and not self._is_read:
             block = self._stream.read(_BLOCK_BYTES)
             self._is_read = not block
-            self._ready = self._decoder.decode(block, not block).encode(UTF_8, "webtext.invalid")
-            if self._is_text:
-                self._ready = self._as_text(self._ready)
+            text = self._decoder.decode(block, not block)
+            is_valid = self._is_utf8 and _INVALID not in text  # then encoding it again would take half of the time
+            data = block if is_valid else text.encode(UTF_8, "webtext.invalid")
+            self._ready = self._as_text(data) if self._is_text else data
         n_bytes = min(len(buffer), len(self._ready))
         buffer[:n_bytes], self._ready = self._ready[:n_bytes], self._ready[n_bytes:]
         return n_bytes
