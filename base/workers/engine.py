@@ -237,9 +237,9 @@ class _Map:
             self._died(worker, worker.death())
             return
         if message is None:
-            self.n_failed_starts = 0
             worker.started = True
             return
+        self.n_failed_starts = 0
         attempt = self.running.pop(worker)
         worker.n_tasks += 1
         self.engine.give_back(worker)
@@ -277,10 +277,10 @@ class _Map:
         attempt = self.running.pop(worker)
         worker.kill()
         part = attempt.part
-        if (
-            not worker.started and not death.from_outside
-        ):  # an interpreter or an import that fails: not the record's fault
-            self._failed_to_start(part, attempt.only, death.cause)
+        is_first = attempt.only is None and not self.n_records and not worker.journal.records
+        begun = worker.started and not (worker.is_confined and is_first)
+        if not begun and not death.from_outside:  # an interpreter or an import that fails: not the record's fault
+            self._failed_to_start(part, attempt.only, worker, death.cause)
             return
         log.debug("part %d: worker ended at record %s (%s)", part.index, death.position, death.cause)
         if death.from_outside:
@@ -328,10 +328,14 @@ class _Map:
     def _fail(self, part: _Part, error: str) -> None:
         self.failures.append(TaskFailure(part.index, error))
 
-    def _failed_to_start(self, part: _Part, only: int | None, cause: str) -> None:
+    def _failed_to_start(self, part: _Part, only: int | None, worker: WorkerProcess, cause: str) -> None:
         self.n_failed_starts += 1
         if self.n_failed_starts >= MAX_FAILED_STARTS:
-            raise MachineError(f"worker processes cannot start ({cause})", "see their message above, on stderr")
+            remedy = "raise the limit on their address space (ulimit -v)"
+            raise MachineError(
+                f"worker processes cannot start ({cause})",
+                remedy if worker.is_confined else "see their message above, on stderr",
+            )
         self.waiting.appendleft(_Attempt(part, only))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import resource
 import signal
 import socket
 import subprocess
@@ -52,6 +53,10 @@ class WorkerProcess:
         self.started = False  # set when its first message arrives
         self.n_tasks = 0
         self.memory_cause = f"memory above {memory_bytes / 2**20:,.0f} MiB"
+        space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        self.is_confined = 0 <= space < memory_bytes  # to less address space than it may use memory
+        if self.is_confined:
+            self.memory_cause = f"address space above {space / 2**20:,.0f} MiB"
         ours, theirs = socket.socketpair()
         with theirs, _unnamed_file() as journal_file:
             self.journal = JournalPage(journal_file.fileno())

@@ -378,6 +378,19 @@ def test_workers_that_cannot_start_are_an_error(heard: Heard, monkeypatch: pytes
         heard.map(engine, work.process, [["a"]])
 
 
+def test_workers_with_too_little_address_space_end_the_map_with_the_cause() -> None:
+    limited = SCRIPT.replace(
+        "engine =", "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, -1))\nengine ="
+    )
+    text = limited.format(function="work.process", tasks=[["a", "eat"]])
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)
+    assert ran.stdout == "0 ['A']\n[]\n", ran.stderr
+    ran = subprocess.run(
+        [sys.executable, "-c", text.replace("'a', ", "")], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert "MachineError: worker processes cannot start (address space above 1,024 MiB)\nraise the limit" in ran.stderr
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="workers is 0"):
         LocalEngine(0)
