@@ -97,6 +97,7 @@ class Tracer:
 
         A URL is a link's, in any spelling, or a document's own URL after redirects.
         """
+        url_or_id = url_or_id.encode(errors="replace").decode()  # what isn't UTF-8 on a command line has surrogates
         url = canonical_url(url_or_id) if "://" in url_or_id else None
         if url is None:
             return self._with_rules(self.trace_document(url_or_id))

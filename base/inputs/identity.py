@@ -48,6 +48,17 @@ def has_surrogates(text: str) -> bool:
     return _SURROGATES.search(text) is not None
 
 
+def unix_seconds(number: int) -> int:
+    """Return a UTC time in seconds; one after the year 5138 was given in milli-, micro- or nanoseconds.
+
+    >>> unix_seconds(1_496_318_400), unix_seconds(1_496_318_400_123), unix_seconds(1_496_318_400_123_456_789)
+    (1496318400, 1496318400, 1496318400)
+    """
+    while abs(number) >= 10**11:
+        number //= 1000
+    return number
+
+
 def whole_number(value: Any) -> int | None:
     """Return the value as an integer if it is a whole number of 64 bits, else None; data frames make integers floats.
 

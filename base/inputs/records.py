@@ -20,6 +20,7 @@ from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, Brok
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
 BLOCK_BYTES = 1 << 20
+_MANY_BLANK_LINES = 100
 _NUMBERS = ("karma", "date", "published")  # fields that may be whole numbers; every value of CSV is a string
 _INVALID = re.compile("[\udc80-\udcff]")  # how `surrogateescape` decodes bytes that are not UTF-8
 _BETWEEN = re.compile(r"[\s,]*")
@@ -80,12 +81,18 @@ def _with_text(record: dict[str, Any], field: str) -> dict[str, Any] | Refused:
 
 def objects(stream: BinaryIO) -> Iterator[dict[str, Any] | Refused]:
     """Yield the object of each line of JSON that isn't blank."""
+    n_blank = 0
     while line := stream.readline(MAX_LINE_BYTES + 1):
+        is_blank = not line.strip()
+        n_blank = n_blank + 1 if is_blank else 0
+        if n_blank == _MANY_BLANK_LINES and isinstance(stream, io.BufferedReader):  # a small file may have gigabytes
+            while n_blank := len(stream.peek()) - len(stream.peek().lstrip(b"\r\n")):
+                stream.read(n_blank)
         if len(line) > MAX_LINE_BYTES:
             while not line.endswith(b"\n") and (line := stream.readline(MAX_LINE_BYTES)):
                 pass
             yield Refused("line_too_long", f"a line of more than {MAX_LINE_BYTES:,} bytes")
-        elif line.strip():
+        elif not is_blank:
             yield _object(line)
 
 

@@ -30,7 +30,15 @@ from webtext.base.inputs.files import (
     lost,
 )
 from webtext.base.inputs.files import TEXT as TEXT_FILE
-from webtext.base.inputs.identity import HELD_OUT, named_split, record_id, record_split, unicode_string, whole_number
+from webtext.base.inputs.identity import (
+    HELD_OUT,
+    named_split,
+    record_id,
+    record_split,
+    unicode_string,
+    unix_seconds,
+    whole_number,
+)
 from webtext.base.inputs.parquet import checked_row
 from webtext.base.inputs.records import records
 from webtext.base.parts.identifiers import text_digest
@@ -302,7 +310,7 @@ _CONVERTED: Mapping[pa.DataType, Callable[[Any], Any]] = {pa.string(): unicode_s
 
 
 def _moment(value: Any) -> int | None:
-    """Return the UTC seconds of a number, a date or a string in ISO 8601; a time without a zone is UTC.
+    """Return the UTC seconds of a number (`unix_seconds`), a date or a string in ISO 8601, by default in UTC.
 
     >>> _moment("2017-06-01T12:00:00Z"), _moment("2017-06-01"), _moment(1496318400), _moment("last week")
     (1496318400, 1496275200, 1496318400, None)
@@ -319,4 +327,5 @@ def _moment(value: Any) -> int | None:
             return calendar.timegm((value if value.tzinfo else value.replace(tzinfo=UTC)).utctimetuple())
         except OverflowError:  # the first day of year 1, east of Greenwich
             return None
-    return whole_number(value)
+    number = whole_number(value)
+    return None if number is None else unix_seconds(number)

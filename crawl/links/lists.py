@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import Reference, column_names, open_dataset
+from webtext.base.inputs.identity import unix_seconds
 from webtext.base.parts.untrusted_parquet import BATCH_ROWS, Expands, open_parquet, parquet_batches, rows_of
 from webtext.crawl.links.reddit import RowReader, unescaped, whole_number
 from webtext.crawl.links.settings import SOURCES
@@ -296,7 +297,8 @@ def _moment(value: Any) -> int | None:
         value = datetime.combine(value, time())
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() // 1)
-    return _number(value, CREATED)
+    number = _number(value, CREATED)
+    return None if number is None else unix_seconds(number)
 
 
 _DATE = re.compile(r"\d{4}-?\d\d-?\d\d(\D|$)")

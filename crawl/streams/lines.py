@@ -41,7 +41,8 @@ def lines_of(batch: Batch) -> Iterator[tuple[int, bytes | Unreadable]]:
     if isinstance(lines, Unreadable):
         yield position, lines
         return
-    for line in bytes(lines).split(b"\n"):
+    text = bytes(lines)
+    for line in () if text.isspace() else text.split(b"\n"):  # a small file may have gigabytes of line ends
         if len(line) > MAX_LINE_BYTES:
             yield position, _too_long(len(line))
         elif line and not line.isspace():

@@ -73,6 +73,12 @@ def test_an_id_that_no_document_has_is_none(written_build: Path) -> None:
     assert tracer.trace_documents([]) == {}
 
 
+@pytest.mark.parametrize("given", ["\udcff", "http://kept.example/\udcff"])
+def test_an_id_that_is_not_utf8_is_none_or_not_a_link(written_build: Path, given: str) -> None:
+    found = Tracer(str(written_build)).find(given)
+    assert found is None or found.reason == "not_a_link"
+
+
 def test_a_build_under_way_says_how_far_it_is(written_build: Path, only_links: Path, tmp_path: Path) -> None:
     assert Tracer(str(only_links)).trace(HOST("kept")).reason == "not_fetched_yet"
     for name in ("links", "pages", "documents"):

@@ -267,6 +267,12 @@ def test_a_file_that_is_cut_short_gives_its_records_and_then_a_reason(tmp_path: 
     assert last == "truncated_stream"
 
 
+def test_hundreds_of_megabytes_of_line_ends_are_no_records(tmp_path: Path, linear_time: None) -> None:
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n' + b"\n" * (200 << 20) + b'{"text": "b"}\n', 1))
+    assert read(path) == [{"text": "a"}, {"text": "b"}]
+
+
 def test_a_parquet_file_with_an_encrypted_column_has_a_reason(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     for column in ("text", "other"):

@@ -194,6 +194,11 @@ def test_times_are_seconds_or_iso_8601(created: object) -> None:
     assert in_json(created=created).created == 1369592697
 
 
+@pytest.mark.parametrize("times", [1, 1_000, 1_000_000, 1_000_000_000])
+def test_a_time_in_smaller_units_is_not_one_in_a_far_future(times: int) -> None:
+    assert in_json(created=1369592697 * times).created == 1369592697
+
+
 def test_a_date_is_its_first_second() -> None:
     assert in_json(created="2018-01-01").created == 1514764800
     assert in_json(created="20180101").created == 1514764800
