@@ -42,6 +42,7 @@ DOCUMENTS = ("corpus", "documents")  # kinds of part sets
 _KINDS = {".parquet": PARQUET, ".jsonl": JSON_LINES, ".ndjson": JSON_LINES, ".json": JSON, ".csv": CSV}
 RECORD_SUFFIXES = tuple(_KINDS)
 DOCUMENT_SUFFIXES = (*RECORD_SUFFIXES, ".txt", ".md")
+TEXT_FIELD = "shards pack and tokenizer train take the column of --text-field; for other verbs, rename it"
 _NOT_TEXT = (".warc", ".zip", ".tar", ".npy", ".tok", ".bin", ".pdf")
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".svg", ".bmp", ".tif", ".tiff", ".ico")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import InputFile, Refused
+from webtext.base.inputs.files import TEXT_FIELD, InputFile, Refused
 from webtext.base.parts.untrusted_parquet import Expands, open_parquet, parquet_batches, rows_of
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
@@ -60,7 +60,7 @@ def checked_row(row: dict[str, Any] | Exception) -> dict[str, Any] | Refused:
 def _check_column(file: InputFile, schema: pa.Schema, text: str) -> None:
     if text not in schema.names:
         known = ", ".join(schema.names[:9])
-        raise InputError(f"'{file.location}' has no column '{text}'", f"its columns: {known}")
+        raise InputError(f"'{file.location}' has no column '{text}'", f"its columns: {known}", TEXT_FIELD)
     type_ = schema.field(text).type
     if (type_.value_type if pa.types.is_dictionary(type_) else type_) not in _TEXTS:
         raise InputError(f"the column '{text}' of '{file.location}' is of {type_}", "expected strings")

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from webtext.base.errors import InputError, missing_extra
-from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, BrokenFile, InputFile, Refused
+from webtext.base.inputs.files import CSV, JSON, JSON_LINES, PARQUET, TEXT, TEXT_FIELD, BrokenFile, InputFile, Refused
 
 MAX_LINE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 128 << 20  # encoding a text takes about eight times its size in memory
@@ -160,7 +160,8 @@ def _rows(stream: BinaryIO, file: InputFile, fields: Sequence[str], text: str) -
     if not (names := next(rows, [])):
         return
     if text not in names:
-        raise InputError(f"'{file.location}' has no column '{text}'", f"its columns: {', '.join(names[:9])[:900]}")
+        known = f"its columns: {', '.join(names[:9])[:900]}"
+        raise InputError(f"'{file.location}' has no column '{text}'", known, TEXT_FIELD)
     while True:
         try:
             row = next(rows, None)

@@ -16,6 +16,7 @@ from webtext.base.parts.partset import FILE, PartSet
 
 _COPY = "download the damaged files again, then rerun the same command"
 _HOST = "crawl fetch with another --out asks the hosts again"
+_ANEW = "; a crawl with other settings needs another --out"
 _OURS = "rerun with a newer version, or look at the causes with: webtext inspect set"
 
 UNSETTLED: Mapping[str, str] = {
@@ -31,20 +32,21 @@ UNSETTLED: Mapping[str, str] = {
 
 LIKELY_CAUSES: Mapping[str, str] = {
     "null_url": "a list's links must be in its column 'url'",
-    "null_score": "--default-score sets the score of a list's rows",
-    "null_created": "--default-created sets the time of a list's rows",
+    "null_score": "--default-score sets the score of a list's rows" + _ANEW,
+    "null_created": "--default-created sets the time of a list's rows" + _ANEW,
     "too_late": "--before none ([crawl.links] before) accepts posts of any time",
     "too_little_karma": "--min-karma ([crawl.links] and [clean.votes]) sets the minimum karma",
     "too_little_karma_sum": "--min-karma ([crawl.links] min_karma) sets the minimum karma",
-    "address_not_public": "--allow-address HOST:PORT ([crawl.fetch] allow_address) allows an address in your network",
-    "contact_missing": "--contact ([crawl.fetch] contact) is the address that a site can write to",
+    "address_not_public": "--allow-address HOST:PORT ([crawl.fetch] allow_address) allows an address in your network"
+    + _ANEW,
+    "contact_missing": "--contact ([crawl.fetch] contact) is the address that a site can write to" + _ANEW,
     "robots_disallowed": "the sites' robots.txt forbids it; use --from to get pages from archives",
     "dns_failed": "check the network and the name server of this machine",
     "other_language": "--language ([clean.language] language) names the languages to keep, 'all' for any",
     "uncertain_language": "--language all ([clean.language] language) keeps every language",
     "too_few_words": "--rule too_few_words=N ([clean.rules]) sets the minimum number of words",
     "not_http": "a list contains one http(s) URL per line",
-    "no_text": "the text is read from the field 'text'; shards pack --text-field names another",
+    "no_text": "the text is read from the field 'text'; --text-field of shards pack and tokenizer train names another",
     "not_utf8": "--encoding names the encoding of the files, e.g. windows-1252; 'auto' detects it",
     "text_too_long": "shards pack --separator divides a text file into documents",
     "not_html": "the pages are neither HTML nor text",

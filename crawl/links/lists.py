@@ -36,6 +36,7 @@ URL, SCORE, CREATED = COLUMNS = ("url", "score", "created")
 SOURCE = "list"
 CHECKED_ROWS = 1000
 """Rows of JSON lines in which a column must occur."""
+MAX_FIELD_CHARACTERS = 128 << 10
 
 Row = tuple[int, Mapping[str, Any]]  # position, values by the names of COLUMNS
 
@@ -119,6 +120,7 @@ class CsvFile(RowSource):
 
 def _csv_rows(file: BinaryIO) -> Iterator[tuple[int, list[str] | Unreadable]]:
     """Yield (position of the first line, fields) for each row, or Unreadable in place of one that cannot be read."""
+    csv.field_size_limit(MAX_FIELD_CHARACTERS)  # of this process, in which a reader of texts may have raised it
     lines = _TextLines(file)
     first = next(lines, "")
     reader = csv.reader(itertools.chain([first], lines), delimiter="\t" if "\t" in first else ",")

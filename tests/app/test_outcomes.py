@@ -48,6 +48,22 @@ class Pages(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+def test_hints_lead_from_a_list_of_urls_to_its_pages(
+    port: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls, links = tmp_path / "urls.txt", str(tmp_path / "links")
+    urls.write_text(f"http://127.0.0.1:{port}/with\n")
+    collect = ["crawl", "links", str(urls), "--out", links]
+    assert run(collect) == 3
+    assert "--default-score, --default-created" in capsys.readouterr().err
+    assert run([*collect, "--default-score", "3", "--default-created", "2017-06-01"]) == 0
+    run(["crawl", "fetch", links, "--out", str(tmp_path / "pages")])
+    assert "--allow-address HOST:PORT" in (said := capsys.readouterr().err)
+    assert "needs another --out" in said
+    fetch = ["crawl", "fetch", links, "--out", str(tmp_path / "another"), "--allow-address", f"127.0.0.1:{port}"]
+    assert run(fetch) == 0
+
+
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
