@@ -312,6 +312,11 @@ def test_wider_ids_are_not_read_as_two_of_two_bytes(
         back(tmp_path / name, form, tmp_path / "again")
 
 
+def test_a_file_of_two_ids_may_end_with_id_0(tmp_path: Path, tokens: str) -> None:
+    (tmp_path / "a.bin").write_bytes(np.array([5, 0], "<u2").tobytes())
+    assert back(tmp_path / "a.bin", "nanogpt", tmp_path / "again").document(0).tokens.tolist() == [EOT, 5, 0]
+
+
 def test_nanogpt_files_are_not_read_with_a_vocabulary_that_needs_four_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -100,7 +100,7 @@ def check_names(special_tokens: Iterable[str], pattern: str) -> None:
             continue
         text = bytes(map(of_bytes.__getitem__, name)).decode("utf-8", "replace")
         if len(name) == 1 or ("\ufffd" not in text and len(list(cut(pattern_name(pattern), text))) == 1):
-            raise ConfigError(f"the special token {name!r} could also be learned from texts", f"name it <|{name}|>")
+            raise ConfigError(f"the special token {name!r} could also be learned from texts", "name it like <|sep|>")
 
 
 def about_size(vocabulary: Vocabulary, vocab_size: int) -> str:
