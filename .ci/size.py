@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 45_869,
+    "Python, lines": 45_898,
     "Python in base/, lines": 8105,
     "Python in crawl/, lines": 9232,
-    "Python in clean/, lines": 8056,
+    "Python in clean/, lines": 8085,
     "Python in tokenizer/, lines": 4704,
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9819,
     "Python in app/, lines": 3485,
     "Python in base/, tokens": 52_452,
     "Python in crawl/, tokens": 59_689,
-    "Python in clean/, tokens": 63_380,
+    "Python in clean/, tokens": 63_569,
     "Python in tokenizer/, tokens": 31_842,
     "Python in shards/, tokens": 16_964,
     "Python in train/, tokens": 73_320,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_006,
+    "tests, lines": 63_021,
     "benches, lines": 4864,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

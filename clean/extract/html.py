@@ -25,7 +25,15 @@ from webtext.clean.extract.blocks import read_blocks
 from webtext.clean.extract.kinds import page_facts
 from webtext.clean.extract.layout import layout
 from webtext.clean.extract.metadata import Metadata, read_metadata
-from webtext.clean.extract.opinion import ASKED_FROM, WEIGHT, agreement, by_trafilatura, second_opinion, shares
+from webtext.clean.extract.opinion import (
+    ASKED_FROM,
+    WEIGHT,
+    agreement,
+    by_trafilatura,
+    in_recipe,
+    second_opinion,
+    shares,
+)
 from webtext.clean.extract.scorer import scorer
 from webtext.clean.reasons import TooMuch
 
@@ -88,11 +96,12 @@ def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
         # Some pages are drawn by scripts, and only their JSON-LD has the text.
         return Extracted(metadata.text, metadata, judged.kind)
     opinion = second_opinion(tree) if extractor == "fused" and judged.undecided(WEIGHT) >= ASKED_FROM else None
+    stated = in_recipe(found.blocks, metadata.recipe)
     if opinion is None:
-        return Extracted(layout(found, judged.kept, markdown=markdown), metadata, judged.kind)
+        return Extracted(layout(found, judged.kept | stated, markdown=markdown), metadata, judged.kind)
     fused = judged.with_opinion(shares(found.blocks, opinion), WEIGHT)
     agreed = agreement(layout(found, judged.kept), opinion)
-    return Extracted(layout(found, fused.kept, markdown=markdown), metadata, judged.kind, agreed)
+    return Extracted(layout(found, fused.kept | stated, markdown=markdown), metadata, judged.kind, agreed)
 
 
 def parse(html: str) -> Any:

@@ -37,7 +37,8 @@ FIRST_YEAR, LAST_YEAR = 1990, 2100
 _TITLE, _HEADINGS = etree.XPath("string(//head/title)"), etree.XPath("//h1")
 _METAS = etree.XPath("//meta[@content]")
 _JSON_LD = etree.XPath("//script[@type='application/ld+json']/text()", smart_strings=False)
-_KEYS = ("author", "datePublished", "articleBody")
+_RECIPE = ("recipeIngredient", "recipeInstructions")
+_KEYS = ("author", "datePublished", "articleBody", *_RECIPE)
 _STATED_AUTHORS = tuple(
     etree.XPath(path)
     for path in ("//*[@itemprop='author']//*[@itemprop='name']", "//*[@itemprop='author']", "//a[@rel='author']")
@@ -78,6 +79,8 @@ class Metadata:
     descriptions: tuple[str, ...] = ()
     text: str = ""
     """The article as its JSON-LD has it."""
+    recipe: str = ""
+    """Ingredients and steps of a recipe as its JSON-LD has them, on lines."""
 
 
 def read_metadata(tree: Any, html: str) -> Metadata:
@@ -96,6 +99,7 @@ def read_metadata(tree: Any, html: str) -> Metadata:
         _published(tree, html, metas, stated),
         tuple(descriptions),
         next((body for item in stated if isinstance(body := item.get("articleBody"), str) and "</" not in body), ""),
+        "\n".join(line for item in stated for key in _RECIPE for line in _steps(item.get(key), MAX_JSON_DEPTH)),
     )
 
 
@@ -201,6 +205,17 @@ def _objects(value: Any, depth: int) -> Iterator[dict[str, Any]]:
         for key in ("@graph", "mainEntity"):
             if key in value:
                 yield from _objects(value[key], depth - 1)
+
+
+def _steps(value: Any, depth: int) -> Iterator[str]:
+    """Yield the texts of schema.org's ingredients, steps, and sections of steps."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and depth:
+        for item in value:
+            yield from _steps(item, depth - 1)
+    elif isinstance(value, dict) and depth:
+        yield from _steps(value.get("itemListElement", value.get("text")), depth - 1)
 
 
 def _names(author: Any) -> Iterator[str]:

@@ -77,6 +77,11 @@ def shares(blocks: Sequence[Block], text: str) -> Array:
     return np.array([_share(_words(block.text), lines, runs) for block in blocks])
 
 
+def in_recipe(blocks: Sequence[Block], recipe: str) -> Array:
+    """Return which blocks are part of a recipe, bool [n]: more than half of each is in its text."""
+    return shares(blocks, recipe) > 0.5 if recipe else np.zeros(len(blocks), bool)
+
+
 def agreement(ours: str, theirs: str) -> float:
     """Return how far two texts agree, in [0, 1]: the F1 of their runs of three words, as sets."""
     one, other = _runs(_words(ours)), _runs(_words(theirs))

@@ -313,6 +313,20 @@ def test_the_text_that_json_ld_states_is_taken_where_the_page_has_none() -> None
         assert expected in found.text
 
 
+def test_a_recipe_that_json_ld_states_is_kept_wherever_the_page_has_it() -> None:
+    """Beside it, other notes of the page stay out."""
+    story = "<p>The harbour of the town was built of granite, and people walk there when the ships come home.</p>"
+    lines = ["two cups of cooked lentils", "salt", "Cook the onion in oil until it is soft."]
+    steps = [{"@type": "HowToSection", "itemListElement": [{"@type": "HowToStep", "text": lines[2]}]}]
+    stated = {"@graph": [{"@type": "Recipe", "recipeIngredient": lines[:2], "recipeInstructions": steps}]}
+    page = f"<html><head><title>Lentils</title>%s</head><body><article>{story * 4}</article>"
+    page += "".join(f"<div class='sidebar widget'>{line}</div>" for line in [*lines, "Follow us"])
+    for head, expected in ((f'<script type="application/ld+json">{json.dumps(stated)}</script>', lines), ("", [])):
+        found = extract_body((page % head).encode(), "text/html", ExtractSettings())
+        assert isinstance(found, Body)
+        assert found.text.splitlines()[4:] == expected
+
+
 SHOWN = "And a paragraph that only the page has, of a length that makes it text."
 
 

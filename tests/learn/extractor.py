@@ -37,7 +37,7 @@ from webtext.base.errors import InputError
 from webtext.clean.extract.features import WORD, Page, name_parts, words_of
 from webtext.clean.extract.kinds import KINDS
 from webtext.clean.extract.layout import layout
-from webtext.clean.extract.opinion import ASKED_FROM, WEIGHT, shares
+from webtext.clean.extract.opinion import ASKED_FROM, WEIGHT, in_recipe, shares
 from webtext.clean.extract.scorer import MAX_LEAVES, Scorer, matrix, read_scorer, sizes_of
 from webtext.clean.text.clean_text import clean_text
 
@@ -242,7 +242,8 @@ def texts(model: str, examples: Iterable[Example]) -> Iterable[dict[str, Any]]:
             judged = scorer.judge(example.found, metadata.title or "", metadata.descriptions, example.facts)
             if example.opinion is not None and judged.undecided(WEIGHT) >= ASKED_FROM:
                 judged = judged.with_opinion(shares(example.found.blocks, example.opinion), WEIGHT)
-            row |= {"text": clean_text(layout(example.found, judged.kept)), "kind": judged.kind}
+            kept = judged.kept | in_recipe(example.found.blocks, metadata.recipe)
+            row |= {"text": clean_text(layout(example.found, kept)), "kind": judged.kind}
         yield row
 
 
