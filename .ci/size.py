@@ -26,7 +26,7 @@ CEILINGS = {
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9819,
     "Python in app/, lines": 3485,
-    "Python in base/, tokens": 52_452,
+    "Python in base/, tokens": 52_456,
     "Python in crawl/, tokens": 59_689,
     "Python in clean/, tokens": 63_569,
     "Python in tokenizer/, tokens": 31_842,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_021,
+    "tests, lines": 63_023,
     "benches, lines": 4864,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

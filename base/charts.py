@@ -39,7 +39,7 @@ _CONFIG = {
         "labelLimit": 320,
         "titlePadding": 14,
     },
-    "text": {"color": _SOFT, "fontSize": 12},
+    "text": {"color": _SOFT, "fontSize": 12, "aria": False},  # in its description, a title would be an expression
 }
 _LINE_MARKS: Mapping[str, Spec] = {
     "training": {"strokeWidth": 1.2, "strokeOpacity": 0.5},

@@ -28,6 +28,7 @@ from webtext.base.parts.partset import PartSet
 from .conftest import write_set
 
 SCRIPT = "<script>alert('&\"')</script>"  # in titles, URLs, texts, causes and the model's sample
+CONTROLS = "\0\x1b\u202e\ud800"
 VOID = {"meta", "br"}
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET_BROWSER = (
@@ -354,7 +355,7 @@ def test_hostile_names_are_escaped_wherever_a_report_holds_text(report: dict[str
 
     def hostile(value: Any) -> Any:
         if isinstance(value, str):
-            return f"{value}{SCRIPT}"
+            return f"{value}{SCRIPT}{CONTROLS}"
         if isinstance(value, (list, tuple)):
             return [hostile(item) for item in value]
         if isinstance(value, dict):
@@ -376,6 +377,7 @@ def test_hostile_names_are_escaped_wherever_a_report_holds_text(report: dict[str
     alarms = [hostile(alarm) for alarm in report["alarms"]]
     page = render(rest | {"stages": stages, "tokens": report["tokens"], "alarms": alarms})
     assert "<script" not in page
+    assert not set(CONTROLS) & set(page)
     parsed(page)
 
 
