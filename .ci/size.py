@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_023,
+    "tests, lines": 63_024,
     "benches, lines": 4864,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

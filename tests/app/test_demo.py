@@ -298,6 +298,7 @@ def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> N
         "tokens": 9,
         "stride": 8,
         "context": 8,
+        "dtype": "float32",
         "perplexity": 2.0,
         "perplexity_before": 8.0,
         "sample": "It says\nthis.",

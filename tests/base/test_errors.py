@@ -17,7 +17,7 @@ from webtext.base import errors
         (errors.ShardCorrupt, 3),
         (errors.NetworkError, 1),
         (errors.RunFailed, 1),
-        (errors.MachineError, 1),
+        (errors.MachineError, 4),
     ],
 )
 def test_an_error_keeps_its_lines_and_exit_code_through_a_pickle(
