@@ -74,7 +74,7 @@ Reads:  files, by the format that their names or --source imply; plain or in xz,
   *.csv, *.tsv, *.jsonl,      tables with the columns url, score and created (seconds, or a date)
   *.parquet
   *.txt                       one URL per line; # begins a comment
-  FOLDER                      its RS_* files, or those of --source
+  FOLDER                      the RS_* files of its tree, or those of --source
   huggingface:NAME[:CONFIG]:COLUMN[@REVISION]   a dataset's column, or a folder's
   reddit:...                  Reddit's API, asked once; the answers are kept in 'harvest' beside DIR
 Writes: DIR, a part set of links

@@ -199,11 +199,17 @@ def short_names(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
-def files_of(name: str, what: str, suffixes: Sequence[str], encoding: str = UTF_8) -> list[InputFile]:
+def files_of(
+    name: str,
+    what: str,
+    suffixes: Sequence[str],
+    encoding: str = UTF_8,
+    takes: Callable[[InputFile], bool] | None = None,
+) -> list[InputFile]:
     """Return the file of this name, those that match it, or those in a folder's tree with one of `suffixes`, sorted.
 
-    Hidden files and the part sets inside a folder are ignored, too; what is ignored is printed. Raises InputError if
-    there is no file.
+    If `takes` is given, it decides instead of `suffixes`. Hidden files and the part sets inside a folder are ignored,
+    too; what is ignored is printed. Raises InputError if there is no file.
     """
     check_encoding(encoding)
     folder, last = Folder.split(name)
@@ -222,7 +228,7 @@ def files_of(name: str, what: str, suffixes: Sequence[str], encoding: str = UTF_
     found, ignored = [], Counter({"part set": len(sets)})
     for file in (InputFile(folder, each, encoding) for each in within if not any(map(each.startswith, sets))):
         is_hidden = any(part.startswith(".") for part in file.name.split("/"))
-        if not is_hidden and file.plain_name.endswith(tuple(suffixes)):
+        if not is_hidden and (takes(file) if takes else file.plain_name.endswith(tuple(suffixes))):
             found.append(file)
         else:
             kind = "image" if file.suffix in _IMAGES else file.suffix or "without suffix"

@@ -26,6 +26,7 @@ from typing import Any, BinaryIO
 from webtext.base.config import timestamp
 from webtext.base.errors import InputError
 from webtext.base.hugging_face import PREFIX, pinned
+from webtext.base.inputs.files import files_of
 from webtext.base.storage import Folder
 from webtext.crawl.links.settings import SOURCES, LinkSettings
 from webtext.crawl.links.submission import LinkSource
@@ -75,7 +76,7 @@ def find_files(inputs: Iterable[str], source: str | None = None, needed: Sequenc
     """Return the files that `inputs` name, sorted and without repeats.
 
     Each is read by `source` if given, otherwise by the source that its name implies. A folder contributes the
-    files whose names match `source` (submissions by default). Raises InputError if an input matches nothing, or if a
+    files of its tree whose names match `source` (submissions by default). Raises InputError if an input matches nothing, or if a
     file is empty, cannot be read by its source, or is a list in which no row has one of the `needed` columns.
     """
     files = sorted({file for name in inputs for file in _files_of(name, source)})
@@ -110,35 +111,12 @@ def _check_content(file: InputFile, needed: Sequence[str]) -> None:
 
 
 def _files_of(name: str, source: str | None) -> list[InputFile]:
-    """Return the files that an input names. Wildcards work only in its last component: the shell expands others."""
     if name.startswith(PREFIX):
         reference = pinned(name)
         return [InputFile(reference.folder or "", str(reference), HUGGING_FACE)]
-    folder, last = Folder.split(name)
-    names = folder.names()
-    found = [last] if last in names else []
-    if not found and any(character in last for character in "*?["):
-        found = [each for each in names if fnmatch.fnmatchcase(each, last)]
-        if not found:
-            raise InputError(
-                f"no file is called '{name}'", "check the pattern: a wildcard is allowed only after the last '/'"
-            )
-    if found:
-        return [InputFile(folder.url, each, need_source(each, folder.location(each), source)) for each in found]
-    return _files_in(name, source or SUBMISSIONS)
-
-
-def _files_in(name: str, source: str) -> list[InputFile]:
-    folder = Folder(name)
-    if not folder.exists(""):
-        raise InputError(f"no file '{name}'", "check the path")
-    found = [InputFile(folder.url, each, source) for each in folder.names() if source_by_name(each) == source]
-    if not found:
-        patterns = " or ".join(PATTERNS[source][:2])
-        raise InputError(
-            f"no {source} ({patterns}) in the folder '{name}'", "name the files themselves, or set --source"
-        )
-    return found
+    of_folder = source or SUBMISSIONS
+    found = files_of(name, "links", PATTERNS[of_folder][:2], takes=lambda file: source_by_name(file.name) == of_folder)
+    return [InputFile(each.folder.url, each.name, need_source(each.name, each.location, source)) for each in found]
 
 
 def source_by_name(name: str) -> str | None:
@@ -147,7 +125,7 @@ def source_by_name(name: str) -> str | None:
     >>> source_by_name("RS_2017-12.xz"), source_by_name("links.csv.gz"), source_by_name("notes")
     ('submissions', 'csv', None)
     """
-    plain = _COMPRESSED.sub("", name)
+    plain = _COMPRESSED.sub("", name.rpartition("/")[2])
     names = (plain, plain.lower())  # RS_ is always upper case, but .CSV occurs as well as .csv
     for source, patterns in PATTERNS.items():
         if any(fnmatch.fnmatchcase(each, pattern) for each in names for pattern in patterns):

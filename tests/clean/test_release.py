@@ -178,7 +178,7 @@ def test_the_settings_are_a_config_file_that_clean_run_takes(
     tmp_path: Path, run: Run, clean: Callable[..., str]
 ) -> None:
     settings = CleanSettings(
-        rules=RuleSettings(profile="gopher", rule=("too_few_words=5", "too_few_stop_words=off")),
+        rules=RuleSettings(profile="minimal", rule=("too_few_words=5",)),
         language=LanguageSettings(language=("all",)),
         dedup=DedupSettings(threshold=0.7, bands=30, rows=4),
         extract=ExtractSettings(markdown=True, scrub=True),

@@ -568,12 +568,12 @@ def test_missing_and_empty_inputs_are_named(tmp_path: Path) -> None:
     (tmp_path / "RS_packed.zip").write_bytes(b"PK\x03\x04")
     (tmp_path / "folder").mkdir()
     for name, said in {
-        "RS_missing.xz": "no file",
+        "RS_missing.xz": "does not exist",
         "RS_empty.xz": "is empty",
         "RS_packed.zip": "is a ZIP archive",
-        "folder": "no submissions (RS_* or *_submissions) in the folder",
-        "RS_2017-*": "no file is called",
-        "nowhere/RS_1": "no file",
+        "folder": "contains no RS_*, *_submissions file",
+        "RS_2017-*": "no file matches",
+        "nowhere/RS_1": "does not exist",
     }.items():
         with pytest.raises(InputError) as error:
             find_files([str(tmp_path / name)])

@@ -85,16 +85,20 @@ def test_a_name_that_matches_no_source_needs_the_option(tmp_path: Path) -> None:
     assert find_files([str(tmp_path / "links")], "urls") == [InputFile(str(tmp_path), "links", "urls")]
 
 
-def test_a_folder_contributes_the_files_of_one_source(tmp_path: Path) -> None:
-    for name in ("RS_1.xz", "a.txt", "README"):
+def test_a_folder_contributes_the_files_of_one_source_in_its_tree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "2017" / "01").mkdir(parents=True)
+    for name in ("RS_1.xz", "2017/01/RS_2.zst", "a.txt", "README"):
         (tmp_path / name).write_bytes(b"x")
 
     def names(source: str | None) -> list[str]:
         return [file.name for file in find_files([str(tmp_path)], source)]
 
-    assert names(None) == names("submissions") == ["RS_1.xz"]
+    assert names(None) == names("submissions") == ["2017/01/RS_2.zst", "RS_1.xz"]
+    assert "1 without suffix" in capsys.readouterr().err
     assert names("urls") == ["a.txt"]
-    with pytest.raises(InputError, match=r"no csv \(\*.csv or \*.tsv\) in the folder"):
+    with pytest.raises(InputError, match=r"contains no \*.csv, \*.tsv file; it contains 1 .zst, "):
         names("csv")
 
 
