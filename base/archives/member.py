@@ -1,4 +1,4 @@
-"""Gzip members and uncompressed files as streams of text, and WARC records in them whose field names fastwarc can't read."""
+"""Members, frames and uncompressed files as streams of text, and WARC records whose field names fastwarc can't read."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from fastwarc.warc import WarcRecord
 
+LZ4_START = b"\x04\x22\x4d\x18"
+MAX_FRAME_BYTES = 256 << 20  # compressed; what follows in a larger frame counts as damaged
 _LENGTH = b"Content-Length"  # fastwarc finds it in this case only; ISO 28500 §4 allows any
 _MAX_LINE_BYTES = _READ_BYTES = 64 << 10
 
@@ -21,7 +23,7 @@ def has_unusual_length(record: WarcRecord) -> bool:
     return record.content_length == 0 and _LENGTH.decode() not in names and "content-length" in map(str.lower, names)
 
 
-def records_in_any_case(member: Member) -> Iterator[WarcRecord]:
+def records_in_any_case(member: Member | Frame) -> Iterator[WarcRecord]:
     """Yield the records of a member with field names in any case; raises OSError or zlib.error at damage."""
     from fastwarc.warc import ArchiveIterator
 
@@ -72,7 +74,7 @@ class Member(io.RawIOBase):
 
     def __init__(self, file: BinaryIO, start: int, is_gzip: bool) -> None:
         file.seek(start)
-        self._file, self._read_to = file, start
+        self._file, self._read_to, self.is_gzip = file, start, is_gzip
         self._inflate = zlib.decompressobj(16 + zlib.MAX_WBITS) if is_gzip else None
 
     @property
@@ -100,5 +102,29 @@ class Member(io.RawIOBase):
             if not data:
                 break
             text = self._inflate.decompress(data, len(room)) if self._inflate else data
+        room[: len(text)] = text
+        return len(text)
+
+
+class Frame(io.RawIOBase):
+    """One Zstandard or LZ4 frame of a file, decompressed; its compressed bytes are in memory."""
+
+    ended = True
+
+    def __init__(self, file: BinaryIO, start: int, end: int) -> None:
+        from fastwarc.stream_io import Lz4Reader, ZstdReader
+
+        file.seek(start)
+        data = file.read(min(end - start, MAX_FRAME_BYTES))
+        self._text = (Lz4Reader if data.startswith(LZ4_START) else ZstdReader)(io.BytesIO(data))
+        self.end = end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into `buffer` and return the number of bytes, 0 at the end; raises OSError at damage."""
+        room = memoryview(buffer)
+        text: bytes = self._text.read(len(room))
         room[: len(text)] = text
         return len(text)

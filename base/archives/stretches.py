@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
-from webtext.base.archives.member import Member, has_unusual_length, records_in_any_case
+from webtext.base.archives.member import LZ4_START, Frame, Member, has_unusual_length, records_in_any_case
 from webtext.base.archives.response import LENGTH_IS_WRONG, Response, read_record
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 GZIP_START = b"\x1f\x8b\x08"
 START_BYTES = 512  # enough of a gzip member to decompress its first bytes
-_LZ4_START = b"\x04\x22\x4d\x18"
 _PLAIN_START = b"WARC/"
-_STARTS = (GZIP_START, b"\x28\xb5\x2f\xfd", _LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
+_STARTS = (GZIP_START, b"\x28\xb5\x2f\xfd", LZ4_START, _PLAIN_START)  # gzip, zstd, lz4, not compressed
 _SEARCH_BYTES = 1 << 20  # blocks overlap by START_BYTES, so that a start at a seam is complete in one of them
 
 # The start of a gzip member as every WARC writer makes it: no flags, any time, a usual level and a usual system. These
@@ -36,7 +35,7 @@ _END = f"WARC/1.1\r\nWARC-Record-ID: {_END_ID}\r\nContent-Length: 0\r\n\r\n\r\n\
 _END_MEMBERS = {
     GZIP_START: gzip.compress(_END, mtime=0),
     # an LZ4 frame: flags, block size, header checksum, one block that is stored, end mark
-    _LZ4_START: _LZ4_START + b"\x60\x40\x82" + (len(_END) | 1 << 31).to_bytes(4, "little") + _END + bytes(4),
+    LZ4_START: LZ4_START + b"\x60\x40\x82" + (len(_END) | 1 << 31).to_bytes(4, "little") + _END + bytes(4),
 }
 
 
@@ -65,14 +64,15 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
             for record in records_of(tail):
                 is_next = not n_read or record.stream_pos > reached  # records of one member may have one position
                 starts_member = is_next and tail.shows_start(record.stream_pos)
+                before = reached, n_in_member + 1
                 reached = record.stream_pos if starts_member else reached
                 stretch = Stretch(reached, starts_member, response_of(record, reached, tail))
                 if unreported is not None:
                     yield _damage(unreported, before=start)
                     unreported = None
                 n_read, n_in_member = n_read + 1, 0 if starts_member else n_in_member + 1
-                if has_unusual_length(record) and kind.startswith((GZIP_START, _PLAIN_START)):
-                    reached = yield from _in_any_case(file, reached, n_in_member, tail)
+                if has_unusual_length(record):
+                    reached = yield from _in_any_case(file, record, (reached, n_in_member), before, tail)
                     break
                 yield stretch
                 if stretch.response and stretch.response.damage in LENGTH_IS_WRONG:
@@ -92,17 +92,24 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
         yield _damage(unreported, before=file.seek(0, io.SEEK_END))
 
 
-def _in_any_case(file: BinaryIO, start: int, n_known: int, tail: Tail) -> Generator[Stretch, None, int]:
-    """Yield the records of the member at `start` after its first `n_known`; return the last offset that was read."""
-    file.seek(start)
-    is_gzip = file.read(len(GZIP_START)) == GZIP_START
-    member = Member(file, start, is_gzip)
-    reached = start
+def _in_any_case(
+    file: BinaryIO, record: WarcRecord, place: tuple[int, int], before: tuple[int, int], tail: Tail
+) -> Generator[Stretch, None, int]:
+    """Yield `record` and those after it in its member; return the last offset that was read.
+
+    A place is a member's offset and the number of records in it that are known. `before` applies if the record isn't
+    the first of a member after all: fastwarc had read ahead, to the start of the next one.
+    """
+    start, n_known = place
+    if n_known == 0 and before[0] != start and not _starts_with(record, file, start):
+        start, n_known = before
+    member = _member_at(file, start)
+    is_packed, reached = not isinstance(member, Member) or member.is_gzip, start
     try:
-        for number, record in enumerate(records_in_any_case(member)):
-            reached = start if is_gzip else start + record.stream_pos
+        for number, found in enumerate(records_in_any_case(member)):
+            reached = start if is_packed else start + found.stream_pos
             if number >= n_known:
-                yield Stretch(reached, not is_gzip or number == 0, read_record(record, reached))
+                yield Stretch(reached, not is_packed or number == 0, read_record(found, reached))
         if member.ended:
             return member.end - 1
     except (OSError, zlib.error) as error:
@@ -111,6 +118,24 @@ def _in_any_case(file: BinaryIO, start: int, n_known: int, tail: Tail) -> Genera
             raise
     yield _damage(reached, before=reached)
     return reached
+
+
+def _member_at(file: BinaryIO, start: int) -> Member | Frame:
+    file.seek(start)
+    kind = file.read(len(LZ4_START))
+    if kind.startswith((GZIP_START, _PLAIN_START[: len(kind)])):
+        return Member(file, start, kind.startswith(GZIP_START))
+    return Frame(file, start, next_start(file, start + 1, kind) or file.seek(0, io.SEEK_END))
+
+
+def _starts_with(record: WarcRecord, file: BinaryIO, start: int) -> bool:
+    """Whether the member at `start` begins with this record."""
+    try:
+        first = next(records_in_any_case(_member_at(file, start)), record)
+    except (OSError, zlib.error):
+        return True  # whatever reads it next reports the damage
+    one, other = ({name.lower(): value for name, value in each.headers.items()} for each in (first, record))
+    return one == other
 
 
 def records_of(tail: Tail) -> Iterator[WarcRecord]:
