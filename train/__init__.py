@@ -5,6 +5,7 @@ A public name loads torch when it is first used. Settings and commands work with
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from webtext.train.run.loop import train_model as train_model
     from webtext.train.settings import TrainSettings as TrainSettings
     from webtext.train.shape import GPT2Config as GPT2Config
+
+# Read by OpenMP when torch is loaded: threads sleep at barriers. On a busy machine spinning ones keep from running those
+# that they wait for, and a toy model trains 13 to 27 times slower (docs/measurements/train.md).
+if "GOMP_SPINCOUNT" not in os.environ:
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _PUBLIC_NAMES = {
     "GPT2": "model.gpt2",

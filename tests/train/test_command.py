@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +97,15 @@ def test_several_processes_cannot_train_in_a_store(
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert run(["train", "run", "a", "--out", "s3://bucket/x"]) == 2
     assert "several processes cannot train in 's3://bucket/x'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "77"}, "None")],
+)
+def test_threads_sleep_at_barriers_unless_the_environment_says_otherwise(given: dict[str, str], expected: str) -> None:
+    """OpenMP reads the environment when torch is loaded."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    code = "import sys, os, webtext.train; assert 'torch' not in sys.modules; print(os.environ.get('OMP_WAIT_POLICY'))"
+    told = subprocess.check_output([sys.executable, "-c", code], env=clean | given, text=True)
+    assert told.strip() == expected
