@@ -70,9 +70,9 @@ def build(folder: Path) -> dict[str, Any]:
     """Build from the pages; the digests of all records, the tokenizer, the ids and the losses."""
     write_warc(folder / "pages.warc.gz")
     commands = [
-        "clean run pages.warc.gz --out .",
-        "tokenizer train corpus --out tokenizer.json --vocab-size 600",
-        "shards pack corpus --tokenizer tokenizer.json --out tokens",
+        "clean run pages.warc.gz --out build",
+        "tokenizer train build/corpus --out tokenizer.json --vocab-size 600",
+        "shards pack build/corpus --tokenizer tokenizer.json --out tokens",
         "train run tokens --out model " + " ".join(f"--{each}" for each in MODEL.split()),
     ]
     with contextlib.chdir(folder):
@@ -80,8 +80,8 @@ def build(folder: Path) -> dict[str, Any]:
             assert run(command.split()) == 0
     found: dict[str, Any] = {}
     for name in ("documents", "signals", "corpus", "dropped"):
-        manifest = json.loads((folder / name / "manifest.json").read_bytes())
-        parts = sorted((folder / name).glob("*.parquet"))
+        manifest = json.loads((folder / "build" / name / "manifest.json").read_bytes())
+        parts = sorted((folder / "build" / name).glob("*.parquet"))
         rows = [row for part in parts for row in parquet.read_table(part).to_pylist()]
         records = [{key: value for key, value in row.items() if key != "warc_file"} for row in rows]  # an absolute path
         found[name] = {"counts": manifest["counts"], "records": digest(json.dumps(records, sort_keys=True).encode())}
