@@ -57,7 +57,7 @@ from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
 from webtext.clean.text.clean_text import clean_text, is_longer
 from webtext.clean.text.scrub import scrub
 
-CODE_VERSION = 4  # 4: karma and split are read strictly; posts
+CODE_VERSION = 5  # 5: line ends, encodings, times in smaller units
 TEXT = "text"
 KNOWN = ("id", "url", TEXT, "title", "author", "published", "date", "karma", "split", "posts")
 DATASET = "huggingface"  # a kind of source in the manifest, beside FILE

@@ -33,7 +33,7 @@ from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
 from webtext.crawl.links.spill import N_BUCKETS, Block
 
 STAGE = "crawl.links"
-CODE_VERSION = 2
+CODE_VERSION = 3  # 3: times in smaller units
 INPUT_BYTES_PER_PART = 1 << 30
 MIN_INPUT_BYTES_PER_PART, FEW_PARTS = 64 << 20, 8  # so that workers also share the merge of a single dump
 WORK = "_work"
