@@ -27,7 +27,7 @@ import uvloop
 from webtext.base.config import recipe_settings
 from webtext.base.console import Progress, counted
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.parts.partset import PARENTS, PartSet, places_of
+from webtext.base.parts.partset import MANIFEST, PARENTS, PartSet, places_of
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Parts, Run, peak_bytes
@@ -62,6 +62,7 @@ from webtext.crawl.visits.settings import WEB, FetchSettings, open_files
 from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
+CONTACT = "set --contact to an e-mail address or a URL, which is sent in the User-Agent"
 WINDOW_SECONDS, SAMPLE_SECONDS = 60.0, 1.0  # of the pace in the progress line
 
 OpenArchives = Callable[
@@ -157,6 +158,9 @@ def fetch_pages(
 
 def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None) -> None:
     """Raise the errors of `fetch_pages` that don't depend on the links, so that they come before links are written."""
+    can_fetch = settings.contact or settings.allow_address  # the second is for pages on this machine
+    if not can_fetch and not Folder(out).exists(MANIFEST):
+        raise ConfigError("[crawl.fetch] contact is not set, so no page may be fetched", CONTACT)
     recipe = _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample)
     SetWriter(out, "pages", recipe).check_place()
     check_same_settings(Folder(out), recipe)
@@ -175,7 +179,7 @@ def _check_loopback(links: PartSet) -> None:
         if not is_loopback_host(host):
             raise ConfigError(
                 f"no contact: '{url}' is not on this machine, and its owner could not reach you",
-                "set --contact to an e-mail address or a URL, which is sent in the User-Agent",
+                CONTACT,
             )
 
 

@@ -73,6 +73,8 @@ def test_all_that_later_stages_would_reject_is_told_at_once_before_the_first(
         "unknown model size '124m'; did you mean '124M'?",
         "n_embd 768 is not a multiple of n_head 5; each head takes an equal share",
         "'no-such-file' does not exist; check the path",
+        "[crawl.fetch] contact is not set, so no page may be fetched; "
+        "set --contact to an e-mail address or a URL, which is sent in the User-Agent",
         "weights has several values, but a build has one token set; leave out weights",
         f"the weight 'books=2' doesn't match any input; known: {out}/corpus",
         "batch_size 500 does not divide into 1 processes x microbatches of 8; "
@@ -108,7 +110,10 @@ def test_what_only_training_or_the_tokenizer_would_reject_is_found_before_the_fi
 def test_a_model_that_needs_more_memory_than_there_is_is_told_before_the_first_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "build.toml").write_text(BUILD + "[train]\nmicrobatch_size = 500\nbatch_size = 5000\ncontext = 8192\n")
+    contact = '[crawl.fetch]\ncontact = "me@example.org"\n'
+    (tmp_path / "build.toml").write_text(
+        BUILD + contact + "[train]\nmicrobatch_size = 500\nbatch_size = 5000\ncontext = 8192\n"
+    )
     assert run(["pretrain", str(tmp_path / "build.toml"), "--dry-run"]) == 3, "there is no dump"
     warning, stage, *_ = capsys.readouterr().err.splitlines()
     assert warning.startswith("warning: a process is estimated to take")

@@ -10,10 +10,12 @@ import pytest
 
 from webtext.app.main import run
 
+CONTACT = '[crawl.fetch]\ncontact = "me@example.org"\n'
+
 
 def write_config(folder: Path, inputs: str) -> str:
     path = folder / "build.toml"
-    path.write_text(f'[build]\n{inputs}\nout = "{folder}/build"\n[tokenizer]\nvocab_size = 600\n')
+    path.write_text(f'[build]\n{inputs}\nout = "{folder}/build"\n[tokenizer]\nvocab_size = 600\n{CONTACT}')
     return str(path)
 
 
