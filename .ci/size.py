@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 45_939,
-    "Python in base/, lines": 8162,
-    "Python in crawl/, lines": 9210,
-    "Python in clean/, lines": 8085,
+    "Python, lines": 45_945,
+    "Python in base/, lines": 8163,
+    "Python in crawl/, lines": 9214,
+    "Python in clean/, lines": 8086,
     "Python in tokenizer/, lines": 4704,
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9825,
     "Python in app/, lines": 3485,
-    "Python in base/, tokens": 52_869,
-    "Python in crawl/, tokens": 59_565,
-    "Python in clean/, tokens": 63_569,
+    "Python in base/, tokens": 52_885,
+    "Python in crawl/, tokens": 59_601,
+    "Python in clean/, tokens": 63_608,
     "Python in tokenizer/, tokens": 31_842,
     "Python in shards/, tokens": 16_964,
     "Python in train/, tokens": 73_340,
@@ -36,8 +36,8 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_049,
-    "benches, lines": 4982,
+    "tests, lines": 63_058,
+    "benches, lines": 4990,
     "templates, scripts, TOML and JSON, lines": 2237,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -269,8 +269,9 @@ class SetWriter:
             check_version(self._about["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
             kind, stage = self._about["kind"], self._about["recipe"]["stage"]
         except _DAMAGED:
-            self.folder.check_output(MARKS)
-            return  # no set, or a damaged one, which is rewritten
+            # no set, or a damaged one, which is rewritten; a manifest.json that is JSON may be another program's
+            self.folder.check_output(MARKS if self._manifest.startswith(b"{") else (*MARKS, MANIFEST))
+            return
         if kind != self.kind:
             raise InputError(f"'{self.folder.url}' contains {kind}, which {self.kind} would replace", ELSEWHERE)
         if stage != self.recipe.stage and kind != "documents":  # clean.extract and clean.import both write documents

@@ -17,7 +17,7 @@ import pyarrow as pa
 from datasketch import LeanMinHash, MinHashLSH
 
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, Refused, files_of
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, InputFile, Refused, find_inputs
 from webtext.base.inputs.records import objects, records
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
@@ -69,7 +69,8 @@ def look_up(names: Sequence[str], indexes: Sequence[str], threshold: float) -> l
 def _texts(names: Sequence[str]) -> Iterator[tuple[str, str | Refused]]:
     """Yield the name of each text, and the text as documents store it or why no document has it."""
     for name in names:
-        files = files_of(name, "texts", DOCUMENT_SUFFIXES) if name != "-" else []
+        sets, files = ([], []) if name == "-" else find_inputs([name], DOCUMENTS, DOCUMENT_SUFFIXES, may_be_empty=True)
+        files += [InputFile(each.folder, part.name) for each in sets for part in each.parts]
         read = [(file.location, records(file, ("text",), "text")) for file in files]
         for place, found in read or [("-", objects(sys.stdin.buffer))]:
             for number, record in enumerate(found, start=1):

@@ -104,7 +104,14 @@ def write_tokens(folder: Path, vocab_size: int, n_tokens: int) -> None:
     part = Part(name="part-00000.parquet", attachments=tuple(files), **sizes)
     (folder / part.name).touch()
     recipe = Recipe(stage="shards.pack", code_version=1, settings=facts).to_json()
-    manifest = {"format": 1, "kind": "tokens", "recipe": recipe, "parents": [], "parts": [part.to_json()]}
+    manifest = {
+        "format": 1,
+        "kind": "tokens",
+        "recipe": recipe,
+        "parents": [],
+        "generation": 1,
+        "parts": [part.to_json()],
+    }
     (folder / "manifest.json").write_text(json.dumps(with_check(manifest)))
 
 

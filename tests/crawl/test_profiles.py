@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,10 @@ def test_the_manifest_records_the_blocklists(
     assert about == [{"name": "my subreddits", "licence": "CC0", "sha256": sha256, "entries": 1}]
     assert str(tmp_path) not in json.dumps(links.recipe)
     (tmp_path / "d").write_text("other.example\n")
-    assert links_verb(path, "--quiet", *blocklists) == 0  # another list is another recipe
+    assert links_verb(path, "--quiet", *blocklists) == 3  # another list is another recipe
+    assert "was made with other settings: domain_blocklists" in capfd.readouterr().err
+    shutil.rmtree(tmp_path / "links")
+    assert links_verb(path, "--quiet", *blocklists) == 0
     assert PartSet.open(str(tmp_path / "links"), "links").counts.to_json()["dropped"] == {"blocked_subreddit": 1}
     (tmp_path / "d").write_text("http://other.example/\n")
     assert links_verb(path, "--quiet", *blocklists) == 3

@@ -234,11 +234,9 @@ STORIES = {
 
 
 def train(*arguments: str) -> int:
-    """Run a verb of `webtext train` with a small measurement of the machine's peak."""
+    """Run a verb of `webtext train`."""
     from webtext.app.main import run
-    from webtext.train.run import meter
 
-    meter.WIDTH_OF_PRODUCT["cpu"] = 16
     return run(["train", *arguments])
 
 
