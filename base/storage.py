@@ -118,12 +118,12 @@ class Folder:
     def check_output(self, marks: Sequence[str]) -> None:
         """Raise InputError for a folder that isn't empty and in which no name matches one of `marks`, its writer's own.
 
-        Hidden files don't count. The name of a folder in it ends in "/". A store isn't asked.
+        Hidden files and logs (*.log) don't count. The name of a folder in it ends in "/". A store isn't asked.
         """
         if not (self.is_local and self._path.is_dir()):
             return
         found = (each.name + "/" * each.is_dir() for each in os.scandir(self._path))
-        others = [name for name in found if name[0] != "."]
+        others = [name for name in found if name[0] != "." and not name.endswith(".log")]
         if others and not any(fnmatch.fnmatchcase(name, mark) for name in others for mark in marks):
             raise InputError(
                 f"'{self.url}' contains '{min(others)}', and nothing that this command writes",

@@ -114,6 +114,7 @@ def test_links_documents_tokens_and_tokenizers_of_other_settings_are_kept(
 def test_an_output_folder_is_empty_or_has_a_mark(tmp_path: Path) -> None:
     Folder(tmp_path / "missing").check_output(["own"])
     (tmp_path / ".hidden").touch()
+    (tmp_path / "run.log").touch()
     Folder(tmp_path).check_output(["own"])
     (tmp_path / "own").mkdir()
     with pytest.raises(InputError, match="contains 'own/', and nothing that this command writes"):

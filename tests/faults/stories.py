@@ -44,11 +44,12 @@ TRAIN = (
     "--set train.monitor.eval_interval=2 --set train.checkpoint.checkpoint_interval=2 "
     f"--set train.checkpoint.keep_checkpoints={KEPT}"
 )
-CLEAN = "clean run pages-0.warc.gz pages-1.warc.gz --out . --keep-index index"
+CLEAN = "clean run pages-0.warc.gz pages-1.warc.gz --out build --keep-index build/index"
+CLEANED = tuple(f"build/{name}" for name in ("documents", "signals", "corpus", "dropped", "index"))
 CLEAN_AGAIN = f"{CLEAN} --rule too_few_words=200"
-TOKENIZER = "tokenizer train corpus --out tokenizer.json --vocab-size 290"
-PACK = "shards pack corpus --tokenizer tokenizer.json --out tokens"
-TRAINING = f"stories:train run tokens --out model {TRAIN}"
+TOKENIZER = "tokenizer train build/corpus --out build/tokenizer.json --vocab-size 290"
+PACK = "shards pack build/corpus --tokenizer build/tokenizer.json --out build/tokens"
+TRAINING = f"stories:train run build/tokens --out build/model {TRAIN}"
 
 
 @dataclass(frozen=True)
@@ -213,22 +214,24 @@ STORIES = {
     for story in (
         Story("stage", ("stories:made kept dropped 2",), outputs=("kept", "dropped"), locks=True),
         Story("stage again", ("stories:made kept dropped 3",), "stage", ("kept", "dropped"), replaces=True),
-        Story("tokenizer again", ("tokenizer train texts-0.jsonl texts-1.jsonl --out t.json --vocab-size 300",), "tokenizer",
+        Story("tokenizer again", ("tokenizer train texts-1.jsonl --out t.json --vocab-size 290",), "tokenizer",
               ("t.json",), replaces=True),
-        Story("clean", (CLEAN,), outputs=("documents", "signals", "corpus", "dropped", "index"), prepare=write_pages),
-        Story("clean again", (CLEAN_AGAIN,), "clean", ("documents", "signals", "corpus", "dropped", "index"), replaces=True),
-        Story("pack", ("shards pack texts-0.jsonl texts-1.jsonl --tokenizer t.json --out tokens",), "tokenizer", ("tokens",)),
-        Story("train", (TRAINING,), "pack", ("model",)),
+        Story("clean", (CLEAN,), outputs=CLEANED, prepare=write_pages),
+        Story("clean again", (CLEAN_AGAIN,), "clean", CLEANED, replaces=True),
+        Story("pack", ("shards pack texts-0.jsonl texts-1.jsonl --tokenizer t.json --out build/tokens",), "tokenizer",
+              ("build/tokens",)),
+        Story("train", (TRAINING,), "pack", ("build/model",)),
         Story("links", ("crawl links RS_2014-01.gz RS_2014-02.gz --out links",), "", ("links",), write_dump),
         Story("crawl", ("stories:crawl links pages", "stories:crawled pages pages.json"), "links", ("pages/part", "pages/m")),
-        Story("dedup", ("clean dedup texts-0.jsonl texts-1.jsonl --out .",), "", ("corpus", "dropped"), write_texts),
+        Story("dedup", ("clean dedup texts-0.jsonl texts-1.jsonl --out build",), "", ("build/corpus", "build/dropped"),
+              write_texts),
         Story("decontaminate",
-              ("clean decontaminate texts-0.jsonl texts-1.jsonl --against eval.jsonl --drop --out .",), "",
-              ("corpus", "dropped"), write_texts),
+              ("clean decontaminate texts-0.jsonl texts-1.jsonl --against eval.jsonl --drop --out build",), "",
+              ("build/corpus", "build/dropped"), write_texts),
         Story("tokenizer", ("tokenizer train texts-0.jsonl texts-1.jsonl --out t.json --vocab-size 290",), "", ("t.json",),
               write_texts),
-        Story("chain", (CLEAN, TOKENIZER, PACK, TRAINING, "report ."), "",
-              ("documents", "signals", "corpus", "dropped", "tokenizer.json", "tokens", "model"), write_pages),
+        Story("chain", (CLEAN, TOKENIZER, PACK, TRAINING, "report build"), "",
+              (*CLEANED[:4], "build/tokenizer.json", "build/tokens", "build/model"), write_pages),
     )
 }  # fmt: skip
 
@@ -254,7 +257,7 @@ def contents(folder: Path) -> dict[str, object]:
             continue  # no reader sees a temporary file, and the next run that has something to do removes it
         if path.parent.name.startswith("step-") and path.parent not in sorted(path.parents[1].glob("step-*"))[-KEPT:]:
             continue  # an old checkpoint, which a killed run may leave
-        if "_work/" in name or (name.startswith("_dedup/") and name.count("/") > 1):
+        if "_work/" in name or (name.startswith("build/_dedup/") and name.count("/") > 2):
             continue  # scratch; a run leaves some that was killed in its very end, or that couldn't remove it
         if name.startswith("pages/"):
             continue  # what is in them is in pages.json; a crawl doesn't promise the same parts

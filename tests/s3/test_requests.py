@@ -44,7 +44,8 @@ def test_a_run_of_120_parts_that_is_done_makes_five_requests_per_set_and_one_per
     tokenizer = tmp_path / "tokenizer.json"
     assert run(f"tokenizer train {tmp_path}/documents --out {tokenizer} --vocab-size 300".split()) == 0
     s3fs.S3FileSystem(skip_instance_cache=True).put(f"{tmp_path}/documents", f"{place}/documents", recursive=True)
-    options = f"--tokenizer {tokenizer} --shard-tokens 20" if verb == "shards pack" else ""
+    keeps = "--language all --rule too_few_words=1"
+    options = f"--tokenizer {tokenizer} --shard-tokens 20" if verb == "shards pack" else keeps
     command = f"{verb} {place}/documents --out {place}/out {options} --quiet".split()
     assert run(command) == 0
     outs = (
