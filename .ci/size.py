@@ -26,7 +26,7 @@ CEILINGS = {
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9825,
     "Python in app/, lines": 3485,
-    "Python in base/, tokens": 52_885,
+    "Python in base/, tokens": 52_893,
     "Python in crawl/, tokens": 59_601,
     "Python in clean/, tokens": 63_608,
     "Python in tokenizer/, tokens": 31_842,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_058,
+    "tests, lines": 63_063,
     "benches, lines": 4990,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

@@ -120,7 +120,7 @@ def _shown(row: Mapping[str, Any]) -> str:
     for key, value in row.items():
         if isinstance(value, list):
             lists += [f"\n  - {_shown(each)}" for each in value]
-        elif key.endswith("_ratio"):
+        elif key.endswith("_ratio") and value is not None:
             shown.append(f"{key.removesuffix('_ratio')} {value:.1%}")
         else:
             shown.append(f"{key.replace('_', ' ')} {f'{value:,.4g}' if isinstance(value, float) else value}")
