@@ -36,8 +36,8 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_063,
-    "benches, lines": 4990,
+    "tests, lines": 63_066,
+    "benches, lines": 4997,
     "templates, scripts, TOML and JSON, lines": 2237,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -103,11 +103,14 @@ def test_an_error_is_short_and_names_the_thing(
     assert captured.out == ""
 
 
+CONTACT = '[crawl.fetch]\ncontact = "me@example.org"\n'
+
+
 def test_an_unknown_key_of_the_config_is_an_error_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "build.toml"
-    config.write_text(f'[build]\nlinks = ["x"]\nout = "{tmp_path}/build"\n[crawl.links]\nmin_karm = 3\n')
+    config.write_text(f'[build]\nlinks = ["x"]\nout = "{tmp_path}/build"\n[crawl.links]\nmin_karm = 3\n{CONTACT}')
     assert run(["build", str(config)]) == 2
     assert "unknown key 'min_karm' in [crawl.links]\n  did you mean 'min_karma'?" in capsys.readouterr().err
     assert not (tmp_path / "build").exists()
