@@ -18,15 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 45_945,
-    "Python in base/, lines": 8163,
+    "Python, lines": 45_938,
+    "Python in base/, lines": 8156,
     "Python in crawl/, lines": 9214,
     "Python in clean/, lines": 8086,
     "Python in tokenizer/, lines": 4704,
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9825,
     "Python in app/, lines": 3485,
-    "Python in base/, tokens": 52_893,
+    "Python in base/, tokens": 52_888,
     "Python in crawl/, tokens": 59_601,
     "Python in clean/, tokens": 63_608,
     "Python in tokenizer/, tokens": 31_842,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 318,
     "settings": 146,
     "C++, lines": 9373,
-    "tests, lines": 63_066,
+    "tests, lines": 63_063,
     "benches, lines": 4997,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from webtext.base.errors import ConfigError, InputError, WebtextError, did_you_mean, noted, raise_all
+from webtext.base.errors import ConfigError, InputError, WebtextError, did_you_mean, label, noted, raise_all
 
 Settings = TypeVar("Settings")
 
@@ -308,7 +308,7 @@ def _shown(value: object) -> str:
         text = repr(value)
     except ValueError:
         return "a number of thousands of digits"
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    return label(text, MAX_SHOWN)
 
 
 def _converted(value: Any, type_: Any, place: str) -> Any:

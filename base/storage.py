@@ -123,7 +123,7 @@ class Folder:
         if not (self.is_local and self._path.is_dir()):
             return
         found = (each.name + "/" * each.is_dir() for each in os.scandir(self._path))
-        others = [name for name in found if name[0] != "." and not name.endswith(".log")]
+        others = [name for name in found if not re.search(r"^\.|\.log$", name)]
         if others and not any(fnmatch.fnmatchcase(name, mark) for name in others for mark in marks):
             raise InputError(
                 f"'{self.url}' contains '{min(others)}', and nothing that this command writes",

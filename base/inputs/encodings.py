@@ -15,8 +15,8 @@ HEAD_BYTES, DETECTION_BYTES = 1 << 20, 16_384
 _BLOCK_BYTES = 1 << 16
 _INVALID = "\udcff"  # in place of what can't be decoded
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_ASIAN = ("cp932", "cp949", "gb18030", "big5hkscs", "euc_jp")
-_CODECS = [*(f"cp{number}" for number in range(1250, 1259)), *_ASIAN, "koi8_r", "iso8859_2", "utf_16"]
+_OTHERS = "cp932 cp949 gb18030 big5hkscs euc_jp koi8_r iso8859_2 utf_16"
+_CODECS = [*(f"cp{number}" for number in range(1250, 1259)), *_OTHERS.split()]
 
 
 def _invalid(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -30,12 +30,10 @@ codecs.register_error("webtext.invalid", _invalid)
 def check_encoding(name: str) -> None:
     """Raise ConfigError unless `name` is an encoding of text, or AUTO."""
     try:
-        if name != AUTO and not codecs.lookup(name)._is_text_encoding:
-            raise LookupError
+        "".encode(UTF_8 if name == AUTO else name)
     except (LookupError, ValueError):
-        raise ConfigError(
-            f"unknown encoding '{name}'", "expected e.g. utf-8, windows-1252, shift_jis or auto"
-        ) from None
+        hint = "expected e.g. utf-8, windows-1252, shift_jis or auto"
+        raise ConfigError(f"unknown encoding '{name}'", hint) from None
 
 
 def versions_for(encoding: str) -> dict[str, str]:
@@ -86,9 +84,13 @@ class _InUtf8(io.RawIOBase):
         while not self._ready and not self._is_read:
             block = self._stream.read(_BLOCK_BYTES)
             self._is_read = not block
+            pending = self._decoder.getstate  # of a character whose end is in the next block
+            data = pending()[0] + block
             text = self._decoder.decode(block, not block)
-            is_valid = self._is_utf8 and _INVALID not in text  # then encoding it again would take half of the time
-            data = block if is_valid else text.encode(UTF_8, "webtext.invalid")
+            if self._is_utf8 and _INVALID not in text:  # then encoding it again would take half of the time
+                data = data[: len(data) - len(pending()[0])]
+            else:
+                data = text.encode(UTF_8, "webtext.invalid")
             self._ready = self._as_text(data) if self._is_text else data
         n_bytes = min(len(buffer), len(self._ready))
         buffer[:n_bytes], self._ready = self._ready[:n_bytes], self._ready[n_bytes:]

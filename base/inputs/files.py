@@ -208,8 +208,8 @@ def files_of(
 ) -> list[InputFile]:
     """Return the file of this name, those that match it, or those in a folder's tree with one of `suffixes`, sorted.
 
-    If `takes` is given, it decides instead of `suffixes`. Hidden files and the part sets inside a folder are ignored,
-    too; what is ignored is printed. Raises InputError if there is no file.
+    If `takes` is given, it decides instead of `suffixes`. Hidden files and part sets inside a folder are ignored, and
+    whatever is ignored is printed. Raises InputError if no file is left.
     """
     check_encoding(encoding)
     folder, last = Folder.split(name)
@@ -227,7 +227,7 @@ def files_of(
     sets = {each.partition("/_parts/")[0] + "/" for each in within if "/_parts/" in each}
     found, ignored = [], Counter({"part set": len(sets)})
     for file in (InputFile(folder, each, encoding) for each in within if not any(map(each.startswith, sets))):
-        is_hidden = any(part.startswith(".") for part in file.name.split("/"))
+        is_hidden = "/." in f"/{file.name}"
         if not is_hidden and (takes(file) if takes else file.plain_name.endswith(tuple(suffixes))):
             found.append(file)
         else:

@@ -69,12 +69,8 @@ def _with_text(record: dict[str, Any], field: str) -> dict[str, Any] | Refused:
     if isinstance(text, str):
         return {**record, field: text.replace("\r\n", "\n")}
     if not isinstance(text, bytes):
-        return Refused(
-            "no_text",
-            f"{field} is {type(text).__name__}"
-            if field in record
-            else f"no field '{field}' among {', '.join(record)[:200]}",
-        )
+        absent = f"no field '{field}' among {', '.join(record)[:200]}"
+        return Refused("no_text", f"{field} is {type(text).__name__}" if field in record else absent)
     decoded = _decoded(text)
     return decoded if isinstance(decoded, Refused) else _with_text({**record, field: decoded}, field)
 

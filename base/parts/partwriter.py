@@ -42,13 +42,8 @@ from webtext.base.storage import Folder, check_version, file_sha256, no_space_is
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
-MARKS = (
-    "_[a-z]*/",
-    "recipe.json",
-    QUARANTINE,
-    "part-[0-9][0-9][0-9][0-9][0-9].*",
-    "*.tok",
-)  # of a set without a manifest
+MARKS = "_[a-z]*/", "recipe.json", QUARANTINE, "part-[0-9][0-9][0-9][0-9][0-9].*", "*.tok"
+"""What marks a set without a manifest."""
 
 
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)

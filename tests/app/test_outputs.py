@@ -48,20 +48,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in names:
             (folder / kind / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / kind / name).write_text("{}")
-    assert (
-        run(
-            [
-                "shards",
-                "pack",
-                f"{folder}/texts.jsonl",
-                "--tokenizer",
-                f"{folder}/tokenizer.json",
-                "--out",
-                f"{folder}/tokens",
-            ]
-        )
-        == 0
-    )
+    pack = f"shards pack {folder}/texts.jsonl --tokenizer {folder}/tokenizer.json --out {folder}/tokens"
+    assert run(pack.split()) == 0
     return folder
 
 

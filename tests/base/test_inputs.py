@@ -97,6 +97,15 @@ def test_a_separator_divides_a_text_file_and_blank_texts_are_skipped(tmp_path: P
     assert read(path, separator="<|endoftext|>") == [{"text": "one\n"}, {"text": "two"}]
 
 
+def test_an_invalid_byte_costs_one_text_also_if_a_block_before_it_ends_within_a_character(tmp_path: Path) -> None:
+    """Blocks of 65,536 bytes are decoded at once; the first ends in the middle of an é."""
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"a" + "é".encode() * 40_000 + b"||bad \xff||" + "été".encode())
+    first, bad, last = read(path, separator="||")
+    assert (first, last) == ({"text": "a" + "é" * 40_000}, {"text": "été"})
+    assert bad == "not_utf8"
+
+
 def test_a_byte_order_mark_is_left_out_only_at_the_start_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "stories.txt"
     path.write_text("\ufeffone||\ufefftwo||||\ufeff three")
