@@ -65,7 +65,7 @@ def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[Metric
 def read_metrics(folder: Folder, remedy: str) -> list[MetricsRow]:
     """Return all rows of a model folder, except one that is being written.
 
-    Raises InputError, with the remedy, if there is no file or a row is something else.
+    Raises InputError, with the remedy, if there is no file or a line isn't such a row.
     """
     if not folder.exists(METRICS):
         raise InputError(f"'{folder.url}' contains no {METRICS}", remedy)

@@ -92,7 +92,7 @@ def train_vocabulary(
 def check_names(special_tokens: Iterable[str], pattern: str) -> None:
     """Raise ConfigError for a special token that is a byte's name, or that texts could teach as a word.
 
-    Files write tokens of text in a character per byte, so they couldn't tell the two apart.
+    A file writes each byte of such a piece as one character, so it couldn't distinguish the token from the special one.
     """
     of_bytes = byte_characters()[0]
     for name in special_tokens:
