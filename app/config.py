@@ -43,8 +43,8 @@ def settings_classes() -> dict[str, type]:
     from webtext.clean.language import LanguageSettings
     from webtext.clean.rules.thresholds import RuleSettings
     from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
+    from webtext.crawl.fetch.settings import FetchSettings
     from webtext.crawl.links.settings import ApiSettings, LinkSettings
-    from webtext.crawl.visits.settings import FetchSettings
     from webtext.shards.settings import PackSettings
     from webtext.tokenizer.files.corpus import TokenizerSettings
     from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.hugging_face import PREFIX
 from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, find_inputs
+from webtext.base.inputs.hugging_face import PREFIX
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
 from webtext.base.parts.partwriter import SetWriter

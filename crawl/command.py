@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext.base.command import KOfN, need_out, verb
+from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.links.settings import ApiSettings, LinkSettings
-from webtext.crawl.visits.settings import FetchSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ def collect(inputs: Sequence[str], out: str, settings: LinkSettings, run: Run, a
     def harvest(inputs: Sequence[str]) -> Sequence[str]:
         if not any(text.startswith("reddit:") for text in inputs):
             return inputs
-        from webtext.crawl.apis.harvest import harvest_inputs  # network code, only needed for the API
+        from webtext.crawl.links.reddit_api.harvest import harvest_inputs  # network code, only needed for the API
 
         return harvest_inputs(inputs, out, api, run)
 

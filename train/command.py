@@ -224,7 +224,7 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None
 
 
 def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
-    from webtext.base.html import as_text
+    from webtext.base.html_pages.rendering import as_text
 
     page = Folder(out).location(f"{verb}.html")
     run.console.result(found.to_json(), f"{as_text(found.sections())}\npage: '{page}'")

@@ -22,8 +22,8 @@ from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
 from webtext.app.reports.report_html import PERPLEXITIES, render
 from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
-from webtext.base.charts import thinned
 from webtext.base.errors import InputError
+from webtext.base.html_pages.charts import thinned
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import RUN, PartSet, RunFacts
 from webtext.base.parts.schemas import DECISION

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from webtext.base.charts import SHORT, WIDTH, Line, Spec, draw, line_chart
+from webtext.base.html_pages.charts import SHORT, WIDTH, Line, Spec, draw, line_chart
 from webtext.train.metrics import MetricsRow
 
 Row = Mapping[str, Any]

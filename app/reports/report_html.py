@@ -14,8 +14,8 @@ from webtext import __version__
 from webtext.app.inspect.trace import START_CHARACTERS
 from webtext.app.reports import report_charts
 from webtext.app.reports.signals import FACTORS
-from webtext.base.html import cut, short
-from webtext.base.html import render as rendered
+from webtext.base.html_pages.rendering import cut, short
+from webtext.base.html_pages.rendering import render as rendered
 
 Row = Mapping[str, Any]
 

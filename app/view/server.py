@@ -25,9 +25,9 @@ from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES as OTHER_CURVES
 from webtext.app.reports.report_charts import curve
 from webtext.app.view.search import PAGE_ROWS, Query, Search
-from webtext.base.charts import Line, chart, thinned
 from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
-from webtext.base.html import Section, as_page, cut, own_file, render, stream
+from webtext.base.html_pages.charts import Line, chart, thinned
+from webtext.base.html_pages.rendering import Section, as_page, cut, own_file, render, stream
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.metrics import METRICS, read_metrics
@@ -94,7 +94,7 @@ class Viewer(ThreadingHTTPServer):
         if path == "/training/curves":
             return HTML, [self._curves()]
         if path == "/style.css":
-            return CSS, [own_file("webtext.base/style.css")]
+            return CSS, [own_file("webtext.base.html_pages/style.css")]
         if path == "/keys.js":
             return JAVASCRIPT, [own_file("webtext.app.view/keys.js")]
         raise InputError(f"unknown page '{path[:100]}'", "go to the overview")

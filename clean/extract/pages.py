@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from webtext.base.archives.arc import ARC_SUFFIXES
-from webtext.base.archives.reader import UNCHANGED, Response, read_responses
 from webtext.base.config import recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import InputError
@@ -25,6 +23,8 @@ from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
+from webtext.base.warc.arc import ARC_SUFFIXES
+from webtext.base.warc.reader import UNCHANGED, Response, read_responses
 from webtext.base.web.content_coding import BodyError
 from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain

@@ -18,7 +18,6 @@ from typing import Any
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
 from webtext.base.inputs.encodings import UTF_8, versions_for
 from webtext.base.inputs.files import (
     DOCUMENT_SUFFIXES,
@@ -30,6 +29,7 @@ from webtext.base.inputs.files import (
     lost,
 )
 from webtext.base.inputs.files import TEXT as TEXT_FILE
+from webtext.base.inputs.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
 from webtext.base.inputs.identity import (
     HELD_OUT,
     named_split,

@@ -20,8 +20,9 @@ from webtext.base.web.content_coding import dechunk
 from webtext.base.web.http_head import Headers, split_http
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import not_archived
-from webtext.crawl.exchange.messages import Exchange, Failure
-from webtext.crawl.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.pages.visit import Failure
 
 MAX_HEAD_BYTES = 1 << 20  # a record's WARC head and HTTP head together
 _GZIP_START = b"\x1f\x8b"

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from webtext.crawl.exchange.messages import Exchange, Failure, Refused, is_redirect
-from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.opt_outs.robots import Robots
-from webtext.crawl.opt_outs.robots_cache import ORIGINS_KEPT, origin_of, read_robots
-from webtext.crawl.reasons import NOT_ARCHIVED, ROBOTS_UNREACHABLE
-from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Known, Visit, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.fetch.answers import Known, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.fetch.client.headers import is_redirect
+from webtext.crawl.fetch.robots.cache import ORIGINS_KEPT, origin_of, read_robots
+from webtext.crawl.fetch.robots.check import OptOutCheck
+from webtext.crawl.fetch.robots.robots_txt import Robots
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.reasons import NOT_ARCHIVED, ROBOTS_UNREACHABLE
+from webtext.crawl.pages.visit import Failure, Refused, Visit
 
 
 class Archive(Protocol):

@@ -23,12 +23,12 @@ from webtext.base.errors import InputError
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord
 from webtext.crawl.archives.captures import Preference, Rank
-from webtext.crawl.exchange.messages import REDIRECT_STATUSES, is_redirect
-from webtext.crawl.opt_outs.robots_cache import origin_of
-from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.fetch.answers import PAGE_STATUSES, TEXT_TYPES
+from webtext.crawl.fetch.client.headers import REDIRECT_STATUSES, is_redirect
+from webtext.crawl.fetch.robots.cache import origin_of
+from webtext.crawl.pages.surt import surt
+from webtext.crawl.pages.visit import Link, Visit
 from webtext.crawl.pages.warc_writer import REVISIT_TYPE
-from webtext.crawl.surt import surt
-from webtext.crawl.visits.visit import PAGE_STATUSES, TEXT_TYPES, Visit
 
 LINKS_AT_A_TIME = 100_000
 BATCH_ROWS = 32_768

@@ -21,11 +21,11 @@ from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Judge, Preference, archived_robots, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.exchange.messages import BAD_RESPONSES, Failure
+from webtext.crawl.fetch.client.failures import BAD_RESPONSES
 from webtext.crawl.fetch.page_source import Answer, Queue
-from webtext.crawl.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.visits.settings import COMMON_CRAWL, FetchSettings
-from webtext.crawl.visits.visit import Visit
+from webtext.crawl.fetch.settings import COMMON_CRAWL, FetchSettings
+from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.pages.visit import Failure, Visit
 
 MAX_RANGE_BYTES = 4 << 20  # one request for several records
 MAX_GAP = 128 << 10  # bytes between two of them: at 10 MB per second they take as long as a request of its own

@@ -11,18 +11,20 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 
-from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import files_of
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_responses
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
 from webtext.crawl.archives.captures import Preference, not_archived
-from webtext.crawl.exchange.messages import Exchange, Failure, is_redirect
-from webtext.crawl.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.surt import surt
-from webtext.crawl.visits.settings import WARC
-from webtext.crawl.visits.visit import PAGE_STATUSES, Visit
+from webtext.crawl.fetch.answers import PAGE_STATUSES
+from webtext.crawl.fetch.client.headers import is_redirect
+from webtext.crawl.fetch.settings import WARC
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.pages.surt import surt
+from webtext.crawl.pages.visit import Failure, Visit
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-;=?-~]+")  # in ASCII without spaces, to be a header's value
 SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")

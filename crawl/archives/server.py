@@ -14,11 +14,13 @@ import time
 from collections.abc import Collection, Sequence
 
 from webtext.base.errors import NetworkError
-from webtext.crawl.exchange.client import Client, Limits, WantsBody
-from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.messages import BAD_RESPONSES, Exchange, Failure, Refused, retry_after
-from webtext.crawl.reasons import ARCHIVE_UNAVAILABLE
-from webtext.crawl.visits.visit import Visit
+from webtext.crawl.fetch.client.client import Client, Limits, WantsBody
+from webtext.crawl.fetch.client.failures import BAD_RESPONSES
+from webtext.crawl.fetch.client.headers import retry_after
+from webtext.crawl.fetch.hosts import Hosts
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.reasons import ARCHIVE_UNAVAILABLE
+from webtext.crawl.pages.visit import Failure, Refused, Visit
 
 RETRY_SECONDS = 1.0  # the shortest pause before a retry; it doubles with each
 MAX_RETRY_SECONDS = 300.0

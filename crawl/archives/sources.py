@@ -9,15 +9,15 @@ from collections.abc import Collection
 from webtext.crawl.archives.captures import Archive, Judge, Preference
 from webtext.crawl.archives.server import BUSY_STATUSES, MAX_RETRY_SECONDS, ArchiveServer
 from webtext.crawl.archives.wayback import Wayback
-from webtext.crawl.exchange.addresses import AddressRule
-from webtext.crawl.exchange.client import Client
-from webtext.crawl.exchange.hosts import MAX_DELAY, Hosts, Pace
+from webtext.crawl.fetch.answers import Known, limits_of
+from webtext.crawl.fetch.client.addresses import AddressRule
+from webtext.crawl.fetch.client.client import Client
 from webtext.crawl.fetch.host_queues import HostQueues
+from webtext.crawl.fetch.hosts import MAX_DELAY, Hosts, Pace
 from webtext.crawl.fetch.page_source import PageSource
-from webtext.crawl.opt_outs.check import OptOutCheck
+from webtext.crawl.fetch.robots.check import OptOutCheck
+from webtext.crawl.fetch.settings import COMMON_CRAWL, WARC, WAYBACK, FetchSettings
 from webtext.crawl.user_agent import user_agent
-from webtext.crawl.visits.settings import COMMON_CRAWL, WARC, WAYBACK, FetchSettings
-from webtext.crawl.visits.visit import Known, limits_of
 
 CONNECTIONS = 4  # to Common Crawl's file server, each with its pause; it answers 403 or 503 to more
 

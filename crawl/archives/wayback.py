@@ -20,12 +20,14 @@ from webtext.base.web.content_coding import BodyError, decode_body
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import Preference, Rank, not_archived
 from webtext.crawl.archives.server import ArchiveServer
-from webtext.crawl.exchange.messages import Exchange, Failure, Headers, http_date, is_redirect, redirect_target
+from webtext.crawl.fetch.answers import PAGE_STATUSES, TEXT_TYPES, objection
+from webtext.crawl.fetch.client.headers import http_date, is_redirect, redirect_target
+from webtext.crawl.fetch.settings import WAYBACK, FetchSettings
+from webtext.crawl.pages.exchange import Exchange, Headers, media_type
+from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
+from webtext.crawl.pages.surt import surt
+from webtext.crawl.pages.visit import Failure, Visit
 from webtext.crawl.pages.warc_writer import seconds_of, stamp, warc_date
-from webtext.crawl.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.surt import surt
-from webtext.crawl.visits.settings import WAYBACK, FetchSettings
-from webtext.crawl.visits.visit import PAGE_STATUSES, TEXT_TYPES, Visit, media_type, objection
 
 CDX_LIMIT = 25  # captures to request from the CDX server, nearest first
 MAX_CDX_BYTES = 1 << 20

@@ -24,7 +24,7 @@ import pyarrow as pa
 from webtext.base.storage import no_space_is_an_error
 from webtext.crawl.fetch.page_source import Queue
 from webtext.crawl.pages.link_table import hosts_of, string_keys
-from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.pages.visit import Link
 
 RANGES = 64  # of hosts, by the first bits of their keys
 PLACES_AT_A_TIME = 16  # row numbers of a host's links to read at once: 64 bytes per active host

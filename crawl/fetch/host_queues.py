@@ -22,11 +22,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from webtext.base.errors import WebtextError
-from webtext.crawl.exchange.messages import Failure
 from webtext.crawl.fetch.page_source import Answer, Queue
-from webtext.crawl.pages.pages_set import Link
-from webtext.crawl.visits.settings import MAX_JITTER, MIN_JITTER, RETRY_SECONDS, FetchSettings
-from webtext.crawl.visits.visit import Visit
+from webtext.crawl.fetch.settings import MAX_JITTER, MIN_JITTER, RETRY_SECONDS, FetchSettings
+from webtext.crawl.pages.visit import Failure, Link, Visit
 
 HOSTS_AT_ONCE = 10_000  # begun and not finished; 20 KiB each, with connection and clocks
 VISITS_PER_ADDRESS = 4  # one has the address's turn; the others wait for it, for their host's, or for another address

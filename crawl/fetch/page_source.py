@@ -15,9 +15,8 @@ import msgspec
 import pyarrow as pa
 
 from webtext.base.parts.schemas import LINK
-from webtext.crawl.pages.pages_set import Link
-from webtext.crawl.reasons import CRAWL_DELAY_TOO_LONG, FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
-from webtext.crawl.visits.visit import Visit
+from webtext.crawl.pages.reasons import CRAWL_DELAY_TOO_LONG, FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
+from webtext.crawl.pages.visit import Link, Visit
 
 Queue = Callable[[], Iterator[Link]]
 """Reads the links of a host from the first."""

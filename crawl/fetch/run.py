@@ -35,16 +35,18 @@ from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder
 from webtext.base.web.urls import is_fetchable
 from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
-from webtext.crawl.exchange.client import Client, host_and_port
-from webtext.crawl.exchange.clock_journal import ClockJournal
-from webtext.crawl.exchange.hosts import MAX_DELAY, MAX_HOST_FAILURES, Hosts, Pace
+from webtext.crawl.fetch.answers import Known
+from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress, is_loopback_host
+from webtext.crawl.fetch.client.client import Client, host_and_port
+from webtext.crawl.fetch.clock_file import ClockJournal
 from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.host_queues import HostQueues
+from webtext.crawl.fetch.hosts import MAX_DELAY, MAX_HOST_FAILURES, Hosts, Pace
 from webtext.crawl.fetch.page_source import Leftovers, PageSource, is_final
+from webtext.crawl.fetch.robots.cache import GONE_DAYS, GONE_RUNS, SILENT_SITES, SilentSites
+from webtext.crawl.fetch.robots.check import OptOutCheck
+from webtext.crawl.fetch.settings import WEB, FetchSettings, open_files
 from webtext.crawl.fetch.visitor import Visitor
-from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.opt_outs.robots_cache import GONE_DAYS, GONE_RUNS, SILENT_SITES, SilentSites
 from webtext.crawl.pages.link_table import (
     LinkTable,
     are_fetchable,
@@ -55,11 +57,10 @@ from webtext.crawl.pages.link_table import (
     over_host_cap,
     part_of,
 )
-from webtext.crawl.pages.pages_set import Link, PagesSet, check_same_settings, take_over
-from webtext.crawl.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
+from webtext.crawl.pages.pages_set import PagesSet, check_same_settings, take_over
+from webtext.crawl.pages.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
+from webtext.crawl.pages.visit import Link, Visit
 from webtext.crawl.user_agent import user_agent
-from webtext.crawl.visits.settings import WEB, FetchSettings, open_files
-from webtext.crawl.visits.visit import Known, Visit
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
 CONTACT = "set --contact to an e-mail address or a URL, which is sent in the User-Agent"
@@ -116,7 +117,7 @@ def fetch_pages(
     recipe = _recipe(settings, domains, sample)
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
         run.console.say(f"crawl.fetch: starts with the {counted(smaller.records, 'link')} of '{smaller.folder.url}'")
-    pages = PagesSet(out, recipe, parent, settings)
+    pages = PagesSet(out, recipe, parent, settings.part_pages)
     table = LinkTable(link_keys(batch["link_id"]) for batch in batches(parent, ["link_id"]))
     n_gone = pages.done.missing_from(table)
     if n_gone:

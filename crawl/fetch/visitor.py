@@ -7,12 +7,14 @@ failed.
 
 from __future__ import annotations
 
-from webtext.crawl.exchange.client import Client
-from webtext.crawl.exchange.messages import Exchange, Failure, Headers, Refused, is_redirect, retry_after
-from webtext.crawl.opt_outs.check import OptOutCheck
-from webtext.crawl.reasons import REDIRECTS_TO_LINK
-from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Known, Visit, limits_of, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.fetch.answers import Known, limits_of, next_hop, objection, refuse_marked_page, text_type
+from webtext.crawl.fetch.client.client import Client
+from webtext.crawl.fetch.client.headers import is_redirect, retry_after
+from webtext.crawl.fetch.robots.check import OptOutCheck
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.pages.exchange import Exchange, Headers
+from webtext.crawl.pages.reasons import REDIRECTS_TO_LINK
+from webtext.crawl.pages.visit import Failure, Refused, Visit
 
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",

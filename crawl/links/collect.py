@@ -25,11 +25,11 @@ from webtext.base.parts.stage import PartTask, all_done, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
-from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.karma import Judge
 from webtext.crawl.links.merging import MergePayload, merge_part
 from webtext.crawl.links.reading import Dump, Spill, SpillJob, identify_dumps, spill_dumps
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
+from webtext.crawl.links.sources.inputs import find_files
 from webtext.crawl.links.spill import N_BUCKETS, Block
 
 STAGE = "crawl.links"
@@ -40,7 +40,7 @@ WORK = "_work"
 
 
 Harvest = Callable[[Sequence[str]], Sequence[str]]
-"""Replaces the inputs that name a listing of Reddit's by files of its answers (`crawl/apis/harvest.py`)."""
+"""Replaces the inputs that name a listing of Reddit's by files of its answers (`crawl/links/reddit_api/harvest.py`)."""
 
 
 def collect_links(

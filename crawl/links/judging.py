@@ -15,9 +15,9 @@ from webtext.base.parts.counts import Counts
 from webtext.base.web.urls import registrable_domain
 from webtext.base.workers.journal import FIRST_FILE, KILLED_WORKER, Journal
 from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.sources.lines import Batch, Unreadable, lines_of
+from webtext.crawl.links.sources.submission import Dropped, LinkSource, SiftingSource, Submission
 from webtext.crawl.links.spill import Vote
-from webtext.crawl.links.submission import Dropped, LinkSource, SiftingSource, Submission
-from webtext.crawl.streams.lines import Batch, Unreadable, lines_of
 
 MAX_NAMED_FAILURES = 100
 """Failed records that are listed per file; all are counted."""

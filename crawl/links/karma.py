@@ -38,7 +38,7 @@ from webtext.crawl.blocklists import (
     is_wikipedia,
 )
 from webtext.crawl.links.settings import KarmaRule, LinkSettings, PostRule
-from webtext.crawl.links.submission import Submission
+from webtext.crawl.links.sources.submission import Submission
 from webtext.crawl.tracking import without_tracking
 
 _MAY_BE_WIKIPEDIA = WIKIPEDIA_DOMAINS | {WIKIMEDIA_DOMAIN}

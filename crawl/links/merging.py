@@ -20,8 +20,8 @@ from webtext.base.parts.partset import Failure
 from webtext.base.parts.schemas import LINK, POST
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
+from webtext.crawl.links.sources.submission import Submission
 from webtext.crawl.links.spill import N_BUCKETS, Block, Vote, read_blocks
-from webtext.crawl.links.submission import Submission
 
 MERGE_BYTES = 16 << 20  # encoded votes merged at a time, or one bucket if larger; as Python objects they take 8x
 ROWS_AT_A_TIME = 8192

@@ -25,12 +25,12 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import KILLED_WORKER, Journal
-from webtext.crawl.links.inputs import InputFile, link_source
 from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.sources.decoder import decompressed_ahead
+from webtext.crawl.links.sources.inputs import InputFile, link_source
+from webtext.crawl.links.sources.lines import Unreadable, read_batches
+from webtext.crawl.links.sources.submission import LinkSource, SiftingSource
 from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
-from webtext.crawl.links.submission import LinkSource, SiftingSource
-from webtext.crawl.streams.decoder import decompressed_ahead
-from webtext.crawl.streams.lines import Unreadable, read_batches
 
 if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
@@ -43,7 +43,7 @@ from webtext.base.decompress import ZSTANDARD
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Engine, Run
 from webtext.base.workers.engine import Limits
-from webtext.crawl.links.inputs import SUBMISSIONS, URLS
+from webtext.crawl.links.sources.inputs import SUBMISSIONS, URLS
 
 HASH_BYTES = 8 << 20
 """Large, since the hashing thread waits milliseconds for Python code between two reads."""

@@ -23,7 +23,7 @@ MAX_PARTS = 1024
 """The number of buckets in `crawl/links/spill.py`: a part is a range of buckets."""
 
 SOURCES = ("submissions", "csv", "jsonl", "parquet", "urls")
-"""Values of `source`; `crawl/links/inputs.py` has the reader for each."""
+"""Values of `source`; `crawl/links/sources/inputs.py` has the reader for each."""
 
 END_OF_2017 = "2018-01-01T00:00:00Z"
 BEFORE = "[crawl.links] before"

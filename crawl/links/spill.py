@@ -15,7 +15,7 @@ import msgspec
 import zstandard
 
 from webtext.base.errors import InputError
-from webtext.crawl.links.submission import Submission
+from webtext.crawl.links.sources.submission import Submission
 
 N_BUCKETS = 1024
 FLUSH_BYTES = 64 << 20

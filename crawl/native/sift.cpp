@@ -46,7 +46,7 @@ class PostJudge {
 
   // Judges the post; sets `reason` if it is dropped.
   Verdict judge(Reason& reason) const {
-    // Read the row like crawl/links/reddit.py, if nothing in it needs another look.
+    // Read the row like crawl/links/sources/reddit.py, if nothing in it needs another look.
     if (line_[kId].size() <= 2 || !is_string(line_[kId])) return Verdict::kOther;
     if (line_[kScore].empty() || line_[kUrl].empty() || line_[kCreated].empty()) return Verdict::kOther;
     for (const Field field : {kUrl, kSubreddit, kName, kDomain}) {

@@ -23,9 +23,9 @@ import msgspec
 from webtext.base.parts.partset import Part, part_name
 from webtext.base.parts.partwriter import PartWriter, SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.reasons import FAILED, outcome_of
 from webtext.crawl.pages.warc_writer import WarcWriter, index_bytes
-from webtext.crawl.reasons import FAILED, outcome_of
 
 OPEN = "_open"
 _ROWS_AT_A_TIME = 1024

@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,9 @@ from webtext.base.parts.schemas import PAGE
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.pages.link_table import Keys, LinkTable, link_keys
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
-from webtext.crawl.reasons import FETCHED, outcome_of
+from webtext.crawl.pages.reasons import FETCHED, outcome_of
+from webtext.crawl.pages.visit import Link, Visit
 from webtext.crawl.user_agent import user_agent
-from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Visit
 
 KIND = "pages"
 RECIPE = "recipe.json"  # the settings that a crawl was started with, written before its first manifest
@@ -43,27 +41,12 @@ PART_BYTES = 256 << 20  # of its WARC file, after which a part is published what
 PART_SECONDS = 300.0  # so that readers of a slow crawl, and a set in a remote folder, are at most five minutes behind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A link, with the fields that its page row copies."""
-
-    link_id: str
-    url: str
-    karma: int
-    split: str
-    voted: int  # when the earliest post was made, UTC seconds
-    tried: str = ""  # the sources that failed before, each with its reason
-    requests: int = 0  # sent by those sources
-    posts: tuple[dict[str, Any], ...] = ()
-
-
 class PagesSet:
     """Writes a pages set. `done` are the links that have a row; `held` are the URLs of pages reached by redirects."""
 
-    def __init__(self, url: str, recipe: Recipe, links: PartSet, settings: FetchSettings) -> None:
+    def __init__(self, url: str, recipe: Recipe, links: PartSet, part_pages: int | None = None) -> None:
         self._writer = SetWriter(url, KIND, recipe, [links])
-        self._settings = settings
-        self._part_pages = settings.part_pages or min(max(links.records // N_PARTS, LEAST_PART), LARGEST_PART)
+        self._part_pages = part_pages or min(max(links.records // N_PARTS, LEAST_PART), LARGEST_PART)
         self._writer.check_place()
         check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()

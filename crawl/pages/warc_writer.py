@@ -26,9 +26,8 @@ from pathlib import Path
 
 import msgspec
 
-from webtext.crawl.exchange.messages import Exchange, Headers
-from webtext.crawl.surt import surt
-from webtext.crawl.visits.visit import media_type
+from webtext.crawl.pages.exchange import Exchange, Headers, media_type
+from webtext.crawl.pages.surt import surt
 
 try:
     from isal.isal_zlib import crc32  # takes a tenth of zlib's time, but not every platform has a wheel

@@ -28,9 +28,9 @@ from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.web.urls import canonical_url
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.crawl.links.karma import Judge
-from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.streams.lines import Unreadable
+from webtext.crawl.links.sources.lines import Unreadable
+from webtext.crawl.links.sources.reddit import RedditDump
 
 MODULES = ("argparse", "json", "logging", "os", "pathlib", "queue", "random", "unittest.mock")
 PAGE = "<html><body><p>{} is the page, and the words of the page are the text.</p></body></html>"

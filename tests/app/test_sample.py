@@ -20,7 +20,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.sample import Sample
 from webtext.crawl.fetch.run import fetch_pages
-from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.fetch.settings import FetchSettings
 
 from .conftest import write_links, write_set
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.base.archives.arc import read_arc
-from webtext.base.archives.reader import Response, read_response_at, read_responses
-from webtext.base.archives.response import MAX_RECORD_BYTES
 from webtext.base.storage import Folder
+from webtext.base.warc.arc import read_arc
+from webtext.base.warc.reader import Response, read_response_at, read_responses
+from webtext.base.warc.response import MAX_RECORD_BYTES
 
 MIB = 1 << 20
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from webtext.base.charts import WIDTH, Line, chart, line_chart
+from webtext.base.html_pages.charts import WIDTH, Line, chart, line_chart
 
 SCRIPT = "</svg><script>alert('&\"')</script>"
 

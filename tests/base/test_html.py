@@ -9,8 +9,8 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from webtext.base.charts import COLOURS, Line, chart, colour, swatch, thinned
-from webtext.base.html import Section, as_page, as_text, count, duration, render, size, stream
+from webtext.base.html_pages.charts import COLOURS, Line, chart, colour, swatch, thinned
+from webtext.base.html_pages.rendering import Section, as_page, as_text, count, duration, render, size, stream
 
 SCRIPT = "<script>alert('&\"')</script>"
 SECTIONS = [
@@ -70,8 +70,8 @@ def test_sections_are_aligned_lines_in_a_terminal() -> None:
 
 def test_a_missing_value_is_an_error_and_none_is_empty() -> None:
     with pytest.raises(UndefinedError, match="sections"):
-        render("webtext.base/sections.html", title="x")
-    assert "<h1></h1>" in render("webtext.base/sections.html", title=None, sections=[])
+        render("webtext.base.html_pages/sections.html", title="x")
+    assert "<h1></h1>" in render("webtext.base.html_pages/sections.html", title=None, sections=[])
 
 
 def test_a_page_is_sent_while_its_rows_are_still_found() -> None:
@@ -82,7 +82,7 @@ def test_a_page_is_sent_while_its_rows_are_still_found() -> None:
             found.append(title)
             yield Section(title=title)
 
-    pieces = stream("webtext.base/sections.html", title="x", sections=sections())
+    pieces = stream("webtext.base.html_pages/sections.html", title="x", sections=sections())
     assert any("first" in piece for piece in pieces)
     assert found == ["first"]
     assert "second" in "".join(pieces)

@@ -13,9 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.base.archives.reader import Response, read_response_at, read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import Response, read_response_at, read_responses
 from webtext.base.web.content_coding import BodyError
 
 MIB = 1 << 20
@@ -256,7 +256,7 @@ def test_damage_inside_one_big_member_ends_the_file_and_is_counted(tmp_path: Pat
 
 
 def test_a_record_too_large_is_counted_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.base.archives.response.MAX_RECORD_BYTES", 10_000)
+    monkeypatch.setattr("webtext.base.warc.response.MAX_RECORD_BYTES", 10_000)
     found = read(tmp_path, PACKINGS["gzip per record"]([response(0), response(1, b"x" * 20_000), response(2)]))
     assert numbers(found) == ["0", "record_too_large", "2"]
 

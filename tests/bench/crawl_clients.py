@@ -45,11 +45,11 @@ def write_links(folder: Path, urls: Sequence[str]) -> None:
 
 
 def webtext(urls: Sequence[str], folder: Path, take: Take | None) -> Callable[[], None]:
-    from webtext.base.archives.reader import read_responses
     from webtext.base.run import Run
     from webtext.base.storage import Folder
+    from webtext.base.warc.reader import read_responses
     from webtext.crawl.fetch.run import fetch_pages
-    from webtext.crawl.visits.settings import FetchSettings
+    from webtext.crawl.fetch.settings import FetchSettings
 
     write_links(folder / "links", urls)
     settings = FetchSettings(

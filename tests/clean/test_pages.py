@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from set_contents import contents, rows
 from warc_files import CAPTURED, DATE, article, page, site, write_pages, write_warc
 
-from webtext.base.archives.reader import read_response_at
 from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.identifiers import link_id, page_document_id, split_of, text_digest
@@ -29,6 +28,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import PAGE
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_response_at
 from webtext.base.workers.engine import Limits, LocalEngine, ignore
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract import redirects

@@ -23,10 +23,10 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.web.urls import registrable_domain
 from webtext.crawl import command
-from webtext.crawl.apis import reddit_api
-from webtext.crawl.apis.harvest import harvest_inputs
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.links.reddit_api import listing as reddit_api
+from webtext.crawl.links.reddit_api.harvest import harvest_inputs
 from webtext.crawl.links.settings import ApiSettings, LinkSettings
-from webtext.crawl.visits.settings import FetchSettings
 
 sys.path.insert(0, str(Path(__file__).parent))  # for all test files here: the servers and other helpers
 
@@ -155,9 +155,9 @@ Rows = dict[str, dict[str, Any]]
 CONSTANTS = {
     "max_delay": ("fetch.run.MAX_DELAY", "archives.sources.MAX_DELAY"),
     "max_host_failures": ("fetch.run.MAX_HOST_FAILURES",),
-    "retry_seconds": ("fetch.host_queues.RETRY_SECONDS", "opt_outs.robots_cache.RETRY_SECONDS"),
-    "connect_seconds": ("visits.visit.CONNECT_SECONDS",),
-    "min_rate": ("visits.visit.MIN_RATE",),
+    "retry_seconds": ("fetch.host_queues.RETRY_SECONDS", "fetch.robots.cache.RETRY_SECONDS"),
+    "connect_seconds": ("fetch.answers.CONNECT_SECONDS",),
+    "min_rate": ("fetch.answers.MIN_RATE",),
     "gone_runs": ("fetch.run.GONE_RUNS",),
     "gone_days": ("fetch.run.GONE_DAYS",),
     "max_gap": ("archives.common_crawl.MAX_GAP",),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.parts.partset import PartSet
-from webtext.crawl.links.submission import Submission
+from webtext.crawl.links.sources.submission import Submission
 
 BASE = {"url": "http://example.com/a", "score": 10, "created_utc": 1_400_000_000, "subreddit": "books"}
 BASE |= {"is_self": False, "over_18": False}

@@ -22,8 +22,8 @@ from crawl_server import Answers, hosts, page_number, serving
 from fastwarc.warc import ArchiveIterator as FastwarcIterator
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from webtext.base.archives.reader import read_response_at, read_responses
 from webtext.base.parts.partset import PartSet
+from webtext.base.warc.reader import read_response_at, read_responses
 
 PART_PAGES = 150
 MAX_BODY_BYTES = 1 << 20

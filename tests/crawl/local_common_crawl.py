@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from warc_exchanges import revisit_record
 
-from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.pages.exchange import Exchange
+from webtext.crawl.pages.surt import surt
 from webtext.crawl.pages.warc_writer import WarcWriter
-from webtext.crawl.surt import surt
 
 FILE = "crawl-data/CC-MAIN-2017-51/segments/1/warc/CC-MAIN-00000.warc.gz"
 SCHEMA = pa.schema(  # of cc-index-table, the columns that are read and the host

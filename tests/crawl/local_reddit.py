@@ -20,9 +20,10 @@ from aiohttp import web
 from local_web import InBackground
 
 from webtext.app.main import run
-from webtext.crawl.apis import harvest, reddit_api
-from webtext.crawl.apis.harvest import PART_SECONDS
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
+from webtext.crawl.links.reddit_api import harvest
+from webtext.crawl.links.reddit_api import listing as reddit_api
+from webtext.crawl.links.reddit_api.harvest import PART_SECONDS
 from webtext.crawl.links.settings import ApiSettings
 
 CLIENT_ID, SECRET = "the-client-id", "the-secret-of-the-client"

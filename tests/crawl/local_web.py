@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from webtext.crawl.opt_outs.robots import TDM_PATH
+from webtext.crawl.fetch.robots.robots_txt import TDM_PATH
 
 SITE_FILES = ("/robots.txt", TDM_PATH)
 

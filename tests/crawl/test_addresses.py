@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from webtext.base.errors import ConfigError
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress, is_loopback_host
-from webtext.crawl.exchange.messages import Refused
-from webtext.crawl.exchange.resolver import Names, PinnedResolver, guarded_socket
+from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress, is_loopback_host
+from webtext.crawl.fetch.client.resolver import Names, PinnedResolver, guarded_socket
+from webtext.crawl.pages.visit import Refused
 
 # fmt: off
 FORBIDDEN = [

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from local_common_crawl import LocalCommonCrawl, seconds
 
-from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_responses
 from webtext.crawl.archives import common_crawl
 
 JUDGED = ("outcome", "reason", "final_url", "redirects", "status", "opt_outs")  # the columns with the result of a link

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.crawl.exchange.body import SMALL_BYTES, Spool, SpoolMemory
+from webtext.crawl.fetch.client.body import SMALL_BYTES, Spool, SpoolMemory
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.integers(0, 2000), st.integers(0, 7000))

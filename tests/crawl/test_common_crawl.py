@@ -19,16 +19,16 @@ import pytest
 from local_common_crawl import ARCHIVE, FILE, SCHEMA, LocalCommonCrawl, seconds
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError, NetworkError
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_responses
 from webtext.crawl.archives import cc_index, common_crawl
 from webtext.crawl.archives import server as archive_server
 from webtext.crawl.archives.archived_record import read_record
 from webtext.crawl.archives.cc_index import Place
 from webtext.crawl.archives.common_crawl import neighbours
-from webtext.crawl.exchange.messages import Failure
-from webtext.crawl.surt import surt
+from webtext.crawl.pages.surt import surt
+from webtext.crawl.pages.visit import Failure
 
 
 def test_a_page_keeps_the_bytes_of_its_record(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
@@ -382,8 +382,8 @@ def test_a_crawl_from_archives_resumes(crawl_archive: LocalCommonCrawl) -> None:
 SCRATCH = """
 import os, sys
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup
-from webtext.crawl.visits.visit import Visit
-from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.pages.visit import Visit
+from webtext.crawl.pages.visit import Link
 with LinkJoin() as join:
     for i in range(20_000):
         url = f"http://a.example/{i}"

@@ -11,10 +11,10 @@ import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 from local_web import InBackground
 
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
-from webtext.crawl.exchange.connections import Connections
-from webtext.crawl.exchange.hosts import Hosts
-from webtext.crawl.exchange.resolver import PinnedResolver
+from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
+from webtext.crawl.fetch.client.connections import Connections
+from webtext.crawl.fetch.client.resolver import PinnedResolver
+from webtext.crawl.fetch.hosts import Hosts
 
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>"
 MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"

@@ -15,7 +15,7 @@ import pytest
 import zstandard
 
 from webtext.base.decompress import CHUNK_BYTES, StreamBroken, decompress
-from webtext.crawl.streams.decoder import decompressed_ahead
+from webtext.crawl.links.sources.decoder import decompressed_ahead
 
 Compress = Callable[[bytes], bytes]
 

@@ -14,10 +14,10 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl.links.reddit import RedditDump
-from webtext.crawl.links.submission import Submission
-from webtext.crawl.streams import lines as streams
-from webtext.crawl.streams.lines import Unreadable, read_lines
+from webtext.crawl.links.sources import lines as streams
+from webtext.crawl.links.sources.lines import Unreadable, read_lines
+from webtext.crawl.links.sources.reddit import RedditDump
+from webtext.crawl.links.sources.submission import Submission
 
 
 def lines_of(data: bytes) -> list[bytes | Unreadable]:

@@ -19,16 +19,16 @@ from hostile_answers import HEAD, NO_ROBOTS
 from local_web import SITE_FILES
 
 from webtext.app.main import run as webtext
-from webtext.base.archives.reader import read_responses
 from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_responses
 from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, CRAWLERS_AS_OF, OPT_OUTS
 from webtext.crawl import command
 from webtext.crawl.command import group
-from webtext.crawl.reasons import REASONS
-from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.pages.reasons import REASONS
 
 
 def test_a_page_is_stored_and_its_row_says_where(crawl: Any, bodies: Any, web: Any, tmp_path: Path) -> None:

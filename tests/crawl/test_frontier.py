@@ -16,7 +16,7 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.web.urls import host_of
 from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.page_source import SCHEMA
-from webtext.crawl.pages.pages_set import Link
+from webtext.crawl.pages.visit import Link
 
 
 def link(url: str, karma: int = 3) -> Link:

@@ -23,10 +23,11 @@ from webtext.base.errors import ConfigError, DryRun, NetworkError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.workers.engine import LocalEngine
-from webtext.crawl.apis import api, reddit_api
-from webtext.crawl.apis.api import Api, Pace
-from webtext.crawl.apis.harvest import Listing
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
+from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
+from webtext.crawl.links.reddit_api import client as api
+from webtext.crawl.links.reddit_api import listing as reddit_api
+from webtext.crawl.links.reddit_api.client import Api, Pace
+from webtext.crawl.links.reddit_api.harvest import Listing
 from webtext.crawl.links.settings import ApiSettings
 
 LISTING = "reddit:r/books/top?t=year"

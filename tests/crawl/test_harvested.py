@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_reddit import post, recorded
 
-from webtext.crawl.links.reddit import Harvested, removal_of
-from webtext.crawl.links.submission import Dropped
-from webtext.crawl.streams.lines import Unreadable
+from webtext.crawl.links.sources.lines import Unreadable
+from webtext.crawl.links.sources.reddit import Harvested, removal_of
+from webtext.crawl.links.sources.submission import Dropped
 
 RECORDINGS = [
     "TestDomainListing.test_top",

@@ -15,9 +15,8 @@ from webtext.base.web.urls import host_of
 from webtext.crawl.fetch import host_queues
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import Queue
-from webtext.crawl.pages.pages_set import Link
-from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Visit
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.pages.visit import Link, Visit
 
 
 def link(host: int, number: int) -> Link:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.exchange.addresses import AddressRule, is_own_address
+from webtext.crawl.fetch.client.addresses import AddressRule, is_own_address
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -69,7 +69,7 @@ def test_nothing_is_sent_to_a_link_local_address_with_a_zone(
     async def look_up(_: Any, host: str) -> list[str]:
         return ["fe80::1%eth0"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
     [row] = outcomes({"zone": "http://zone.example/"}, contact="test@example.org").values()
     assert row["reason"] == "address_not_public"
     assert wire.reached == []
@@ -81,7 +81,7 @@ def test_nothing_is_sent_to_an_address_of_this_machine(
     assert is_own_address(ipaddress.ip_address("127.0.0.1"))
     assert not is_own_address(ipaddress.ip_address("192.0.2.7"))
     own = ipaddress.ip_address("8.8.4.4")  # as if a public address were ours
-    monkeypatch.setattr("webtext.crawl.exchange.addresses.is_own_address", lambda address: address == own)
+    monkeypatch.setattr("webtext.crawl.fetch.client.addresses.is_own_address", lambda address: address == own)
     assert AddressRule().refusal("8.8.4.4", 443) == "address_not_public"
     assert AddressRule().refusal("8.8.8.8", 443) is None
     names["ours.example"] = ["8.8.4.4"]

@@ -17,8 +17,8 @@ import hostile_answers as hostile
 import pytest
 from hostile_answers import HEAD, answer
 
-from webtext.base.archives.reader import read_responses
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_responses
 from webtext.base.web.content_coding import BodyError
 
 pytestmark = pytest.mark.usefixtures("wire")
@@ -190,7 +190,7 @@ def test_a_body_below_the_minimum_rate_ends_before_the_deadline(outcomes: Any, m
             writer.write(b"x" * 1000)
             await writer.drain()
 
-    monkeypatch.setattr("webtext.crawl.exchange.body.RATE_SECONDS", 0.4)
+    monkeypatch.setattr("webtext.crawl.fetch.client.body.RATE_SECONDS", 0.4)
     plan = {"drips": hostile.body_drip, "stalls": stalls, "slow but steady": slow_but_steady}
     rows = outcomes(plan, min_rate=100.0)
     assert [row["reason"] for row in rows.values()] == ["too_slow", "too_slow", None]

@@ -28,9 +28,9 @@ from local_names import (
     reply,
 )
 
-from webtext.crawl.exchange.addresses import AddressRule
-from webtext.crawl.exchange.messages import Refused
-from webtext.crawl.exchange.resolver import Names, PinnedResolver
+from webtext.crawl.fetch.client.addresses import AddressRule
+from webtext.crawl.fetch.client.resolver import Names, PinnedResolver
+from webtext.crawl.pages.visit import Refused
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -112,7 +112,7 @@ def test_a_name_that_is_never_answered_fails_at_its_deadline(
     outcomes: Any, names: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names["silent.example"] = None
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.LOOKUP_SECONDS", 0.1)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.LOOKUP_SECONDS", 0.1)
     [row] = outcomes({"silent": "http://silent.example/"}, **CONTACT).values()
     assert (row["reason"], row["requests"]) == ("dns_unanswered", 0)
 
@@ -144,7 +144,7 @@ HOSTILE: dict[str, Callable[[bytes], bytes]] = {
 def test_a_false_or_damaged_answer_leads_to_no_address(
     answer: Any, outcomes: Any, web: Any, wire: Any, names: dict[str, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.LOOKUP_SECONDS", 0.5)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.LOOKUP_SECONDS", 0.5)
     names["hostile.example"] = answer
     [row] = outcomes({"link": f"http://hostile.example:{web.port}/"}, **CONTACT).values()
     assert row["reason"] in ("dns_failed", "dns_unanswered")
@@ -196,7 +196,7 @@ def test_search_domains_complete_a_short_name(names: dict[str, Plan], monkeypatc
 def test_an_unknown_name_is_asked_for_once_and_a_failing_server_again(monkeypatch: pytest.MonkeyPatch) -> None:
     errors = {"unknown.example": socket.EAI_NONAME, "failing.example": socket.EAI_AGAIN}
     asked: Counter[str] = Counter()
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.CACHE_HOSTS", 3)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.CACHE_HOSTS", 3)
 
     async def look_up(host: str) -> list[str]:
         asked[host] += 1
@@ -218,7 +218,7 @@ def test_the_cache_of_c_ares_is_emptied(names: dict[str, Plan], monkeypatch: pyt
     made: list[Any] = []
     channel = pycares.Channel
     monkeypatch.setattr("pycares.Channel", lambda: made.append(channel()) or made[-1])
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.LOOKUPS_PER_CHANNEL", 10)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.LOOKUPS_PER_CHANNEL", 10)
     names |= {f"name{i}.example": [f"8.8.8.{i}"] for i in range(100)}
 
     async def ask() -> list[list[str]]:

@@ -24,7 +24,7 @@ CHILD = """
 import json, resource, sys
 from webtext.base.run import Run
 from webtext.crawl.fetch import run
-from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.fetch.settings import FetchSettings
 links, out, port, seconds = sys.argv[1:]
 settings = FetchSettings(
     delay=0.0, retries=0, total_seconds=float(seconds), allow_address=(f"127.0.0.0/8:{port}",)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from webtext.crawl.exchange.hosts import Hosts, Pace
-from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.fetch.hosts import Hosts, Pace
+from webtext.crawl.fetch.settings import FetchSettings
 
 
 def test_robots_txt_is_fetched_first_and_obeyed(crawl: Any, web: Any) -> None:
@@ -297,7 +297,7 @@ def test_an_exception_in_the_fetcher_costs_one_page(crawl: Any, web: Any, monkey
             raise RuntimeError("a bug")
         return "text/html"
 
-    monkeypatch.setattr("webtext.crawl.visits.visit.media_type", broken)
+    monkeypatch.setattr("webtext.crawl.fetch.answers.media_type", broken)
     bad, good = web.page("/bad", "x", "Content-Type: text/plain"), web.page("/good")
     rows = crawl([bad, good])
     assert (rows[bad]["reason"], rows[good]["reason"]) == ("fetcher_raised", None)

@@ -13,10 +13,10 @@ import pytest
 from local_common_crawl import LocalCommonCrawl
 from local_wayback import ARCHIVE, LocalWayback
 
-from webtext.base.archives.reader import read_response_at
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import Folder
-from webtext.crawl.exchange.clock_journal import NAME
+from webtext.base.warc.reader import read_response_at
+from webtext.crawl.fetch.clock_file import NAME
 
 pytestmark = pytest.mark.slow  # test_pages_set.py has a quick kill, test_retries.py recalls pauses in this process
 N_PAGES, N_KILLS = 48, 5

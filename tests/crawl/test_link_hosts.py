@@ -17,9 +17,9 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
+from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages import link_table
 from webtext.crawl.pages.link_table import are_fetchable, count_hosts, over_host_cap, part_of, string_keys
-from webtext.crawl.visits.settings import FetchSettings
 
 
 def kept(links: PartSet, cap: int | None) -> set[str]:

@@ -12,8 +12,8 @@ from msgspec.structs import asdict
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.parts.schemas import LINK, POST
 from webtext.crawl.links.merging import LinkColumns, merge_posts
+from webtext.crawl.links.sources.submission import Submission
 from webtext.crawl.links.spill import Vote
-from webtext.crawl.links.submission import Submission
 
 numbers = st.integers(-(2**63), 2**63 - 1)
 posts = st.builds(

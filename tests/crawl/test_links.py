@@ -33,9 +33,9 @@ from webtext.base.workers.journal import Journal
 from webtext.crawl.command import group
 from webtext.crawl.links import merging, reading
 from webtext.crawl.links.collect import broken_dumps, collect_links
-from webtext.crawl.links.inputs import find_files
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
 from webtext.crawl.links.settings import LinkSettings
+from webtext.crawl.links.sources.inputs import find_files
 from webtext.crawl.links.spill import N_BUCKETS, VOTES_PER_BLOCK, Block, SpillWriter, Vote, read_blocks
 
 
@@ -493,7 +493,7 @@ def test_a_line_that_kills_its_worker_is_the_only_loss(
     """The planted parser dies of SIGSEGV on one line, or only when it gets many lines at once, which loses none."""
     (tmp_path / "deadly.py").write_text(
         "import os, signal\n"
-        "from webtext.crawl.links.reddit import RedditDump\n"
+        "from webtext.crawl.links.sources.reddit import RedditDump\n"
         "class Deadly(RedditDump):\n"
         "    def parse(self, record):\n"
         "        if b'segfault' in record:\n"

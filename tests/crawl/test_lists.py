@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
-from webtext.crawl.links.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_columns
-from webtext.crawl.links.submission import LinkSource, Submission
-from webtext.crawl.streams.lines import Unreadable
+from webtext.crawl.links.sources.lines import Unreadable
+from webtext.crawl.links.sources.lists import CsvFile, Defaults, JsonLines, ParquetFile, UrlList, check_columns
+from webtext.crawl.links.sources.submission import LinkSource, Submission
 
 HERE = Defaults(file="links")
 

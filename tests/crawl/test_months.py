@@ -19,9 +19,9 @@ from dump_files import rows_of
 from webtext.base.workers.journal import Journal
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
-from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.streams.lines import read_batches, read_lines
+from webtext.crawl.links.sources.lines import read_batches, read_lines
+from webtext.crawl.links.sources.reddit import RedditDump
 
 MONTHS = [f"{year}-{month:02}" for year in range(2005, 2027) for month in range(1, 13)]
 MONTHS = [month for month in MONTHS if "2005-06" <= month <= "2026-01"]

@@ -16,8 +16,8 @@ from webtext.base.errors import ConfigError, InputError, MachineError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
+from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages.link_table import LinkTable, link_keys
-from webtext.crawl.visits.settings import FetchSettings
 
 
 def test_parts_are_published_one_by_one_and_a_rerun_does_nothing(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.exchange.messages import redirect_target
+from webtext.crawl.fetch.client.headers import redirect_target
 
 
 def test_a_redirect_is_followed_and_the_page_is_stored_under_its_own_url(crawl: Any, bodies: Any, web: Any) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from warc_exchanges import page, record, revisit_record
 
-from webtext.base.archives.reader import read_responses
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
-from webtext.crawl.opt_outs.robots import TDM_PATH
+from webtext.base.warc.reader import read_responses
+from webtext.crawl.fetch.robots.robots_txt import TDM_PATH
 
 PROFILE_1_1 = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 
@@ -259,7 +259,7 @@ def test_real_archives_are_replayed_and_every_run_gives_the_same_pages(
     async def look_up(_: Any, host: str) -> list[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
     names = ["fastwarc_warcfile.warc.gz", "fastwarc_warcfile.warc.lz4", "warcio_example.warc", "warcio_example.warc.gz"]
     for name in names:
         shutil.copy(shared_data / "crawl/warc" / name, tmp_path / name)

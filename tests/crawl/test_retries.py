@@ -18,9 +18,10 @@ import pytest
 from hostile_answers import IN_A_SECOND, answer, redirect
 from local_web import SITE_FILES
 
-from webtext.crawl.exchange.clock_journal import NAME, ClockJournal, NotedClock
-from webtext.crawl.exchange.hosts import Hosts, Pace
-from webtext.crawl.exchange.messages import Refused, retry_after
+from webtext.crawl.fetch.client.headers import retry_after
+from webtext.crawl.fetch.clock_file import NAME, ClockJournal, NotedClock
+from webtext.crawl.fetch.hosts import Hosts, Pace
+from webtext.crawl.pages.visit import Refused
 
 SOON = {"retries": 2, "retry_seconds": 0.05}
 
@@ -69,7 +70,7 @@ def test_an_unanswered_look_up_is_retried_and_an_unknown_name_is_not(
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
     web.page("/page")
     names = ("later", "never", "unknown")
     plan = {name: f"http://{name}.example:{web.port}/page" for name in names}
@@ -212,8 +213,8 @@ def recalled(folder: Path, pace: Pace) -> Hosts:
 
 def stop_clocks(monkeypatch: pytest.MonkeyPatch, now: float = 1e9) -> None:
     """Stop the clocks, so that no time passes between writing and reading the journal, even on a busy machine."""
-    monkeypatch.setattr("webtext.crawl.exchange.hosts.time", SimpleNamespace(monotonic=lambda: now))
-    monkeypatch.setattr("webtext.crawl.exchange.clock_journal.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("webtext.crawl.fetch.hosts.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("webtext.crawl.fetch.clock_file.time", SimpleNamespace(time=lambda: now))
 
 
 def test_clocks_are_recalled_by_a_new_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +262,7 @@ def test_invalid_lines_of_a_journal_are_skipped(tmp_path: Path) -> None:
 
 def test_a_long_journal_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_clocks(monkeypatch)
-    monkeypatch.setattr("webtext.crawl.exchange.clock_journal.MAX_LINES", 10)
+    monkeypatch.setattr("webtext.crawl.fetch.clock_file.MAX_LINES", 10)
     hosts = recalled(tmp_path, Pace(delay=1.0))
     for i in range(100):
         hosts.pause("a.example", 50.0 + i)
@@ -326,7 +327,7 @@ def test_after_a_kill_no_host_is_asked_before_its_time(web: Any, make_links: Any
 
 def test_only_the_latest_clocks_of_failed_hosts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit, a crawl of a million dead hosts would keep a clock for each."""
-    monkeypatch.setattr("webtext.crawl.exchange.hosts.CLOCKS_KEPT", 20)
+    monkeypatch.setattr("webtext.crawl.fetch.hosts.CLOCKS_KEPT", 20)
 
     async def ask() -> list[str | None]:
         hosts = Hosts(Pace(delay=0.0, max_delay=0.0, max_host_failures=1))

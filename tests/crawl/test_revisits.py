@@ -13,10 +13,10 @@ import pytest
 from warc_exchanges import exchange
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.base.archives.reader import read_response_at, read_responses
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_response_at, read_responses
 from webtext.base.web.content_coding import BodyError
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents

@@ -17,8 +17,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webtext.crawl.streams import decoder as streams
-from webtext.crawl.streams.decoder import FIRST_SIGNAL, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
+from webtext.crawl.links.sources import decoder as streams
+from webtext.crawl.links.sources.decoder import FIRST_SIGNAL, SLOT_BYTES, SLOTS, RingReader, RingWriter, shared_memory
 
 LINES = b"".join(b'{"id":"%x"}\n' % number for number in range(SLOTS * SLOT_BYTES // 7))  # more than fits in a ring
 
@@ -156,7 +156,7 @@ def test_a_killed_decoder_is_an_error_not_the_end_of_the_file(dump: Path) -> Non
 def test_a_decoder_whose_reader_is_killed_exits_and_leaves_nothing(dump: Path) -> None:
     code = (
         "import sys, time, pathlib\n"
-        "from webtext.crawl.streams.decoder import decompressed_ahead\n"
+        "from webtext.crawl.links.sources.decoder import decompressed_ahead\n"
         "with decompressed_ahead(pathlib.Path(sys.argv[1])) as chunks:\n"
         "    next(chunks)\n"
         "    print(open('/proc/self/task/%d/children' % __import__('os').getpid()).read(), flush=True)\n"

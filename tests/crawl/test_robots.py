@@ -25,9 +25,9 @@ from webtext.base.web.opt_outs import (
     obeyed,
     robots_tag_rules,
 )
-from webtext.crawl.opt_outs.check import robots_opt_outs
-from webtext.crawl.opt_outs.robots import MAX_ROBOTS_BYTES, Robots
-from webtext.crawl.visits.settings import FetchSettings
+from webtext.crawl.fetch.robots.check import robots_opt_outs
+from webtext.crawl.fetch.robots.robots_txt import MAX_ROBOTS_BYTES, Robots
+from webtext.crawl.fetch.settings import FetchSettings
 
 RFC_9309_EXAMPLE = b"""User-Agent: *
 Disallow: *.gif$
@@ -165,14 +165,14 @@ def test_a_large_robots_txt_is_judged_beside_the_event_loop(
 ) -> None:
     """On the event loop, every verdict of 24,000 rules would stop all other visits."""
     threads = []
-    for module, name in (("check", "robots_opt_outs"), ("robots_cache", "_read")):
-        function = vars(importlib.import_module(f"webtext.crawl.opt_outs.{module}"))[name]
+    for module, name in (("check", "robots_opt_outs"), ("cache", "_read")):
+        function = vars(importlib.import_module(f"webtext.crawl.fetch.robots.{module}"))[name]
 
         def noting(*given: Any, function: Callable[..., Any] = function) -> Any:
             threads.append(threading.current_thread() is threading.main_thread())
             return function(*given)
 
-        monkeypatch.setattr(f"webtext.crawl.opt_outs.{module}.{name}", noting)
+        monkeypatch.setattr(f"webtext.crawl.fetch.robots.{module}.{name}", noting)
     rules = "".join(f"Disallow: /*a*{i}*c\n" for i in range(n_rules))
     web.page("/robots.txt", f"User-agent: *\n{rules}", "Content-Type: text/plain")
     rows = crawl([web.page("/page"), web.page("/a7c")])

@@ -18,7 +18,7 @@ from warc_exchanges import page, record
 from webtext.base.errors import RunFailed
 from webtext.base.parts.outcomes import check_settled
 from webtext.base.parts.partset import PartSet
-from webtext.crawl.opt_outs.robots_cache import DAY, SILENT_SITES, SilentSites
+from webtext.crawl.fetch.robots.cache import DAY, SILENT_SITES, SilentSites
 
 LATE = {"total_seconds": 1.0, "connect_seconds": 1.0}
 """Settings for a crawl of sites that never answer."""
@@ -80,7 +80,7 @@ def run_at(crawl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 
     def fetch(day: float, links: str, **changes: Any) -> tuple[PartSet, Any]:
         clock = SimpleNamespace(monotonic=time.monotonic, time=lambda: 1.5e9 + day * DAY)
-        monkeypatch.setattr("webtext.crawl.opt_outs.robots_cache.time", clock)
+        monkeypatch.setattr("webtext.crawl.fetch.robots.cache.time", clock)
         rows = crawl(links, **changes)
         return PartSet.open(str(tmp_path / "pages"), "pages"), rows
 
@@ -200,8 +200,8 @@ def test_each_host_of_archived_pages_is_looked_up_once_and_again_only_where_nobo
             raise socket.gaierror(socket.EAI_NONAME, "no such name")
         return ["127.0.0.5"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = [f"http://{host}.example:{web.port}/{i}" for host in ("gone", "there") for i in range(20)]
     if kind == "warc":
         given = archive(urls) | {"sources": ("warc",)}
@@ -220,8 +220,8 @@ def test_an_unanswered_name_is_not_gone(replay: Any, monkeypatch: pytest.MonkeyP
     async def look_up(_: Any, host: str) -> list[str]:
         raise socket.gaierror(socket.EAI_AGAIN if host == "a.example" else socket.EAI_FAIL, "no answer")
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.RETRY_WAITS", (0.01, 0.01))
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.RETRY_WAITS", (0.01, 0.01))
     urls = ["http://a.example/", "http://b.example/"]
     records = [record(url, page()) for url in urls]
     assert replay(urls, *records, contact="https://example.org/", take_gone_sites=True) == {}

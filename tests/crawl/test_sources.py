@@ -19,8 +19,9 @@ import zstandard
 from dump_files import by_url, counts_of, rows_of
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.hugging_face import Reference, _revision, pinned
-from webtext.crawl.links.inputs import (
+from webtext.base.inputs.hugging_face import Reference, _revision, pinned
+from webtext.crawl.links.settings import SOURCES, LinkSettings
+from webtext.crawl.links.sources.inputs import (
     HARVEST,
     HUGGING_FACE,
     PATTERNS,
@@ -29,8 +30,7 @@ from webtext.crawl.links.inputs import (
     link_source,
     source_by_name,
 )
-from webtext.crawl.links.lists import Defaults, HuggingFaceColumn
-from webtext.crawl.links.settings import SOURCES, LinkSettings
+from webtext.crawl.links.sources.lists import Defaults, HuggingFaceColumn
 
 URL = "http://example.com/a"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.surt import surt
+from webtext.crawl.pages.surt import surt
 
 KEYS = {  # from iipc/webarchive-commons (Apache-2.0): WaybackURLKeyMakerTest and the canonicalizers' tests
     "http://archive.org/": "org,archive)/",

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.crawl.opt_outs.robots import MAX_RULES, TDM_PATH, TdmFile
-from webtext.crawl.opt_outs.robots_cache import SilentSites
+from webtext.crawl.fetch.robots.cache import SilentSites
+from webtext.crawl.fetch.robots.robots_txt import MAX_RULES, TDM_PATH, TdmFile
 
 EXAMPLE = b"""[
   {"location": "/directory-a/", "tdm-reservation": 1},

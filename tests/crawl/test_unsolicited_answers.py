@@ -20,9 +20,9 @@ from hostile_answers import answer
 from local_web import InBackground
 from test_hostile_tls import Authority
 
-from webtext.crawl.exchange.addresses import AddressRule, AllowedAddress
-from webtext.crawl.exchange.connections import Connections, guarded_session
-from webtext.crawl.exchange.resolver import PinnedResolver
+from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
+from webtext.crawl.fetch.client.connections import Connections, guarded_session
+from webtext.crawl.fetch.client.resolver import PinnedResolver
 
 WRONG = answer(b"<html>wrong page")
 NO_HTTP = b"\x00\xff hello"

@@ -15,8 +15,8 @@ import pytest
 import zstandard
 from warc_exchanges import bodies_by_fastwarc, bodies_by_warcio
 
-from webtext.base.archives.reader import read_response_at, read_responses
 from webtext.base.parts.partset import PartSet
+from webtext.base.warc.reader import read_response_at, read_responses
 
 MIB = 1 << 20
 TEXT = ("<html><head><title>déjà vu</title></head><body>" + "<p>many words ćžš</p>" * 3000 + "</body></html>").encode()

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from warc_exchanges import BODY, bodies_by_fastwarc, bodies_by_warcio, exchange, write
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.fetch.answers import identified_type
+from webtext.crawl.pages.exchange import Exchange, media_type
 from webtext.crawl.pages.warc_writer import read_index_line
-from webtext.crawl.visits.visit import identified_type, media_type
 
 
 def test_warcio_reads_every_record_with_its_headers_and_right_digests(tmp_path: Path) -> None:

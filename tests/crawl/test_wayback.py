@@ -321,7 +321,7 @@ def test_real_answers_of_the_wayback_machine_are_parsed(
     async def look_up(_: Any, host: str) -> list[str]:
         return ["127.0.0.1"]
 
-    monkeypatch.setattr("webtext.crawl.exchange.resolver.Names.look_up", look_up)
+    monkeypatch.setattr("webtext.crawl.fetch.client.resolver.Names.look_up", look_up)
     body = replay["response_text"].encode()
     kept = ("x-archive-orig-", "memento-datetime", "content-type", "x-robots-tag")
     headers = "".join(f"{k}: {v}\r\n" for k, v in replay["response_headers"].items() if k.lower().startswith(kept))

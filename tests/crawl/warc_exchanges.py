@@ -9,7 +9,7 @@ from fastwarc.warc import ArchiveIterator as FastIterator
 from fastwarc.warc import WarcRecordType
 from warcio.archiveiterator import ArchiveIterator
 
-from webtext.crawl.exchange.messages import Exchange
+from webtext.crawl.pages.exchange import Exchange
 from webtext.crawl.pages.warc_writer import Stored, WarcWriter, index_bytes
 
 BODY = b"<html><p>Hello</p></html>"

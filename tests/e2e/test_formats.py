@@ -25,7 +25,6 @@ import pytest
 
 from webtext.app.main import run
 from webtext.app.reports.report import make_report
-from webtext.base.archives.reader import read_responses
 from webtext.base.console import Progress
 from webtext.base.errors import WebtextError
 from webtext.base.parts import partset
@@ -34,10 +33,11 @@ from webtext.base.parts.partset import Attachment, Part, PartSet, Source
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import NOTICE, POST, RELEASE, SCHEMAS, SCORED_SIGNALS, SIGNALS
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_responses
 from webtext.clean.dedup import sign
 from webtext.clean.score import model as score_model
-from webtext.crawl.apis import harvest
-from webtext.crawl.apis.reddit_api import Page
+from webtext.crawl.links.reddit_api import harvest
+from webtext.crawl.links.reddit_api.listing import Page
 from webtext.shards import TokenShards, format
 from webtext.shards.sampling.stream import ORDER_VERSION
 from webtext.shards.shardfile import ShardFile, ShardWriter

@@ -28,8 +28,8 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine
 from webtext.base.workers.journal import Failed
-from webtext.crawl.visits.settings import FetchSettings
-from webtext.crawl.visits.visit import Visit
+from webtext.crawl.fetch.settings import FetchSettings
+from webtext.crawl.pages.visit import Visit
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "e2e"), str(HERE.parent / "crawl")]
@@ -144,14 +144,15 @@ def crawl(links: str, out: str) -> int:
     """Write the pages of a links set as a crawl does, without its network: every page is sent at once, and the same."""
     from warc_exchanges import exchange
 
-    from webtext.crawl.exchange.clock_journal import ClockJournal, NotedClock
-    from webtext.crawl.opt_outs.robots_cache import SilentSites
-    from webtext.crawl.pages.pages_set import Link, PagesSet
+    from webtext.crawl.fetch.clock_file import ClockJournal, NotedClock
+    from webtext.crawl.fetch.robots.cache import SilentSites
+    from webtext.crawl.pages.pages_set import PagesSet
+    from webtext.crawl.pages.visit import Link
 
     parent = PartSet.open(links, "links")
     settings = FetchSettings(part_pages=9)
     recipe = Recipe(stage="crawl.fetch", code_version=1, settings=recipe_settings(settings))
-    pages = PagesSet(out, recipe, parent, settings)
+    pages = PagesSet(out, recipe, parent, settings.part_pages)
     rows = [row for part in parent.parts for row in parent.table(part).to_pylist()]
     missing = [row for row in rows if not pages.done.has_url(row["url"])]
     if missing or pages.has_open_part:

@@ -18,12 +18,12 @@ from reference import sift as sift_reference
 from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
 from webtext.crawl.blocklists import Blocklist, SubredditBlocklists
-from webtext.crawl.links import reddit
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import Judge
-from webtext.crawl.links.reddit import RedditDump
 from webtext.crawl.links.settings import LinkSettings
-from webtext.crawl.streams.lines import read_batches, read_lines
+from webtext.crawl.links.sources import reddit
+from webtext.crawl.links.sources.lines import read_batches, read_lines
+from webtext.crawl.links.sources.reddit import RedditDump
 
 JUDGES = [
     Judge.of(LinkSettings(min_score_age=60)),

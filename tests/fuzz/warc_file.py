@@ -1,4 +1,4 @@
-"""Archives made of a few records, in each kind of compression, with some bytes changed; or any bytes (base/archives).
+"""Archives made of a few records, in each kind of compression, with some bytes changed; or any bytes (base/warc).
 
 - Reading raises InputError and nothing else, and takes a number of steps that is bounded by the file's bytes.
 - Every response has a status, or a reason why it has none, and lies within the file; those before it lie before it.
@@ -19,10 +19,10 @@ from pathlib import Path
 import zstandard
 from choices import Choices
 
-from webtext.base.archives.reader import read_response_at, read_responses
-from webtext.base.archives.response import Response
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
+from webtext.base.warc.reader import read_response_at, read_responses
+from webtext.base.warc.response import Response
 from webtext.base.web.content_coding import BodyError
 
 DICTIONARY = [

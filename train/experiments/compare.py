@@ -27,10 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from webtext.base.charts import Line, chart, dots
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import InputError
+from webtext.base.html_pages.charts import Line, chart, dots
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards

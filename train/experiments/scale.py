@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from scipy import optimize, stats
 
-from webtext.base.charts import Line, chart, dots
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError
+from webtext.base.html_pages.charts import Line, chart, dots
 from webtext.base.run import Run
 from webtext.train.data.sources import source_uses
 from webtext.train.experiments.settings import ScaleSettings

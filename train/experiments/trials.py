@@ -26,7 +26,7 @@ from typing import Any
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, Interrupted, MachineError, RunFailed, WebtextError
-from webtext.base.html import Section, as_page
+from webtext.base.html_pages.rendering import Section, as_page
 from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.engine import available_cores

@@ -14,7 +14,7 @@ from browser import shown
 from small_runs import talking, texts_of
 
 from webtext.base.config import changed
-from webtext.base.html import as_page
+from webtext.base.html_pages.rendering import as_page
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer

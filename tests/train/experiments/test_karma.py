@@ -16,7 +16,7 @@ from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, WebtextError
-from webtext.base.html import as_text
+from webtext.base.html_pages.rendering import as_text
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet, places_of
 from webtext.base.parts.partwriter import SetWriter

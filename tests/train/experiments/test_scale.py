@@ -14,7 +14,7 @@ from small_runs import flags, talking
 from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.html import as_page, as_text
+from webtext.base.html_pages.rendering import as_page, as_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.experiments.scale import family, run_scale, scaled

@@ -12,7 +12,7 @@ from small_runs import talking, train
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.html import as_text
+from webtext.base.html_pages.rendering import as_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.experiments.settings import SweepSettings

@@ -1,1 +1,0 @@
-"""Readers for WARC and ARC files."""

@@ -1,0 +1,1 @@
+"""HTML pages as webtext writes them: templates, one style, charts."""

@@ -1,0 +1,1 @@
+"""Readers of WARC and ARC files."""

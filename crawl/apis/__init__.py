@@ -1,1 +1,0 @@
-"""Reddit's API: links harvested to files."""

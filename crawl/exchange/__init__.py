@@ -1,1 +1,0 @@
-"""One HTTP exchange: vetted addresses, polite turns, connections, bounded bodies, and how it can fail."""

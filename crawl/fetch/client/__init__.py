@@ -1,0 +1,1 @@
+"""The HTTP client: vetted addresses, connections, bounded bodies, and how a request can fail."""

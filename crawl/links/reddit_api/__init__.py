@@ -1,0 +1,1 @@
+"""Reddit's API: listings harvested to files."""

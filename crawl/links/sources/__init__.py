@@ -1,0 +1,1 @@
+"""Link sources: input files to submissions, whatever their format and compression."""

@@ -1,1 +1,0 @@
-"""Opt-outs that a crawl checks at the site: robots.txt, fetched and cached per origin."""

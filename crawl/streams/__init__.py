@@ -1,1 +1,0 @@
-"""Compressed files to lines of bytes, with several processes per file if possible."""
