@@ -8,7 +8,7 @@ shares: Brown et al. 2020, table 2.1 and appendix B, the 125M column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -18,18 +18,56 @@ from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
 from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
-DTYPES = ("auto", "float32", "bfloat16")
 DTYPE_OF_USE = "dtype of the matrix products: float32, bfloat16, or auto: as in training if the machine is fast at it"
-DEVICES = ("auto", "cpu", "cuda")
-COMPILE = ("auto", "on", "off")
 ACTIVATION_CHECKPOINTING = ("none", "selective", "full")  # from the least recomputed to the least kept
-OPTIMIZERS = ("adamw", "muon")
-SCHEDULES = ("cosine", "wsd")
 HOST = "host"
+WORDS = {
+    "dtype": ("auto", "float32", "bfloat16"),
+    "device": ("auto", "cpu", "cuda"),
+    "compile": ("auto", "on", "off"),
+    "activation_checkpointing": ACTIVATION_CHECKPOINTING,
+    "optimizer": ("adamw", "muon"),
+    "schedule": ("cosine", "wsd"),
+    "pipeline_schedule": PIPELINE_SCHEDULES,
+}
+"""The values of settings that are words."""
+BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
+    (
+        *("batch_size", "microbatch_size", "steps", "context", "threads", "eval_interval", "eval_windows"),
+        *("checkpoint_interval", "keep_checkpoints", "stop_at_step", "stride", "windows", "max_tokens", "top_k"),
+    ): ("at least 1", lambda value: value >= 1),
+    ("learning_rate", "muon_learning_rate", "max_grad_norm", "spike_sigmas"): ("above 0", lambda value: value > 0),
+    ("weight_decay",): ("0 or more", lambda value: value >= 0),
+    ("min_learning_rate_ratio", "decay_ratio"): ("in [0, 1]", lambda value: 0 <= value <= 1),
+    ("dropout",): ("in [0, 1)", lambda value: 0 <= value < 1),
+    ("top_p",): ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    ("weights",): ("above 0, one for each token set", lambda value: all(weight > 0 for weight in value)),
+    # float32 logits that are divided by less may be infinite
+    ("temperature",): (
+        "0, which takes the likeliest token, or at least 0.001",
+        lambda value: value == 0 or value >= 1e-3,
+    ),
+}
+"""What the values of other settings must be; None, if a setting may be that, always holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeSettings:
+class Checked:
+    """Settings whose values are checked by WORDS and BOUNDS. Raises ConfigError for the first that is wrong."""
+
+    def __post_init__(self) -> None:
+        bounds = {name: bound for names, bound in BOUNDS.items() for name in names}
+        for each in fields(self):
+            name, value = each.name, getattr(self, each.name)
+            if isinstance(value, str) and value not in WORDS.get(name, (value,)):
+                raise ConfigError(f"{name} is '{value}'", did_you_mean(value, WORDS[name]))
+            if name in bounds and value is not None:
+                expected, holds = bounds[name]
+                require(holds(value), name, value, expected + (", or none" if "None" in str(each.type) else ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeSettings(Checked):
     """[train.shape]: The model's shape, where it differs from its named size."""
 
     n_layer: int | None = setting(None, "layers  [default: the model size's]")
@@ -37,24 +75,17 @@ class ShapeSettings:
     n_embd: int | None = setting(None, "width  [default: the model size's]")
     dropout: float = setting(0.0, "dropout ratio", flag=False)
 
-    def __post_init__(self) -> None:
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataSettings:
+class DataSettings(Checked):
     """[train.data]: How the token sets are mixed and cut into windows."""
 
-    weights: tuple[float, ...] = setting(
-        (), "weights of the token sets in a mixture, in their order  [default: by their sizes]"
-    )
+    weights: tuple[float, ...] = setting((), "weights of the token sets, in their order  [default: by their sizes]")
     crosses_documents: bool = setting(True, "cut windows across documents; else each is inside one, padded", flag=False)
-    document_masks: bool = setting(
-        False, "make tokens attend only to their own document in a window of several", flag=False
-    )
+    document_masks: bool = setting(False, "make tokens attend only to their own document", flag=False)
 
     def __post_init__(self) -> None:
-        require(all(weight > 0 for weight in self.weights), "weights", self.weights, "above 0, one for each token set")
+        Checked.__post_init__(self)
         if self.document_masks and not self.crosses_documents:
             raise ConfigError(
                 "document_masks is true, but crosses_documents is false: each window has only one document",
@@ -63,7 +94,7 @@ class DataSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerSettings:
+class OptimizerSettings(Checked):
     """[train.optimizer]: How gradients become updates, and which are skipped."""
 
     optimizer: str = setting("adamw", "adamw, or muon: Muon for the hidden matrices and AdamW for the rest", flag=False)
@@ -71,9 +102,7 @@ class OptimizerSettings:
         None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]", flag=False
     )
     weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices", flag=False)
-    max_grad_norm: float | None = setting(
-        1.0, "norm to which longer gradients are clipped; 'none' for no clipping", flag=False
-    )
+    max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped; none: no limit", flag=False)
     spike_sigmas: float | None = setting(
         None,
         "skip updates with a loss or gradient that is not finite, or so many standard deviations above the last 128; "
@@ -81,34 +110,20 @@ class OptimizerSettings:
         flag=False,
     )
 
-    def __post_init__(self) -> None:
-        for name in ("max_grad_norm", "muon_learning_rate", "spike_sigmas"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, value, "above 0, or none")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
-        _known("optimizer", self.optimizer, OPTIMIZERS)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleSettings:
+class ScheduleSettings(Checked):
     """[train.schedule]: The learning rate over a run."""
 
     schedule: str = setting(
-        "cosine", "schedule of the learning rate: cosine, or wsd (warm-up, stable, decay)", flag=False
+        "cosine", "learning rate over the steps: cosine, or wsd (warm-up, stable, decay)", flag=False
     )
     min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest", flag=False)
-    decay_ratio: float = setting(
-        0.2, "share of the steps, at the end, in which wsd lowers the learning rate", flag=False
-    )
-
-    def __post_init__(self) -> None:
-        for name in ("min_learning_rate_ratio", "decay_ratio"):
-            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "in [0, 1]")
-        _known("schedule", self.schedule, SCHEDULES)
+    decay_ratio: float = setting(0.2, "share of the steps, at the end, in which wsd lowers the rate", flag=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineSettings:
+class MachineSettings(Checked):
     """[train.machine]: How the devices are used, which changes no result beyond rounding."""
 
     activation_checkpointing: str = setting(
@@ -124,9 +139,7 @@ class MachineSettings:
         "e.g. pp=2,dp=2,tp=2  [default: all are replicas]",
         in_recipe=False,
     )
-    pipeline_schedule: str = setting(
-        "1f1b", "schedule of pipeline stages: 1f1b or interleaved", in_recipe=False, flag=False
-    )
+    pipeline_schedule: str = setting("1f1b", "schedule of the stages: 1f1b or interleaved", in_recipe=False, flag=False)
     offload: str | None = setting(
         None,
         "keep all but a window of layers off the device: in 'host' memory, or in files in a folder (path with a slash)",
@@ -134,9 +147,7 @@ class MachineSettings:
         flag=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
-    compile: str = setting(
-        "auto", "compile blocks and loss by torch: on, off, or auto (on a GPU)", in_recipe=False, flag=False
-    )
+    compile: str = setting("auto", "compile blocks and loss: on, off, or auto (on a GPU)", in_recipe=False, flag=False)
     deterministic: bool = setting(
         False,
         "make GPU runs repeatable bit for bit by slower kernels; CPU runs always are",
@@ -145,10 +156,7 @@ class MachineSettings:
     )
 
     def __post_init__(self) -> None:
-        _at_least_1(self, "threads")
-        _known("compile", self.compile, COMPILE)
-        _known("activation_checkpointing", self.activation_checkpointing, ACTIVATION_CHECKPOINTING)
-        _known("pipeline_schedule", self.pipeline_schedule, PIPELINE_SCHEDULES)
+        Checked.__post_init__(self)
         shape = None if self.mesh is None else MeshShape.parse(self.mesh)
         if self.offload is None:
             return
@@ -178,26 +186,18 @@ class MachineSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MonitorSettings:
+class MonitorSettings(Checked):
     """[train.monitor]: What a run measures beside its steps."""
 
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False, flag=False)
-    eval_windows: int | None = setting(
-        256, "held-out windows of one context each; 'none' for all", in_recipe=False, flag=False
-    )
-
-    def __post_init__(self) -> None:
-        _at_least_1(self, "eval_interval", "eval_windows")
+    eval_windows: int | None = setting(256, "held-out windows to score; 'none' for all", in_recipe=False, flag=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSettings:
+class CheckpointSettings(Checked):
     """[train.checkpoint]: When a run saves, what it keeps, and where it ends."""
 
     checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False, flag=False)
-    checkpoint_minutes: float | None = setting(
-        15.0, "minutes after which a run saves in any case; 'none' for steps alone", in_recipe=False, flag=False
-    )
     keep_checkpoints: int | None = setting(
         2,
         "newest checkpoints to keep, beside the one of lowest held-out loss; 'none' keeps all",
@@ -211,14 +211,9 @@ class CheckpointSettings:
         flag=False,
     )
 
-    def __post_init__(self) -> None:
-        _at_least_1(self, "checkpoint_interval", "keep_checkpoints", "stop_at_step")
-        minutes = self.checkpoint_minutes
-        require(minutes is None or minutes > 0, "checkpoint_minutes", minutes, "above 0, or none")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainSettings:
+class TrainSettings(Checked):
     """[train]: a run. A step is the same on any machine: `batch_size` sequences, over processes and microbatches."""
 
     model: str = setting("124M", "model size: 124M, 345M, 762M or 1542M")
@@ -240,12 +235,9 @@ class TrainSettings:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     def __post_init__(self) -> None:
-        _at_least_1(self, "batch_size", "microbatch_size", "steps", "context")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        Checked.__post_init__(self)
         expected = f"0 or more and below steps = {self.steps}"
         require(0 <= self.warmup_steps < self.steps, "warmup_steps", self.warmup_steps, expected)
-        _known("dtype", self.dtype, DTYPES)
-        _known("device", self.device, DEVICES)
         self.config(GPT2Config().vocab_size)  # raises if there is no such model
 
     @classmethod
@@ -284,41 +276,26 @@ class TrainSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvalSettings:
+class EvalSettings(Checked):
     """How held-out text is measured. Perplexities are comparable only with the same unit, context and stride."""
 
-    stride: int | None = setting(
-        None, "tokens scored per window; with fewer each sees more context  [default: context]"
-    )
+    stride: int | None = setting(None, "tokens scored per window; fewer see more context each  [default: context]")
     windows: int | None = setting(None, "windows or examples to score, spread evenly  [default: all]")
     baselines: bool = setting(True, "also measure unigram and bigram tables of the training tokens")
     dtype: str = setting("auto", DTYPE_OF_USE)
     batch_size: int = setting(8, "windows at once", in_recipe=False)
 
-    def __post_init__(self) -> None:
-        _known("dtype", self.dtype, DTYPES)
-        _at_least_1(self, "stride", "windows", "batch_size")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleSettings:
+class SampleSettings(Checked):
     """How tokens are drawn. A top_k of 40 was used for the samples published with GPT-2."""
 
     max_tokens: int = setting(200, "largest number of tokens; an end-of-text ends a text earlier")
     temperature: float = setting(1.0, "randomness: below 1 favours likely tokens, 0 always takes the likeliest")
     top_k: int | None = setting(40, "number of likeliest tokens to draw from; 'none' for all")
-    top_p: float | None = setting(
-        None, "draw from the fewest likeliest tokens that have this probability together; 'none' for all"
-    )
+    top_p: float | None = setting(None, "probability of the fewest likeliest tokens to draw from; 'none' for all")
     seed: int = setting(0, "seed for the draws; each further text adds one")
     dtype: str = setting("auto", DTYPE_OF_USE)
-
-    def __post_init__(self) -> None:
-        _known("dtype", self.dtype, DTYPES)
-        _at_least_1(self, "max_tokens", "top_k")
-        low = self.temperature == 0 or self.temperature >= 1e-3  # float32 logits divided by less may be infinite
-        require(low, "temperature", self.temperature, "0, which takes the likeliest token, or at least 0.001")
-        require(self.top_p is None or 0 < self.top_p <= 1, "top_p", self.top_p, "above 0 and at most 1, or none")
 
 
 def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:
@@ -372,16 +349,3 @@ def require(holds: bool, name: str, value: object, expected: str) -> None:
     """Raise ConfigError unless the setting `name` is as `expected`."""
     if not holds:
         raise ConfigError(f"{name} is {value}", f"it must be {expected}")
-
-
-def _at_least_1(settings: Any, *names: str) -> None:
-    for each in fields(settings):
-        value = getattr(settings, each.name)
-        if each.name in names:
-            expected = "at least 1, or none" if "None" in str(each.type) else "at least 1"
-            require(value is None or value >= 1, each.name, value, expected)
-
-
-def _known(name: str, word: str, words: Sequence[str]) -> None:
-    if word not in words:
-        raise ConfigError(f"{name} is '{word}'", did_you_mean(word, words))

@@ -148,7 +148,7 @@ def vocab_size(place: Place) -> int:
 def steps_of(trainer: Trainer) -> Step:
     """Return a function that queues a step of a run."""
     engine, device, batches = trainer.engine, trainer.world.device, iter(trainer.batches)
-    n, max_norm = trainer.settings.batch_size // trainer.microbatch, trainer.settings.optimizer.max_grad_norm
+    n, max_norm = trainer.settings.accumulation(engine.n_data)[1], trainer.settings.optimizer.max_grad_norm
 
     def step() -> Reading:
         mean = engine.forward_backward((next(batches).to(device, non_blocking=True) for _ in range(n)), n)
@@ -240,7 +240,7 @@ def training(place: Place, model: str, **more: Any) -> Row:
 
     def attempt(settings: TrainSettings) -> Row:
         with trainer_of(place, settings) as trainer:
-            return {**speed(place, settings, steps_of(trainer)), "compiled": trainer.is_compiled}
+            return {**speed(place, settings, steps_of(trainer)), "compiled": trainer.record.environment["compiled"]}
 
     return fitting(place, place.settings(model, **more), attempt)
 

@@ -180,13 +180,7 @@ def test_a_resumed_run_skips_what_the_undisturbed_one_skips(
 
 def read_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queue steps as on a GPU, where the host queues a step before it knows the result of the one before."""
-    run = Trainer.run
-
-    def run_late(self: Trainer) -> Any:
-        self.steps_ahead = 1
-        return run(self)
-
-    monkeypatch.setattr(Trainer, "run", run_late)
+    monkeypatch.setattr(trainer_module, "steps_ahead", lambda _: 1)
 
 
 def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +192,10 @@ def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, mon
     plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "late", settings)
 
-    def microbatches_and_term(self: Trainer) -> Iterator[Tensor]:
+    def microbatches_and_term(self: Trainer, n: int) -> Iterator[Tensor]:
         if self.step == 17:
             signal.raise_signal(signal.SIGTERM)
-        return microbatches(self)
+        return microbatches(self, n)
 
     microbatches = Trainer._microbatches
     plant(monkeypatch, {10: math.nan})

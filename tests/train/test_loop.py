@@ -20,6 +20,7 @@ from small_runs import flags, rows, saved_bytes, small, talking, timeless, train
 from webtext.base.config import all_settings, changed
 from webtext.base.errors import DryRun, InputError, RunFailed
 from webtext.train import TrainResult, TrainSettings, load_model, train_model
+from webtext.train.run import trainer
 
 SHAPE: dict[str, Any] = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 32, "batch_size": 8, "microbatch_size": 4}
 SETTINGS = small(
@@ -62,11 +63,14 @@ def test_a_run_learns_and_its_metrics_show_it(undisturbed: Finished) -> None:
     assert [path.name for path in sorted((out / "checkpoints").iterdir())] == ["step-000030", "step-000040"]
 
 
-def test_a_run_saves_after_some_minutes_whatever_its_steps(tokens: str, tmp_path: Path) -> None:
+def test_a_run_saves_after_some_minutes_whatever_its_steps(
+    tokens: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rare = changed(SETTINGS, steps=6, eval_interval=None, checkpoint_interval=5, keep_checkpoints=None)
-    for minutes, saved in ((1e-9, [1, 2, 3, 4, 5, 6]), (None, [5, 6])):
+    for minutes, saved in ((1e-9, [1, 2, 3, 4, 5, 6]), (60.0, [5, 6])):
         out = tmp_path / str(minutes)
-        train(tokens, out, changed(rare, checkpoint_minutes=minutes))
+        monkeypatch.setattr(trainer, "CHECKPOINT_MINUTES", minutes)
+        train(tokens, out, rare)
         assert [path.name for path in sorted((out / "checkpoints").iterdir())] == [f"step-{i:06d}" for i in saved]
 
 

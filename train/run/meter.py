@@ -1,16 +1,28 @@
-"""How fast a step is: tokens per second, memory, and on a GPU of the table the share of its data sheet's FLOP/s (MFU)."""
+"""What a run measures: the losses and speed of its steps, for metrics.jsonl, its checkpoints, and the console.
+
+Speed is tokens per second, memory, and on a GPU of the table the share of its data sheet's FLOP/s (MFU).
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
+from webtext.base.console import Console, Progress
+from webtext.base.errors import RunFailed
 from webtext.base.run import peak_bytes
+from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.distributed import World
+from webtext.train.metrics import MetricsLog
 from webtext.train.shape import GPT2Config
 
+LARGEST_LOSS = 700.0  # its exponential is still finite
 PEAKS = {  # FLOP/s in dense bfloat16, from NVIDIA's data sheets; where one gives the sparse rate, half of it
     r"\bB200\b": 2250e12,
     r"\bH100 PCIe": 756e12,
@@ -66,3 +78,81 @@ def memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return peak_bytes()
+
+
+class Record:
+    """What a run has measured so far: its `result`, and the rows that it adds to `log`, if this process has that."""
+
+    def __init__(self, config: GPT2Config, world: World, console: Console, environment: Mapping[str, Any]) -> None:
+        self.console, self.environment = console, environment
+        self.log: MetricsLog | None = None
+        self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
+        self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": None, "memory_bytes": 0}
+        self._meter = Meter(config, world, getattr(torch, environment["dtype"]))
+        self._measured_at: int | None = None
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Continue from what `checkpoint` has, and say which parts of the environment have changed."""
+        self.result = dict(checkpoint.state["result"])
+        self.console.say(f"train: resuming from step {checkpoint.step:,} ('{checkpoint.path}')")
+        was = checkpoint.state["environment"]
+        for name, value in self.environment.items():
+            if was.get(name) != value:
+                self.console.say(f"train: {name} is {value} but was {was.get(name)}: results equal only up to rounding")
+
+    def state_dict(self, step: int) -> dict[str, Any]:
+        """Return what the checkpoint of `step` has of it, after the log's rows are permanent."""
+        if self.log is not None:
+            self.log.sync()
+        held_out = self.result["validation_loss"] if self._measured_at == step else None
+        return {"validation_loss": held_out, "result": self.result, "environment": self.environment}
+
+    def start_clock(self) -> None:
+        """Begin to time the next step."""
+        self._clock = time.perf_counter()
+
+    def add_step(
+        self, progress: Progress, step: int, n_tokens: int, rate: float, loss: float, norm: float, fault: str | None
+    ) -> None:
+        """Add a step over `n_tokens` tokens, whose time has passed since the one before; `fault` is why it is skipped."""
+        now = time.perf_counter()
+        seconds, self._clock = now - self._clock, now
+        self.result["tokens"] += n_tokens
+        self.result["seconds"] += seconds
+        row: dict[str, Any] = {"step": step, "tokens": self.result["tokens"], "learning_rate": rate}
+        if fault is None:
+            self.result["loss"] = loss
+            row |= {"loss": loss, "grad_norm": norm}
+        else:
+            self.result["skipped_steps"] += 1
+            row["skipped"] = fault
+            report = self.console.warn if self.log is not None else self.console.say
+            report(f"step {step:,} is skipped: {fault}")
+        speed = self._meter.measure(n_tokens, seconds)
+        overall = self._meter.measure(self.result["tokens"], self.result["seconds"])
+        most = max(speed.memory_bytes, self.result["memory_bytes"])
+        self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
+        self._append(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})
+        note = f"loss {loss:.3f}, rate {rate:.2e}, gradient {norm:.2f}, {speed}"
+        facts = {name: row[name] for name in ("loss", "grad_norm", "learning_rate", "tokens") if name in row}
+        progress.advance(1, note, **facts, tokens_per_second=speed.tokens_per_second)
+
+    def add_held_out(self, step: int, mean: float, losses: Mapping[str, float]) -> None:
+        """Add the held-out losses of the sources by name, and their mean. Raises RunFailed if that isn't finite."""
+        if not math.isfinite(mean):
+            raise RunFailed(
+                f"step {step:,}: the held-out loss is {mean}",
+                "lower learning_rate or lengthen warmup_steps, and use another --out",
+            )
+        if step == 0:
+            self.result["validation_loss_before"] = mean
+        self.result["validation_loss"], self._measured_at = mean, step
+        perplexity = math.exp(min(mean, LARGEST_LOSS))
+        of_sources = {"validation_losses": losses} if len(losses) > 1 else {}
+        self._append({"step": step, "validation_loss": mean, "perplexity": perplexity, **of_sources})
+        each = "".join(f"; '{name}' {loss:.4f}" for name, loss in losses.items()) if of_sources else ""
+        self.console.say(f"train: step {step:,}: held-out perplexity {perplexity:,.2f} (loss {mean:.4f}{each})")
+
+    def _append(self, row: dict[str, Any]) -> None:
+        if self.log is not None:
+            self.log.append(row)
