@@ -11,13 +11,19 @@ import click
 
 from webtext.base.command import need_out, verb
 from webtext.base.console import counted
-from webtext.base.errors import ConfigError, DryRun, did_you_mean
+from webtext.base.errors import ConfigError, DryRun
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.train.evaluate.published import FILES, TASKS
-from webtext.train.experiments.settings import CompareSettings, ScaleSettings, SweepSettings
 from webtext.train.metrics import METRICS
-from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings
+from webtext.train.settings import (
+    CompareSettings,
+    EvalSettings,
+    ExperimentSettings,
+    SampleSettings,
+    ScaleSettings,
+    TrainSettings,
+)
 
 MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors",)
 """What marks a folder of a training run, and an exported model."""
@@ -76,14 +82,7 @@ def _shape_of_weights(given: Mapping[str, Any], arguments: Mapping[str, Any]) ->
 )
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed TOKENS; any other is rejected.")
 @click.option("--out", metavar="DIR", help="Folder for checkpoints and metrics.jsonl.")
-def run_(
-    run: Run,
-    settings: TrainSettings,
-    tokens: tuple[str, ...],
-    start: str | None,
-    tokenizer: str | None,
-    out: str | None,
-) -> None:
+def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | None, **given: str | None) -> None:
     """Train a GPT-2 on the token set TOKENS. Rerun the same command to resume.
 
     Several sets of one tokenizer are mixed by --weights, or by size without it. --from continues or fine-tunes given
@@ -101,7 +100,7 @@ def run_(
     """
     from webtext.train import train_model
 
-    result = train_model(tokens, need_out(out, MODEL), settings, run, tokenizer=tokenizer, start=start)
+    result = train_model(tokens, need_out(out, MODEL), settings, run, **given)
     if _is_main_process():
         measured = {"loss": result.loss, "held-out loss": result.validation_loss}
         losses = "".join(f", {name} {loss:.4f}" for name, loss in measured.items() if loss is not None)
@@ -123,13 +122,7 @@ def run_(
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed all corpora.  [default: the first build's]")
 @click.option("--out", metavar="DIR", help="Folder for runs, the validation set, compare.json and compare.html.")
 def compare(
-    run: Run,
-    settings: Mapping[str, Any],
-    corpora: tuple[str, ...],
-    karma: str | None,
-    validation: str | None,
-    tokenizer: str | None,
-    out: str | None,
+    run: Run, settings: Mapping[str, Any], corpora: tuple[str, ...], out: str | None, **named: str | None
 ) -> None:
     """Test whether each CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
 
@@ -148,22 +141,15 @@ def compare(
     from webtext.train.experiments.compare import compare_corpora
 
     target = need_out(out, ("compare.*", "validation.jsonl", "runs/", "views/"), on_disk=True)
-    found = compare_corpora(
-        corpora,
-        target,
-        settings["train"],
-        settings["train.compare"],
-        run,
-        validation=validation,
-        tokenizer=tokenizer,
-        karma=karma,
-    )
+    found = compare_corpora(corpora, target, settings["train"], settings["train.compare"], run, **named)
     _print_experiment(run, found, target, "compare")
 
 
-@verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": SweepSettings}, resumes=True)
+@verb(group, "sweep", settings={"train": TrainSettings, "train.sweep": ExperimentSettings}, resumes=True)
 @click.argument("tokens", nargs=-1, required=True)
-@click.option("--lr", metavar="RATE,RATE,...", help="Short for --over learning_rate=RATE,RATE,...")
+@click.option(
+    "--lr", metavar="RATE,RATE,...", help="Learning rates to try; short for --over learning_rate=RATE,RATE,..."
+)
 @click.option(
     "--over",
     multiple=True,
@@ -233,75 +219,52 @@ def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
 @verb(group, "eval", settings=EvalSettings, section="train.eval")
 @click.argument("model")
 @click.argument("data")
-@click.option("--task", type=click.Choice(FILES), help="Evaluation set in the file DATA.  [default: text]")
-@click.option("--tasks", metavar="NAME,...", help=f"Tasks by lm-eval, on files in the folder DATA: {', '.join(TASKS)}.")
+@click.option("--task", type=click.Choice((*FILES, *TASKS)), help="Evaluation set in DATA.  [default: text]")
 @click.option(
     "--tokenizer",
     metavar="FILE",
     help="The model's tokenizer; with a token set it adds bits per byte.  [default: the one in the model's folder]",
 )
-@click.option("--detokenize/--no-detokenize", default=True, help="Undo the spacing of tokenised text; on by default.")
-@click.option("--overlap", metavar="FILE", help="overlap.json of `clean decontaminate`, to show with the result.")
-@click.option("--stop-words", metavar="FILE", help="For LAMBADA: words that never end a passage, one per line.")
-@click.option("--shots", type=int, metavar="N", help="Examples before each item of --tasks.  [default: the task's own]")
 @click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and samples.")
 def eval_(
-    run: Run,
-    settings: EvalSettings,
-    model: str,
-    data: str,
-    task: str | None,
-    tasks: str | None,
-    tokenizer: str | None,
-    detokenize: bool,
-    overlap: str | None,
-    stop_words: str | None,
-    shots: int | None,
-    out: str | None,
+    run: Run, settings: EvalSettings, model: str, data: str, task: str | None, tokenizer: str | None, out: str | None
 ) -> None:
     """Measure MODEL on DATA: a token set's validation split, an evaluation set's file, any text, or a folder of tasks.
 
-    MODEL is a training folder, a checkpoint, or a Hugging Face folder of a GPT-2.
+    MODEL is a training folder, a checkpoint, or a Hugging Face folder of a GPT-2. lm-eval measures coqa, cnn_dm, wmt14,
+    nq and winograd, whose files are in the folder DATA.
 
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
       webtext train eval build/model/export wiki.test.tokens --task wikitext-103 --stride 256
-      webtext train eval build/model/export lambada_test.jsonl --task lambada --overlap build/overlap.json
-      webtext train eval build/model/export sets --tasks coqa,nq,wmt14 --out build/model
+      webtext train eval build/model/export sets --task coqa --out build/model
 
     \b
-    Reads:  a model, its tokenizer, and a part set of tokens, a file, or a folder of the tasks' files
-    Writes: if --out is given: DIR/evaluation.json, or DIR/evaluation-TASK.json, and DIR/samples-TASK.jsonl for --tasks
+    Reads:  a model, its tokenizer, and a part set of tokens, a file, or a folder of the task's files
+    Writes: if --out is given: DIR/evaluation.json, or DIR/evaluation-TASK.json, and DIR/samples-TASK.jsonl by lm-eval
     """
     target = None if out is None else Folder(need_out(out))
     is_set = Folder(data).exists("manifest.json")
-    of_files = {"--task": task, "--overlap": overlap, "--stop-words": stop_words}
-    if is_set:
-        _reject(f"for the token set '{data}'", {**of_files, "--tasks": tasks, "--shots": shots})
-    elif tasks is None:
-        _reject("without --tasks", {"--shots": shots})
-    else:
-        _reject("with --tasks", of_files)
-    names = _task_names(tasks)
+    if is_set and task is not None:
+        raise ConfigError(f"--task is given for the token set '{data}'", "leave --task out")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.measured import load_measured
     from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text, write_evaluation
     from webtext.train.evaluate.published import task_text
+    from webtext.train.evaluate.zero_shot import evaluate_task
     from webtext.train.run.memory import batch_memory_is_an_error
 
-    if names:
+    files = TASKS.get(task or "")
+    if files:
         from webtext.train.evaluate.harness import evaluate_tasks  # before the model: it may not be installed
     measured = load_measured(model, tokenizer, run.console.warn)
     with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
-        if names:
-            answers = evaluate_tasks(measured, names, data, settings, run, shots)
+        if files:
+            answers = evaluate_tasks(measured, files, data, settings, run)
         elif is_set:
             answers = [evaluate_model(measured, data, settings, run)]
         else:
-            from webtext.train.evaluate.zero_shot import evaluate_task
-
-            how: dict[str, Any] = {"detokenize": detokenize, "overlap": overlap, "stop_words": stop_words}
-            answers = [evaluate_task(measured, task or "text", data, settings, run, **how)]
+            answers = [evaluate_task(measured, task or "text", data, settings, run)]
     if not _is_main_process():
         return
     for answer in answers:
@@ -309,23 +272,7 @@ def eval_(
             write_evaluation(target, answer)
         answer.pop("samples", None)
     text = "\n\n".join(perplexity_text(answer) if is_set else task_text(answer) for answer in answers)
-    run.console.result({"tasks": answers} if names else answers[0], text)
-
-
-def _reject(where: str, options: Mapping[str, Any]) -> None:
-    """Raise ConfigError for the first option that is given where it has no meaning."""
-    for name, value in options.items():
-        if value is not None:
-            raise ConfigError(f"{name} is given {where}", f"leave {name} out")
-
-
-def _task_names(tasks: str | None) -> list[str]:
-    """Return the task files of the names after --tasks."""
-    given = [] if tasks is None else [name.strip() for name in tasks.split(",")]
-    for name in given:
-        if name not in TASKS:
-            raise ConfigError(f"no task '{name}'", did_you_mean(name, TASKS))
-    return [file for name in dict.fromkeys(given) for file in TASKS[name]]
+    run.console.result({"tasks": answers} if files else answers[0], text)
 
 
 @verb(group, "sample", settings=SampleSettings, section="train.sample")

@@ -35,12 +35,14 @@ BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     (
         *("batch_size", "microbatch_size", "steps", "context", "threads", "eval_interval", "eval_windows"),
         *("checkpoint_interval", "keep_checkpoints", "stop_at_step", "stride", "windows", "max_tokens", "top_k"),
+        *("seeds", "side_by_side"),
     ): ("at least 1", lambda value: value >= 1),
     ("learning_rate", "muon_learning_rate", "max_grad_norm", "spike_sigmas"): ("above 0", lambda value: value > 0),
     ("weight_decay",): ("0 or more", lambda value: value >= 0),
     ("min_learning_rate_ratio", "decay_ratio"): ("in [0, 1]", lambda value: 0 <= value <= 1),
     ("dropout",): ("in [0, 1)", lambda value: 0 <= value < 1),
     ("top_p",): ("above 0 and at most 1", lambda value: 0 < value <= 1),
+    ("tokens",): ("above 0", lambda value: all(n > 0 for n in (value if isinstance(value, tuple) else (value,)))),
     ("weights",): ("above 0, one for each token set", lambda value: all(weight > 0 for weight in value)),
     # float32 logits that are divided by less may be infinite
     ("temperature",): (
@@ -102,7 +104,7 @@ class OptimizerSettings(Checked):
         None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]", flag=False
     )
     weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices", flag=False)
-    max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped; none: no limit", flag=False)
+    max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped, or none", flag=False)
     spike_sigmas: float | None = setting(
         None,
         "skip updates with a loss or gradient that is not finite, or so many standard deviations above the last 128; "
@@ -279,9 +281,9 @@ class TrainSettings(Checked):
 class EvalSettings(Checked):
     """How held-out text is measured. Perplexities are comparable only with the same unit, context and stride."""
 
-    stride: int | None = setting(None, "tokens scored per window; fewer see more context each  [default: context]")
+    stride: int | None = setting(None, "tokens scored per window; fewer have more context each  [default: context]")
     windows: int | None = setting(None, "windows or examples to score, spread evenly  [default: all]")
-    baselines: bool = setting(True, "also measure unigram and bigram tables of the training tokens")
+    baselines: bool = setting(True, "measure unigram and bigram tables of the training tokens, too")
     dtype: str = setting("auto", DTYPE_OF_USE)
     batch_size: int = setting(8, "windows at once", in_recipe=False)
 
@@ -293,9 +295,41 @@ class SampleSettings(Checked):
     max_tokens: int = setting(200, "largest number of tokens; an end-of-text ends a text earlier")
     temperature: float = setting(1.0, "randomness: below 1 favours likely tokens, 0 always takes the likeliest")
     top_k: int | None = setting(40, "number of likeliest tokens to draw from; 'none' for all")
-    top_p: float | None = setting(None, "probability of the fewest likeliest tokens to draw from; 'none' for all")
+    top_p: float | None = setting(None, "total probability of the likeliest tokens to draw from; 'none' for all")
     seed: int = setting(0, "seed for the draws; each further text adds one")
     dtype: str = setting("auto", DTYPE_OF_USE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentSettings(Checked):
+    """[train.sweep], and the settings of all experiments; the model, its schedule and the first seed are in [train]."""
+
+    seeds: int | None = setting(
+        None, "runs of each corpus, candidate or size: seed and those after it  [default: 3 in compare, else 1]"
+    )
+    side_by_side: int | None = setting(
+        None, "runs at a time  [default: one per GPU, or as many as cores allow]", in_recipe=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareSettings(ExperimentSettings):
+    """[train.compare]: The budget of the runs of a comparison."""
+
+    tokens: int | None = setting(
+        None,
+        "tokens of each run, rounded up to whole steps  [default: those of --steps, but no more than repeat no text]",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleSettings(ExperimentSettings):
+    """[train.scale]: A family of sizes and its budgets."""
+
+    sizes: tuple[str, ...] = setting(
+        ("2x64", "3x96", "4x128", "5x160"), "size to fit, as LAYERSxWIDTH with heads of 32; repeatable", flag="--size"
+    )
+    tokens: tuple[float, ...] = setting((), "three or more budgets of tokens, each rounded up to whole steps")
 
 
 def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:

@@ -14,7 +14,7 @@ from webtext.base.storage import Folder
 from webtext.train.distributed import World
 from webtext.train.metrics import METRICS, metrics_log, read_metrics, steps_made
 from webtext.train.run import meter
-from webtext.train.run.meter import Meter, Speed, memory_bytes
+from webtext.train.run.meter import Speed, memory_bytes, speed_of
 from webtext.train.shape import GPT2Config
 
 CPU = torch.device("cpu")
@@ -25,10 +25,10 @@ def test_mfu_is_the_models_operations_over_the_data_sheets_of_all_gpus(monkeypat
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H100 80GB HBM3")
     monkeypatch.setattr(meter, "memory_bytes", lambda _: 3 * 2**29)
     world, config = World(0, 2, torch.device("cuda", 0)), GPT2Config.named("124M")
-    speed = Meter(config, world, torch.bfloat16).measure(2_000_000, 2.0)
+    speed = speed_of(config, world, torch.bfloat16, 2_000_000, 2.0)
     assert speed == Speed(tokens_per_second=1e6, mfu_ratio=0.4323, memory_bytes=3 * 2**29)
     assert str(speed) == "1,000,000 tokens/s, MFU 43%, 1.5 GiB"
-    assert Meter(config, world, torch.float32).measure(1, 1.0).mfu_ratio is None, "the table is of bfloat16"
+    assert speed_of(config, world, torch.float32, 1, 1.0).mfu_ratio is None, "the table is of bfloat16"
 
 
 @pytest.mark.parametrize("card", ["NVIDIA GeForce GTX 1050", "Tesla T4", "AMD Instinct MI300X"])
@@ -36,7 +36,7 @@ def test_without_a_data_sheet_there_is_no_mfu(card: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: card)
     monkeypatch.setattr(meter, "memory_bytes", lambda _: 2**29)
     for device in (CPU, torch.device("cuda", 0)):
-        speed = Meter(GPT2Config.named("124M"), World(0, 1, device), torch.bfloat16).measure(2000, 2.0)
+        speed = speed_of(GPT2Config.named("124M"), World(0, 1, device), torch.bfloat16, 2000, 2.0)
         assert (speed.mfu_ratio, str(speed)) == (None, "1,000 tokens/s, 0.5 GiB")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
 from webtext.train import GPT2, GPT2Config, load_model
 from webtext.train.distributed import World
-from webtext.train.evaluate.cloze import Cloze, read_cbt, read_stop_words, score_clozes
+from webtext.train.evaluate.cloze import Cloze, Judge, read_cbt, score_clozes
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.evaluate.published import FILTERED, SIZES, TABLE_3, UNFILTERED, task_text
@@ -62,10 +61,10 @@ Measure = Callable[..., dict[str, Any]]
 def measure(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> Measure:
     """measure(task, text, settings) writes the text to tmp_path / "file" and evaluates transformers' model on it."""
 
-    def measure(task: str, text: str, settings: EvalSettings | None = None, **how: Any) -> dict[str, Any]:
+    def measure(task: str, text: str, settings: EvalSettings | None = None) -> dict[str, Any]:
         (tmp_path / "file").write_text(text)
         measured = load_measured(theirs[0], tokenizer)
-        return evaluate_task(measured, task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet(), **how)
+        return evaluate_task(measured, task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet())
 
     return measure
 
@@ -140,70 +139,14 @@ def test_the_last_word_is_scored_as_transformers_does(
     assert found[UNFILTERED, "word"] == whole / n
     assert 0 < whole < n
     assert found[UNFILTERED, "last token"] == last / n
-    assert answer["paper"].keys() == {"perplexity", UNFILTERED}
 
 
-@pytest.mark.parametrize(
-    ("words", "right"),
-    [
-        ([], {" he", " heq"}),
-        (["HE", "zq"], {" said", " heq"}),
-        (["he", "said"], {" cat", " heq"}),
-        (["cat", "heq"], {" he"}),
-    ],
-)
-def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
-    words: list[str], right: set[str], theirs: tuple[str, Any], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model that begins each word with ' he', or else ' said', ' cat', and continues with 'q', or else 'z'.
-
-    ' heq' begins with the stop word 'he' and is another word. As a stop word it leaves 'z' to follow ' he'.
-    """
-    firsts, nexts = torch.zeros(2, tokenizer.vocab_size)
-    for texts, logits_v in (((" cat", " said", " he"), firsts), (("z", "q"), nexts)):
-        for logit, text in enumerate(texts, 1):
-            logits_v[tokenizer.encode(text)] = logit
-    model, here = load_model(theirs[0]), World(0, 1, torch.device("cpu"))
-    monkeypatch.setattr(model, "logits", lambda hidden_nc: torch.stack([firsts, *[nexts] * (len(hidden_nc) - 1)]))
-    found, plain = set(), set()
-    for word in (" he", " He", " said", " cat", " heq", " zq"):
-        how = {"batch_size": 1, "world": here, "stop_words": words}
-        scores = score_clozes(model, [Cloze("The cat sat", word)], tokenizer, **how)
-        found |= {word} if scores.all_filtered[0] else set()
-        plain |= {word} if scores.all_likeliest[0] else set()
-        assert scores.last_filtered[0] or not scores.all_filtered[0]
-    assert (found, plain) == (right, {" he", " heq"})
-
-
-def test_each_accuracy_of_lambada_is_compared_with_the_papers_under_the_same_filter(
-    measure: Measure, tmp_path: Path
-) -> None:
-    stops = tmp_path / "stop-words.txt"
-    stops.write_text("the\r\n\nof\n")
-    for chosen in (None, str(stops)):
-        answer = measure("lambada", jsonl(LAMBADA), stop_words=chosen)
-        lines = [line.split("  ") for line in task_text(answer).splitlines() if "accuracy" in line]
-        shown = [tuple(filter(None, map(str.strip, line)))[:3] for line in lines]
-        of_paper = {(kind, value) for who, kind, value in shown if who == "paper's 1542M"}
-        assert of_paper == {(UNFILTERED, "52.66%"), *([(FILTERED, "63.24%")] if chosen else [])}
-        assert {kind for _, kind, _ in shown} == answer["paper"].keys() - {"perplexity"}
-        assert answer.get("stop_words", {}).get("file") == chosen
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"the\nof a\n", "line 2: 'of a' is not a word"),
-        (b"the\n\x00\x01", "line 2: "),
-        (b"\n \n", "has no words"),
-        (b"", "has no words"),
-        (b"\xff\xfe", "is not UTF-8: byte 0"),
-    ],
-)
-def test_a_file_that_lists_no_words_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_stop_words(data, "f")
-    assert message in str(caught.value)
+def test_the_papers_filtered_accuracy_of_lambada_stands_beside_ours_under_its_own_name(measure: Measure) -> None:
+    lines = [line.split("  ") for line in task_text(measure("lambada", jsonl(LAMBADA))).splitlines()]
+    shown = [tuple(filter(None, map(str.strip, line)))[:3] for line in lines]
+    of_largest = {(kind, value) for who, kind, value in shown[1:-1] if who == "paper's 1542M"}
+    assert of_largest == {("perplexity", "8.630"), (UNFILTERED, "52.66%"), (FILTERED, "63.24%")}
+    assert {kind for who, kind, _ in shown[1:-1] if who == "this model"} == {"perplexity", UNFILTERED}
 
 
 def their_next_token(model: Any, tokenizer: Tokenizer, before: str) -> str:
@@ -238,10 +181,11 @@ def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: T
             return value
 
     clozes = [Cloze(before, after) for before in ("He", "The cat sat on", "it") for after in (" was", " here .", " it")]
-    how = {"batch_size": 2}
     model, device = load_model(theirs[0]), torch.device("cpu")
     whole, *parts = (
-        score_clozes(model, clozes, tokenizer, world=Apart(rank, size, device), **how)
+        score_clozes(
+            Judge(model, tokenizer, EvalSettings(batch_size=2), Apart(rank, size, device), Run.quiet()), clozes
+        )
         for rank, size in ((0, 1), (0, 2), (1, 2))
     )
     assert (parts[0].loss + parts[1].loss).tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
@@ -274,7 +218,8 @@ def test_ends_of_one_text_score_as_each_does_alone(
     texts = ["the cat", fits, fits + "q", "q" * 200]
     assert len(tokenizer.encode(fits)) == CONTEXT - longest
     clozes = [Cloze(text, end) for text in texts for end in ends]
-    found = score_clozes(model, clozes, tokenizer, batch_size=batch_size, world=World(0, 1, torch.device("cpu")))
+    settings, here = EvalSettings(batch_size=batch_size), World(0, 1, torch.device("cpu"))
+    found = score_clozes(Judge(model, tokenizer, settings, here, Run.quiet()), clozes)
     if batch_size == 8:
         assert CONTEXT - longest + 1 in sizes, "the text that just fits is read once, alone"
     for i, cloze in enumerate(clozes):
@@ -297,14 +242,12 @@ def test_a_choice_is_split_before_the_word_left_out() -> None:
         ' cat," said he, "wasn\'t it?"',
     ]
     assert choice.clozes[0].before.endswith('he.\n"It was the')
-    (plain,) = read_cbt(CBT.encode(), "f", detokenize=False)
-    assert plain.clozes[3].target == " old , '' said he , `` was n't it ? ''"
 
 
 def test_a_part_of_a_set_is_reported_as_a_part(tokenizer: Tokenizer, measure: Measure) -> None:
     """Two of the windows: their number of words is estimated from their share of the tokens."""
     how = EvalSettings(windows=2, stride=20)
-    answer = measure("wikitext-103", WIKITEXT, how, detokenize=False)
+    answer = measure("text", WIKITEXT, how)
     n_tokens = len(tokenizer.encode(WIKITEXT))
     units = {row["unit"]: row["units"] for row in answer["results"]}
     assert units["token"] == 20 + ((n_tokens - 1) % 20 + 1)
@@ -315,23 +258,6 @@ def test_a_part_of_a_set_is_reported_as_a_part(tokenizer: Tokenizer, measure: Me
     answer = measure("lambada", jsonl(LAMBADA), how)
     assert answer["part"] == "2 of 3 passages"
     assert answer["results"][0]["units"] == 2
-
-
-def test_the_overlap_of_corpus_and_set_is_in_the_answer(measure: Measure, tmp_path: Path) -> None:
-    report = tmp_path / "overlap.json"
-    row = {"name": "wiki", "sha256": hashlib.sha256(WIKITEXT.encode()).hexdigest(), "overlap_ratio": 0.0125}
-    other = {"name": "other", "sha256": "0" * 64, "overlap_ratio": 0.5, "corpus_overlap_ratio": 0.5}
-    report.write_text(json.dumps({"overlap_words": 8, "sets": [other, row | {"corpus_overlap_ratio": None}]}))
-    answer = measure("wikitext-2", WIKITEXT, overlap=str(report))
-    assert answer["overlap"]["name"] == "wiki"
-    assert "8-grams that are in the documents: 1.25%, in the corpus: -" in task_text(answer)
-    with pytest.raises(InputError, match="has no set with the SHA-256 of"):
-        measure("wikitext-2", WIKITEXT + WIKITEXT, overlap=str(report))
-    digest = hashlib.sha256((WIKITEXT + WIKITEXT).encode()).hexdigest()
-    for damaged in ([], {"sets": [1]}, {"sets": [row | {"sha256": digest}], "overlap_words": 8}):
-        report.write_text(json.dumps(damaged))
-        with pytest.raises(InputError, match="is not an overlap report"):
-            measure("wikitext-2", WIKITEXT + WIKITEXT, overlap=str(report))
 
 
 def test_contexts_that_do_not_fit_are_counted(measure: Measure) -> None:
@@ -414,9 +340,6 @@ def test_the_verb_measures_files_and_names_options_that_exclude_each_other(
         (["train", "eval", theirs[0], str(file)], "contains no tokenizer.json"),
         (["train", "sample", theirs[0]], "contains no tokenizer.json"),
         (["train", "eval", theirs[0], tokens, "--task", "ptb"], "--task is given for the token set"),
-        (["train", "eval", theirs[0], tokens, "--overlap", "x"], "--overlap is given for the token set"),
-        (["train", "eval", theirs[0], tokens, "--stop-words", "x"], "--stop-words is given for the token set"),
-        ([*call, "--task", "wikitext-2", "--stop-words", "x"], "only --task lambada takes it"),
         ([*call, "--stride", str(10**20)], "at most 64 bits"),
         (["train", "sample", theirs[0], "--max-tokens", str(10**20)], "at most 64 bits"),
     ):

@@ -2,8 +2,7 @@
 
 LAMBADA is a JSONL file of {"text": ...} as OpenAI published it. The model predicts a passage's last word. The word is
 right if each of its tokens is the likeliest ("word"), or if its last token is ("last token"); the paper's accuracies
-are close to the latter. The paper's 63.24 % (section 3.3) use a list of stop words, which is not published. With such a
-list a token that would complete a stop word is not a candidate, so a last word that is a stop word counts as wrong.
+are close to the latter. The paper's 63.24 % (section 3.3) use a list of stop words, which is not published.
 
 CBT is cbtest_CN_test_2500ext.txt or cbtest_NE_…: each question has twenty sentences, then one with a word left out and
 ten words to choose from. As in the paper, a choice is scored by the probability of itself and of the rest of the
@@ -23,7 +22,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from webtext.base.console import Progress
 from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.train.distributed import World
@@ -61,20 +59,6 @@ class Judge:
     settings: EvalSettings
     world: World
     run: Run
-    stop_words: Sequence[str] = ()
-
-    def score(self, clozes: Sequence[Cloze]) -> Scores:
-        """Score clozes, with a progress bar."""
-        with self.run.console.progress(len(clozes), "eval", "examples") as progress:
-            return score_clozes(
-                self.model,
-                clozes,
-                self.tokenizer,
-                batch_size=self.settings.batch_size,
-                world=self.world,
-                progress=progress,
-                stop_words=self.stop_words,
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +66,18 @@ class Scores:
     """For each cloze, [n]: -log p of its target in nats, its number of tokens, whether all or the last are likeliest.
 
     `context_cut` says whether the text before didn't fit.
-
-    The `filtered` fields apply the stop-word filter; without stop words they equal the `likeliest` fields.
     """
 
     loss: Tensor
     n_tokens: Tensor
     all_likeliest: Tensor
     last_likeliest: Tensor
-    all_filtered: Tensor
-    last_filtered: Tensor
     context_cut: Tensor
 
 
-def read_stop_words(data: bytes, place: str) -> list[str]:
-    """Return the words of a list, one per line, without blank lines. InputError names a line that is not a word."""
-    words = [line.strip() for line in decoded(data, place).split("\n")]
-    for number, word in enumerate(words, 1):
-        if len(word.split()) > 1 or not word.isprintable():
-            raise InputError(f"'{place}', line {number:,}: {word[:40]!r} is not a word", "expected one word per line")
-    if not any(words):
-        raise InputError(f"'{place}' has no words", "expected one word per line")
-    return list(filter(None, words))
-
-
-def read_lambada(data: bytes, place: str) -> list[Choice]:
+def read_lambada(data: bytes, place: str) -> list[Cloze]:
     """Return each passage split before its last word, which keeps the blank before it. InputError names a bad line."""
-    choices = []
+    clozes = []
     for number, line in enumerate(decoded(data, place).rstrip("\n").split("\n"), 1):
         try:
             before, blank, word = json.loads(line)["text"].rpartition(" ")
@@ -118,17 +87,17 @@ def read_lambada(data: bytes, place: str) -> list[Choice]:
             raise InputError(
                 f"'{place}', line {number:,}: not a passage", 'expected {"text": "a passage and its last word"}'
             )
-        choices.append(Choice((Cloze(before, blank + word),), 0))
-    return choices
+        clozes.append(Cloze(before, blank + word))
+    return clozes
 
 
-def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice]:
-    """Return the questions, de-tokenized or as they are in the file. InputError names the first damaged question."""
+def read_cbt(data: bytes, place: str) -> list[Choice]:
+    """Return the questions, de-tokenized. InputError names the first damaged question."""
     choices = []
     lines = ((number, line) for number, line in enumerate(decoded(data, place).split("\n"), 1) if line.strip())
     while block := list(itertools.islice(lines, N_SENTENCES)):
         try:
-            choices.append(_choice([line for _, line in block], detokenize))
+            choices.append(_choice([line for _, line in block]))
         except ValueError as error:
             raise InputError(
                 f"'{place}', the question from line {block[0][0]:,}: {error}",
@@ -140,63 +109,29 @@ def read_cbt(data: bytes, place: str, *, detokenize: bool = True) -> list[Choice
 
 
 @torch.no_grad()
-def score_clozes(
-    model: GPT2,
-    clozes: Sequence[Cloze],
-    tokenizer: Any,
-    *,
-    batch_size: int,
-    world: World,
-    progress: Progress | None = None,
-    stop_words: Sequence[str] = (),
-) -> Scores:
+def score_clozes(judge: Judge, clozes: Sequence[Cloze]) -> Scores:
     """Score every target, given an end-of-text and as much of the text before the target as fits into the context.
 
     Neighbours in `clozes` that share the text before their target go to one process, which reads that text once.
     """
-    scores = torch.zeros(7, len(clozes), dtype=torch.float64)
-    completions = _completions(stop_words, tokenizer)
+    model, tokenizer, world = judge.model, judge.tokenizer, judge.world
+    scores = torch.zeros(5, len(clozes), dtype=torch.float64)
     groups = [list(group) for _, group in itertools.groupby(range(len(clozes)), key=lambda i: clozes[i].before)]
     mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
-    for numbers in _batches(mine, batch_size):
-        rows = [_tokens(clozes[number], tokenizer, model.context) for number in numbers]
-        cut = {number: tokens[0] != tokenizer.eot_id for number, (tokens, _) in zip(numbers, rows, strict=True)}
-        targets = [tokens[-n:] for tokens, n in rows]
-        targets_n = torch.tensor(list(itertools.chain(*targets)), device=world.device)
-        barred_n = [_barred(target, i, completions) for target in targets for i in range(len(target))]
-        judged = _judge(_target_logits(model, rows, int(tokenizer.eot_id)), targets_n, barred_n)
-        sizes = [n for _, n in rows]
-        parts = zip(*(torch.split(judged_n, sizes) for judged_n in judged), strict=True)
-        for number, (loss_t, right_t, filtered_t) in zip(numbers, parts, strict=True):
-            facts = [right_t.all(), right_t[-1], filtered_t.all(), filtered_t[-1], cut[number]]
-            scores[:, number] = torch.tensor([loss_t.double().sum(), len(loss_t), *facts], dtype=torch.float64)
-        if progress is not None:
+    with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
+        for numbers in _batches(mine, judge.settings.batch_size):
+            rows = [_tokens(clozes[number], tokenizer, model.context) for number in numbers]
+            sizes = [n for _, n in rows]
+            targets_n = torch.tensor([token for tokens, n in rows for token in tokens[-n:]], device=world.device)
+            logits_nv = _target_logits(model, rows, int(tokenizer.eot_id))
+            loss_n = torch.split(functional.cross_entropy(logits_nv, targets_n, reduction="none").cpu(), sizes)
+            right_n = torch.split((logits_nv.argmax(-1) == targets_n).cpu(), sizes)
+            for number, (tokens, n), loss_t, right_t in zip(numbers, rows, loss_n, right_n, strict=True):
+                facts = right_t.all(), right_t[-1], tokens[0] != tokenizer.eot_id
+                scores[:, number] = torch.tensor([loss_t.double().sum(), n, *facts], dtype=torch.float64)
             progress.advance(len(numbers))
-    losses, n_tokens, *facts = world.sum(scores.to(world.device)).cpu()
-    return Scores(losses, n_tokens, *(each.bool() for each in facts))
-
-
-def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], list[int]]:
-    """Map the first tokens of each word, after a blank and in any usual case, to the tokens that complete it."""
-    completions: dict[tuple[int, ...], list[int]] = {}
-    for form in {form for word in words for form in (word, word.lower(), word.capitalize(), word.upper())}:
-        *first, last = tokenizer.encode(f" {form}")
-        completions.setdefault(tuple(first), []).append(last)
-    return completions
-
-
-def _barred(target: list[int], i: int, completions: dict[tuple[int, ...], list[int]]) -> list[int]:
-    """Return the tokens that may not follow a target's first i tokens; its own next one may, unless it is the last."""
-    return [token for token in completions.get(tuple(target[:i]), []) if token != target[i] or i == len(target) - 1]
-
-
-def _judge(logits_nv: Tensor, targets_n: Tensor, barred_n: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return on the CPU: -log p of each target in nats, whether it is the likeliest, and the likeliest not barred."""
-    loss_n = functional.cross_entropy(logits_nv, targets_n, reduction="none")
-    right_n = logits_nv.argmax(-1) == targets_n
-    for logits_v, tokens in zip(logits_nv, barred_n, strict=True):
-        logits_v[tokens] = -torch.inf
-    return loss_n.cpu(), right_n.cpu(), (logits_nv.argmax(-1) == targets_n).cpu()
+    losses, n_tokens, *facts_n = world.sum(scores.to(world.device)).cpu()
+    return Scores(losses, n_tokens, *(each.bool() for each in facts_n))
 
 
 def _target_logits(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int) -> Tensor:
@@ -223,19 +158,12 @@ def _target_logits(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: i
 
 
 def _logits_at(
-    model: GPT2,
-    rows: Sequence[Sequence[int]],
-    places: Sequence[tuple[int, int]],
-    filler: int,
-    cache: Any = None,
+    model: GPT2, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]], filler: int, cache: Any = None
 ) -> Tensor:
     rows_n, positions_n = torch.tensor(places).T
-    return model.next_logits(_filled(rows, filler).to(model.device), cache, (rows_n, positions_n))
-
-
-def _filled(rows: Sequence[Sequence[int]], filler: int) -> Tensor:
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
+    tokens_bt = torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
+    return model.next_logits(tokens_bt.to(model.device), cache, (rows_n, positions_n))
 
 
 def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]:
@@ -258,7 +186,7 @@ def _batches(groups: Sequence[Sequence[int]], size: int) -> Iterator[Sequence[in
             yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
-def _choice(lines: Sequence[str], detokenize: bool) -> Choice:
+def _choice(lines: Sequence[str]) -> Choice:
     """Parse one question; the ValueError says what is wrong with it."""
     texts = []
     for number, line in enumerate(lines, 1):
@@ -272,10 +200,9 @@ def _choice(lines: Sequence[str], detokenize: bool) -> Choice:
     answer, choices = rest[0], rest[-1].split("|")
     if answer not in choices or not all(choices):
         raise ValueError(f"the answer {answer!r} is not one of {'|'.join(choices)[:60]!r}")
-    written = _written if detokenize else str
-    before = "".join(written(text) + "\n" for text in texts[:-1])
-    filled = [written(question.replace(BLANK, choice)) for choice in choices]
-    common = len(os.path.commonprefix([*filled, written(question)]).rstrip(" "))
+    before = "".join(_written(text) + "\n" for text in texts[:-1])
+    filled = [_written(question.replace(BLANK, choice)) for choice in choices]
+    common = len(os.path.commonprefix([*filled, _written(question)]).rstrip(" "))
     clozes = tuple(Cloze(before + text[:common], text[common:]) for text in filled)
     return Choice(clozes, choices.index(answer))
 

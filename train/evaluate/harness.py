@@ -17,7 +17,6 @@ from typing import Any
 
 import datasets
 import lm_eval.api.task
-import numpy as np
 from lm_eval.api.model import LM
 from lm_eval.evaluator import evaluate
 from lm_eval.tasks import TaskManager
@@ -25,9 +24,8 @@ from tqdm import tqdm
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
-from webtext.train.data.windows import Windows, total_loss
 from webtext.train.distributed import join_world
-from webtext.train.evaluate.cloze import Cloze, Judge
+from webtext.train.evaluate.cloze import Cloze, Judge, score_clozes
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import published
 from webtext.train.model.sample import continuations
@@ -45,19 +43,12 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """Return log p in nats of each (context, continuation), and whether all tokens of it are the likeliest."""
-        scores = self.judge.score([Cloze(*request.args) for request in requests])
+        scores = score_clozes(self.judge, [Cloze(*request.args) for request in requests])
         self.n_cut += int(scores.context_cut.sum())
         return list(zip((-scores.loss).tolist(), scores.all_likeliest.tolist(), strict=True))
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
-        """Return log p in nats of each text, in windows of the context's length that overlap in context only."""
-        judge = self.judge
-        found = []
-        for request in requests:
-            stream = np.insert(judge.tokenizer.encode_numpy(request.args[0]), 0, judge.tokenizer.eot_id)
-            windows = Windows([stream], context=judge.model.context, stride=None)
-            found.append(-total_loss(judge.model, windows, judge.settings.batch_size, judge.world)[0])
-        return found
+        raise NotImplementedError("no task of the paper scores a text without a context")
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         """Return the text after each context; all have the options of the first, which are those of their task.
@@ -92,7 +83,7 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
 
 
 def evaluate_tasks(
-    measured: Measured, names: Sequence[str], data: str, settings: EvalSettings, run: Run, shots: int | None = None
+    measured: Measured, names: Sequence[str], data: str, settings: EvalSettings, run: Run
 ) -> list[dict[str, Any]]:
     """Measure a model on tasks, by their names in `tasks/`, whose data files are in the folder `data`.
 
@@ -103,7 +94,7 @@ def evaluate_tasks(
     datasets.disable_progress_bars()
     tokenizer = measured.text_tokenizer()
     manager = TaskManager(include_path=str(TASK_FILES), include_defaults=False)
-    tasks = {name: _load(manager, name, data, shots) for name in names}
+    tasks = {name: _load(manager, name, data) for name in names}
     answers = []
     with join_world() as world:
         measured.check_same_checkpoint(world)
@@ -135,12 +126,12 @@ def _answer(measured: Measured, name: str, data: str, task: Any, model: HarnessM
         "results": results,
         "samples": samples,
         **measured.protocol(model.judge.model),
-        **published(name, results),
+        **published(name),
     }
 
 
-def _load(manager: TaskManager, name: str, data: str, shots: int | None) -> Any:
-    """Return lm-eval's task on the files in `data`, with `shots` examples instead of its own number."""
+def _load(manager: TaskManager, name: str, data: str) -> Any:
+    """Return lm-eval's task on the files in `data`."""
     source = manager.task_index[name].cfg["dataset_kwargs"]
     path = Path(data, source["data_files"]["test"])
     if not path.is_file():
@@ -154,9 +145,4 @@ def _load(manager: TaskManager, name: str, data: str, shots: int | None) -> Any:
     except Exception as error:  # whatever lm-eval, datasets and jinja2 raise for a file of another form
         first = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"task '{name}' can't read '{path}': {first:.200}", "copy the file again") from None
-    if shots is not None:
-        most = len(task.eval_docs) - 1 if task.config.num_fewshot else 0
-        if not 0 <= shots <= most:
-            raise ConfigError(f"--shots is {shots}, but task '{name}' has {most:,} examples", "ask for fewer")
-        task.set_config("num_fewshot", shots)
     return task

@@ -45,26 +45,24 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "nq": ("nq",),
     "winograd": ("winograd_full", "winograd_partial"),
 }
-"""Values of `train eval --tasks`: the task files in `tasks/`."""
+"""Further values of `--task`, measured by lm-eval: the task files in `tasks/`."""
 FRACTIONS = ("acc", "f1", "rouge", "exact_match")
-OVERLAPS = ("overlap_ratio", "corpus_overlap_ratio")
 COLUMNS = ("whose", "measure", "value", "unit", "units", "stride", "context", "de-tokenizer")
-NUMBERS = ("value", "units", "stride", "context")
 PAPER_CONTEXT = 1024
 NONE, UNPUBLISHED = "-", "unpublished"
 
 
-def published(task: str, results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return {"paper": the paper's values of the results' measures by model size}, or nothing if it has none."""
+def published(task: str) -> dict[str, Any]:
+    """Return {"paper": the paper's values of a task by measure and model size}, or nothing if it has none."""
     rows = {measure: dict(zip(SIZES, row, strict=True)) for measure, row in TABLE_3.get(task, {}).items()}
     rows |= {measure: {SIZES[-1]: value} for measure, value in LARGEST.get(task, {}).items()}
-    measures = {row["measure"] for row in results}
-    found = {measure: row for measure, row in rows.items() if measure in measures}
-    return {"paper": found} if found else {}
+    return {"paper": rows} if rows else {}
 
 
 def task_text(answer: Mapping[str, Any]) -> str:
     """Format the results of `evaluate_task` or `evaluate_tasks`; each measure's rows are ours, then the paper's."""
+    from webtext.base.html import Section, as_text
+
     part = answer["part"]
     if answer.get("scored_ratio", 1) < 1:
         part += f", {answer['scored_ratio']:.2%} of its tokens scored"
@@ -75,14 +73,13 @@ def task_text(answer: Mapping[str, Any]) -> str:
     tokenizer = f"tokenizer {answer['tokenizer_hash'][:8]} of {answer['vocab_size']:,}, {answer['dtype']}"
     paper: Mapping[str, Mapping[str, float]] = answer.get("paper", {})
     rows: list[Sequence[str]] = [COLUMNS]
-    for measure in dict.fromkeys(row["measure"] for row in answer["results"]):
+    for measure in dict.fromkeys([*(row["measure"] for row in answer["results"]), *paper]):
         rows += [_our_row(answer, row) for row in answer["results"] if row["measure"] == measure]
         rows += [_paper_row(answer, measure, size, value) for size, value in paper.get(measure, {}).items()]
-    notes = [] if "lm_eval" in answer else [_overlap_text(answer)]
-    notes.append("compare only rows of equal unit, stride, context and de-tokenizer")
+    note = "compare only rows of equal unit, stride, context and de-tokenizer"
     if any(row["unit"] == "token" for row in answer["results"]):
-        notes[-1] += "; per token, of one tokenizer too"
-    return "\n".join([f"{answer['task']} ({part}), {tokenizer}", *_aligned(rows), *notes])
+        note += "; per token, of one tokenizer too"
+    return as_text([Section(title=f"{answer['task']} ({part}), {tokenizer}", rows=rows, notes=[note])])
 
 
 def _our_row(answer: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -103,20 +100,3 @@ def _paper_row(answer: Mapping[str, Any], measure: str, size: str, value: float)
 
 def _shown(measure: str, value: float) -> str:
     return f"{value:.2%}" if measure.startswith(FRACTIONS) else f"{value:,.3f}"
-
-
-def _overlap_text(answer: Mapping[str, Any]) -> str:
-    if "overlap" not in answer:
-        return "contamination: not measured (--overlap FILE)"
-    row = answer["overlap"]
-    before, after = (NONE if row[name] is None else f"{row[name]:.2%}" for name in OVERLAPS)
-    return f"contamination: {row['overlap_words']}-grams that are in the documents: {before}, in the corpus: {after}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = [">" if name in NUMBERS else "<" for name in COLUMNS]
-    return [
-        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)).rstrip()
-        for row in rows
-    ]

@@ -33,7 +33,7 @@ class RunningText:
     part: str = "all"
 
 
-def read_running_text(task: str, data: bytes, place: str, *, detokenize: bool = True) -> RunningText:
+def read_running_text(task: str, data: bytes, place: str) -> RunningText:
     """Return the set that a file's bytes contain; InputError if they don't have the set's format."""
     if task in ("enwik8", "text8"):
         if task == "text8" and (other := data.translate(None, _LETTERS)):
@@ -45,7 +45,7 @@ def read_running_text(task: str, data: bytes, place: str, *, detokenize: bool = 
     original = decoded(data, place)
     n_words = len(original.split())
     units = {"word": n_words, "word or line end": n_words + original.count("\n"), "byte": len(data)}
-    form = DETOKENIZERS.get(task) if detokenize else None
+    form = DETOKENIZERS.get(task)
     if form is None:
         return RunningText(data, units)
     return RunningText(form.detokenize(original).encode(), units, form.name)

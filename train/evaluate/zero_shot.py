@@ -7,23 +7,21 @@ was published, although the model reads it de-tokenized and in tokens.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.train.data.windows import Windows, spread, total_loss
 from webtext.train.distributed import join_world
-from webtext.train.evaluate.cloze import Choice, Judge, read_cbt, read_lambada, read_stop_words
+from webtext.train.evaluate.cloze import Choice, Cloze, Judge, read_cbt, read_lambada, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Measured
-from webtext.train.evaluate.published import FILTERED, OVERLAPS, UNFILTERED, published
+from webtext.train.evaluate.published import UNFILTERED, published
 from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
 from webtext.train.settings import EvalSettings
 
@@ -31,65 +29,28 @@ BITS = ("byte", "character")
 LARGEST = 700  # nats per unit whose perplexity is still a finite float
 
 
-def evaluate_task(
-    measured: Measured,
-    task: str,
-    path: str,
-    settings: EvalSettings,
-    run: Run,
-    *,
-    detokenize: bool = True,
-    overlap: str | None = None,
-    stop_words: str | None = None,
-) -> dict[str, Any]:
+def evaluate_task(measured: Measured, task: str, path: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
     """Measure a model on a file of one of `published.FILES`.
 
     In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
-    same measures by model size. `overlap` is an overlap.json of `clean decontaminate`, whose row for this file (by
-    SHA-256) is added. `stop_words` is a list of words that do not end a LAMBADA passage: the accuracy is measured with
-    that filter too. "contexts_cut" counts the items whose context didn't fit.
+    same measures by model size. "contexts_cut" counts the items whose context didn't fit.
     """
     tokenizer, data = measured.text_tokenizer(), read_file(path)
-    answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
-    if overlap is not None:
-        answer["overlap"] = overlap_of(hashlib.sha256(data).hexdigest(), path, overlap)
-    words: list[str] = []
-    if stop_words is not None:
-        if task != "lambada":
-            raise ConfigError(f"--stop-words is given and the task is '{task}'", "only --task lambada takes it")
-        listed = read_file(stop_words)
-        words = read_stop_words(listed, stop_words)
-        answer["stop_words"] = {"file": stop_words, "sha256": hashlib.sha256(listed).hexdigest()}
-    judged: Callable[[Judge], dict[str, Any]]
+    judged: Any
+    items: Any
     if task == "lambada":
-        judged = partial(_judge_words, choices=read_lambada(data, path))
+        judged, items = _judge_words, read_lambada(data, path)
     elif task in ("cbt-cn", "cbt-ne"):
-        judged = partial(_judge_choices, choices=read_cbt(data, path, detokenize=detokenize))
-        answer["detokenizer"] = TREEBANK.name if detokenize else None
+        judged, items = _judge_choices, read_cbt(data, path)
     else:
-        judged = partial(_judge_text, text=read_running_text(task, data, path, detokenize=detokenize))
+        judged, items = _judge_text, read_running_text(task, data, path)
+    answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
     with join_world() as world:
         measured.check_same_checkpoint(world)
         model = measured.on(world.device, settings.dtype)
-        answer |= judged(Judge(model, tokenizer, settings, world, run, words))
-    return answer | measured.protocol(model) | published(task, answer["results"])
-
-
-def overlap_of(sha256: str, path: str, report: str) -> dict[str, Any]:
-    """Return the row of `report`, an overlap.json of `clean decontaminate`, for the file with this hash."""
-    try:
-        measured = json.loads(read_file(report))
-        for row in measured["sets"]:
-            if row["sha256"] == sha256:
-                shares = {name: row[name] and float(row[name]) for name in OVERLAPS}
-                return {**row, **shares, "overlap_words": int(measured["overlap_words"])}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"'{report}' is not an overlap report ({error!r})", "name an overlap.json") from None
-    raise InputError(
-        f"'{report}' has no set with the SHA-256 of '{path}'",
-        f"measure it: webtext clean decontaminate … --against {path}",
-    )
+        answer |= judged(Judge(model, tokenizer, settings, world, run), items)
+    return answer | measured.protocol(model) | published(task)
 
 
 def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
@@ -113,43 +74,36 @@ def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
     }
 
 
-def _judge_words(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
-    numbers = spread(len(choices), judge.settings.windows)
-    scores = judge.score([choices[i].clozes[0] for i in numbers])
-    n, loss = len(numbers), float(scores.loss.sum())
-    right_of = {UNFILTERED: (scores.all_likeliest, scores.last_likeliest)}
-    if judge.stop_words:
-        right_of[FILTERED] = (scores.all_filtered, scores.last_filtered)
+def _judge_words(judge: Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
+    taken = [clozes[i] for i in spread(len(clozes), judge.settings.windows)]
+    scores = score_clozes(judge, taken)
+    n, loss = len(taken), float(scores.loss.sum())
     return {
-        "part": _part(n, len(choices), "passages"),
+        "part": _part(n, len(clozes), "passages"),
         "detokenizer": None,
         "contexts_cut": int(scores.context_cut.sum()),
         "loss": loss,
         "results": [
             _result("perplexity", "word", n, loss),
             _result("perplexity", "token", int(scores.n_tokens.sum()), loss),
-            *(
-                _result(measure, unit, n, float(right.sum()))
-                for measure, both in right_of.items()
-                for unit, right in zip(("word", "last token"), both, strict=True)
-            ),
+            _result(UNFILTERED, "word", n, float(scores.all_likeliest.sum())),
+            _result(UNFILTERED, "last token", n, float(scores.last_likeliest.sum())),
         ],
     }
 
 
 def _judge_choices(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
-    numbers = spread(len(choices), judge.settings.windows)
-    taken = [choices[i] for i in numbers]
-    scores = judge.score([cloze for choice in taken for cloze in choice.clozes])
-    losses, cut = iter(scores.loss.tolist()), iter(scores.context_cut.tolist())
-    n_right = n_cut = 0
-    for choice in taken:
-        mine = [next(losses) for _ in choice.clozes]
-        n_right += mine.index(min(mine)) == choice.answer
-        n_cut += sum(next(cut) for _ in choice.clozes) > 0
+    taken = [choices[i] for i in spread(len(choices), judge.settings.windows)]
+    sizes = [len(choice.clozes) for choice in taken]
+    scores = score_clozes(judge, [cloze for choice in taken for cloze in choice.clozes])
+    losses, cuts = (torch.split(each, sizes) for each in (scores.loss, scores.context_cut))
+    n_right = sum(
+        min(range(len(of)), key=of.__getitem__) == choice.answer for of, choice in zip(losses, taken, strict=True)
+    )
     return {
         "part": _part(len(taken), len(choices), "questions"),
-        "contexts_cut": n_cut,
+        "detokenizer": TREEBANK.name,
+        "contexts_cut": sum(bool(of.any()) for of in cuts),
         "results": [_result("accuracy", "choice", len(taken), n_right)],
     }
 

@@ -39,11 +39,10 @@ from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.evaluate.texts import read_file
 from webtext.train.experiments.corpora import Corpus, karma_views, open_corpora, shared_settings
-from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
 from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.settings import TrainSettings
+from webtext.train.settings import CompareSettings, TrainSettings
 
 VALIDATION, MEASURES = "validation.jsonl", "measures.json"
 MAX_BYTES = 10_000_000

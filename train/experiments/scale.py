@@ -26,7 +26,6 @@ from webtext.base.errors import ConfigError
 from webtext.base.html_pages.charts import Line, chart, dots
 from webtext.base.run import Run
 from webtext.train.data.sources import source_uses
-from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.significance import ALPHA
 from webtext.train.experiments.trials import (
     LOSS,
@@ -39,7 +38,7 @@ from webtext.train.experiments.trials import (
     with_tokens,
 )
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.settings import TrainSettings
+from webtext.train.settings import ScaleSettings, TrainSettings
 
 HEAD_SIZE, WARMUP_RATIO = 32, 0.1
 """Every size has heads of this width, and its rate grows in this share of its steps, because budgets differ."""

@@ -17,16 +17,16 @@ from typing import Any
 from webtext.base.config import changed, options, setting_value, several_values
 from webtext.base.errors import ConfigError, RunFailed, did_you_mean
 from webtext.base.run import Run
-from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.significance import ALPHA, differences
 from webtext.train.experiments.trials import LOSS, Result, Trials, held_out_sources, run_experiment, seeded
-from webtext.train.settings import TrainSettings
+from webtext.train.settings import ExperimentSettings, TrainSettings
 
 NOT_SWEPT = {
     "seed": "use --seeds N for several seeds",
     "steps": "candidates are compared after equal steps",
     "context": "losses of different contexts can't be compared",
     "document_masks": "losses with and without masks can't be compared",
+    "crosses_documents": "held-out losses of several sets are weighted by their windows, which then differ",
     "weights": "they weight the sets' held-out losses, which then can't be compared",
 }
 Losses = Sequence[float | None]
@@ -48,20 +48,15 @@ class Candidate:
 
 
 def run_sweep(
-    tokens: Sequence[str], over: Sequence[str], out: str, settings: TrainSettings, sweep: SweepSettings, run: Run
+    tokens: Sequence[str], over: Sequence[str], out: str, settings: TrainSettings, sweep: ExperimentSettings, run: Run
 ) -> Result:
     """Train the grid `over` (`make_grid`) in `out`, and write the result and its page there.
 
     Finished runs are reused, and a larger grid or more seeds add to them. InputError for tokens without a validation
     split; ConfigError or InputError for the folder of another sweep; RunFailed if no candidate has a loss.
     """
-    candidates, sources, n_seeds = make_grid(over, settings), held_out_sources(tokens), sweep.seeds or 1
-    crossing = {each.settings.data.crosses_documents for each in candidates}
-    if len(crossing) > 1 < len(sources) and not settings.data.weights:
-        raise ConfigError(
-            "'crosses_documents' is swept over several token sets, whose shares follow their windows",
-            "the shares weight the held-out losses: set them with --weights",
-        )
+    candidates, n_seeds = make_grid(over, settings), sweep.seeds or 1
+    held_out_sources(tokens)
     trials = [
         trial
         for each in candidates
@@ -131,7 +126,7 @@ def mean_loss(losses: Losses) -> float:
 
 
 def order_note(last: Mapping[str, Losses]) -> str:
-    """Say whether the last losses of the best two candidates show which is better, and what would show it."""
+    """Return whether the last losses of the best two candidates show which is better, and what would show it."""
     if len(last) < 2:
         return "No other candidate ran to the end, so the winner is compared with none there."
     (found,) = differences(list(last.values()))

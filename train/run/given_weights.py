@@ -115,17 +115,15 @@ def _check(
         console.warn(
             f"'{folder}' has no tokenizer: its vocabulary is compared with that of '{source.name}' by size only"
         )
-    elif tokenizer != tokens.tokenizer_hash:
-        raise InputError(
-            f"'{folder}' was trained with another tokenizer ({tokenizer[:12]}) than the one of '{source.name}' "
-            f"({tokens.tokenizer_hash[:12]})",
-            "pack the texts with the tokenizer of the weights",
-        )
-    if config.vocab_size != tokens.vocab_size:
-        raise InputError(
-            f"'{folder}' has a vocabulary of {config.vocab_size:,}, '{source.name}' one of {tokens.vocab_size:,}",
-            "pack the texts with the tokenizer of the weights",
-        )
+    for what, theirs, mine in (
+        ("tokenizer", (tokenizer or tokens.tokenizer_hash)[:12], tokens.tokenizer_hash[:12]),
+        ("vocabulary size", config.vocab_size, tokens.vocab_size),
+    ):
+        if theirs != mine:
+            raise InputError(
+                f"the {what} is {mine} in '{source.name}' and {theirs} in '{folder}'",
+                "pack the texts with the tokenizer of the weights",
+            )
     ours = settings.config(tokens.vocab_size)
     for name in _SHAPE:
         if getattr(ours, name) != getattr(config, name):

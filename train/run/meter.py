@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,21 +57,13 @@ class Speed:
         return f"{self.tokens_per_second:,.0f} tokens/s{mfu}, {self.memory_bytes / 2**30:.1f} GiB"
 
 
-class Meter:
-    """Measures the steps of one run; MFU as in PaLM's appendix B (`GPT2Config.flops_per_token`)."""
-
-    def __init__(self, config: GPT2Config, world: World, dtype: torch.dtype) -> None:
-        self.device = world.device
-        has_table = world.device.type == "cuda" and dtype == torch.bfloat16
-        peak = data_sheet_peak(torch.cuda.get_device_name(world.device)) if has_table else None
-        self.peak_flops = None if peak is None else world.size * peak
-        self._flops_per_token = config.flops_per_token
-
-    def measure(self, n_tokens: int, seconds: float) -> Speed:
-        """Return the speed of `n_tokens` tokens, over all processes, in `seconds`."""
-        rate = n_tokens / seconds
-        mfu_ratio = self.peak_flops and round(rate * self._flops_per_token / self.peak_flops, 4)
-        return Speed(round(rate, 1), mfu_ratio, memory_bytes(self.device))
+def speed_of(config: GPT2Config, world: World, dtype: torch.dtype, n_tokens: int, seconds: float) -> Speed:
+    """Return the speed of `n_tokens` tokens, over all processes, in `seconds`; MFU as in PaLM's appendix B."""
+    rate, peak = n_tokens / seconds, None
+    if world.device.type == "cuda" and dtype == torch.bfloat16:  # the table's dtype
+        peak = data_sheet_peak(torch.cuda.get_device_name(world.device))
+    mfu_ratio = None if peak is None else round(rate * config.flops_per_token / (world.size * peak), 4)
+    return Speed(round(rate, 1), mfu_ratio, memory_bytes(world.device))
 
 
 def memory_bytes(device: torch.device) -> int:
@@ -88,7 +81,7 @@ class Record:
         self.log: MetricsLog | None = None
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
         self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": None, "memory_bytes": 0}
-        self._meter = Meter(config, world, getattr(torch, environment["dtype"]))
+        self._speed = partial(speed_of, config, world, getattr(torch, environment["dtype"]))
         self._measured_at: int | None = None
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -128,8 +121,8 @@ class Record:
             row["skipped"] = fault
             report = self.console.warn if self.log is not None else self.console.say
             report(f"step {step:,} is skipped: {fault}")
-        speed = self._meter.measure(n_tokens, seconds)
-        overall = self._meter.measure(self.result["tokens"], self.result["seconds"])
+        speed = self._speed(n_tokens, seconds)
+        overall = self._speed(self.result["tokens"], self.result["seconds"])
         most = max(speed.memory_bytes, self.result["memory_bytes"])
         self.result |= {"mfu_ratio": overall.mfu_ratio, "memory_bytes": most}
         self._append(row | asdict(speed) | {"seconds": round(self.result["seconds"], 3)})

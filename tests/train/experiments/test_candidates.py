@@ -46,6 +46,7 @@ def test_values_are_those_of_a_config_file() -> None:
         (["seed=0,1"], "--seeds N"),
         (["steps=10,20"], "equal steps"),
         (["context=128,256"], "can't be compared"),
+        (["crosses_documents=true,false"], "weighted by their windows"),
         (["weights=[0.7,0.3],[0.5,0.5]"], "weight the sets' held-out losses"),
     ],
 )

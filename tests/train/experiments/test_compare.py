@@ -31,9 +31,8 @@ from webtext.train.experiments.compare import (
     document_stream,
     read_validation,
 )
-from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.trials import Result
-from webtext.train.settings import EvalSettings
+from webtext.train.settings import CompareSettings, EvalSettings
 
 pytestmark = pytest.mark.usefixtures("made")
 COMPARE = CompareSettings(side_by_side=2)

@@ -17,7 +17,7 @@ from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments.compare import compare_corpora, described, read_validation
-from webtext.train.experiments.settings import CompareSettings
+from webtext.train.settings import CompareSettings
 
 COMPARE = CompareSettings(side_by_side=1)
 Refused = Callable[..., str]

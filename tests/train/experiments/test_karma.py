@@ -29,8 +29,8 @@ from webtext.shards.writing.pack import pack_shards
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments.compare import BETTER, NOISE, compare_corpora
-from webtext.train.experiments.settings import CompareSettings
 from webtext.train.experiments.trials import Result
+from webtext.train.settings import CompareSettings
 
 COMPARE = CompareSettings(side_by_side=2)
 Row = tuple[str, str, str, int | None, list[int]]

@@ -18,8 +18,8 @@ from webtext.base.html_pages.rendering import as_page, as_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.experiments.scale import family, run_scale, scaled
-from webtext.train.experiments.settings import ScaleSettings
 from webtext.train.experiments.trials import Result, Trial
+from webtext.train.settings import ScaleSettings
 
 SMALL: dict[str, Any] = {"sizes": ("1x32", "2x32", "2x64")}
 TOKENS = (256, 512, 1024)

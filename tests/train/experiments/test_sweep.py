@@ -15,9 +15,9 @@ from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
 from webtext.base.html_pages.rendering import as_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
-from webtext.train.experiments.settings import SweepSettings
 from webtext.train.experiments.sweep import make_grid, run_sweep
 from webtext.train.experiments.trials import Result, Trial
+from webtext.train.settings import ExperimentSettings
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def steps(made: Made) -> list[tuple[str, int | None]]:
 
 
 def sweep_of(tokens: str, out: Path, settings: TrainSettings, over: Sequence[str] = (RATES,), **how: Any) -> Result:
-    return run_sweep([tokens], over, str(out), settings, SweepSettings(**how), Run.quiet())
+    return run_sweep([tokens], over, str(out), settings, ExperimentSettings(**how), Run.quiet())
 
 
 def losses(found: Result) -> dict[str, list[float | None]]:
@@ -104,7 +104,7 @@ def test_a_candidate_whose_loss_is_not_finite_has_lost(tokens: str, tmp_path: Pa
 def test_a_dry_run_prints_runs_and_tokens_and_makes_nothing(
     tokens: str, tmp_path: Path, settings: TrainSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    how = SweepSettings(seeds=2)
+    how = ExperimentSettings(seeds=2)
     with pytest.raises(DryRun):
         run_sweep([tokens], [RATES], str(tmp_path / "sweep"), settings, how, talking(dry_run=True))
     said = capsys.readouterr().err
@@ -113,18 +113,6 @@ def test_a_dry_run_prints_runs_and_tokens_and_makes_nothing(
     assert "6 runs, " in said
     assert f" at a time, {n_tokens:,} tokens in all" in said
     assert not (tmp_path / "sweep").exists()
-
-
-def test_windows_within_documents_or_across_them_are_not_swept_over_several_sets_without_weights(
-    make_token_set: Callable[..., str], tmp_path: Path, settings: TrainSettings
-) -> None:
-    """A set's number of windows weights its held-out loss, and that number depends on how windows are cut."""
-    sets = [make_token_set("one"), make_token_set("other", train=20)]
-    over, how = ["crosses_documents=true,false"], SweepSettings()
-    with pytest.raises(ConfigError, match="'crosses_documents' is swept over several"):
-        run_sweep(sets, over, str(tmp_path / "sweep"), settings, how, Run.quiet())
-    weighed = changed(settings, weights=(0.5, 0.5))
-    assert run_sweep(sets, over, str(tmp_path / "sweep"), weighed, how, Run.quiet()).facts["winner"]["loss"] > 0
 
 
 def test_tokens_without_a_validation_split_are_rejected(
