@@ -61,7 +61,7 @@ def published(task: str) -> dict[str, Any]:
 
 def task_text(answer: Mapping[str, Any]) -> str:
     """Format the results of `evaluate_task` or `evaluate_tasks`; each measure's rows are ours, then the paper's."""
-    from webtext.base.html import Section, as_text
+    from webtext.base.html_pages.rendering import Section, as_text
 
     part = answer["part"]
     if answer.get("scored_ratio", 1) < 1:
