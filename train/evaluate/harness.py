@@ -28,7 +28,7 @@ from webtext.train.distributed import join_world
 from webtext.train.evaluate.cloze import Cloze, Judge, score_clozes
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import published
-from webtext.train.model.sample import continuations
+from webtext.train.model.sample import growth
 from webtext.train.settings import EvalSettings, SampleSettings
 
 TASK_FILES = Path(__file__).parent / "tasks"
@@ -75,8 +75,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
             for first in range(0, len(order), size)[judge.world.rank :: judge.world.size]:
                 numbers, drawn = order[first : first + size], replace(settings, seed=first)
                 begins = [starts[i][-room:] for i in numbers]
-                texts = continuations(judge.model, judge.tokenizer, begins, drawn, how["until"])
-                mine |= dict(zip(numbers, texts, strict=True))
+                steps = growth(judge.model, judge.tokenizer, begins, drawn, how["until"])
+                mine |= zip(numbers, map("".join, zip(*steps, strict=True)), strict=True)
                 progress.advance(len(numbers))
         found = {i: text for some in judge.world.gather(mine) for i, text in some.items()}
         return [found[i] for i in range(len(starts))]

@@ -23,7 +23,7 @@ from webtext.base.errors import InputError
 from webtext.train.model.activation_checkpointing import checkpointed
 from webtext.train.model.attention import causal_attention, document_blocks, masked_attention, uses_flex
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
-from webtext.train.model.huggingface import SHARD_BYTES, GPT2Folder, write_huggingface
+from webtext.train.model.huggingface import GPT2Folder, write_huggingface
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.shape import GPT2Config
 
@@ -109,7 +109,8 @@ class TokenEmbedding(nn.Embedding):
         self.vocab_size = config.vocab_size
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
-        return functional.embedding(tokens_bt, self.weight[: self.vocab_size])
+        # not a slice of the weight, whose backward pass would copy a gradient of all rows for each microbatch
+        return functional.embedding(tokens_bt.where(tokens_bt < self.vocab_size, -1), self.weight)
 
 
 class GPT2(nn.Module):
@@ -233,7 +234,8 @@ class GPT2(nn.Module):
     ) -> Tensor:
         """Return the mean cross-entropy in nats. Only a chunk of logits exists at a time; it gets its gradient at once.
 
-        `documents_bt` is as in `hidden`. A target does not count if `counted_bt` is false.
+        `documents_bt` is as in `hidden`. Where `counted_bt` is false, a target adds 0 to the sum, but is in the divisor,
+        which so is the same for all microbatches; `WindowRules.mean_over_counted` corrects that for the sum over a step.
         """
         return self.mean_loss(self.hidden(tokens_bt, documents_bt=documents_bt), targets_bt, counted_bt)
 
@@ -281,14 +283,13 @@ class GPT2(nn.Module):
         tokenizer: Tokenizer | None = None,
         *,
         dtype: torch.dtype = torch.float32,
-        shard_bytes: int = SHARD_BYTES,
         card: str | None = None,
     ) -> None:
         """Write a folder that transformers' GPT2LMHeadModel loads with equal logits.
 
         With tokenizer.json, and with `card` as README.md, if they are given.
         """
-        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, shard_bytes, card)
+        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, card)
 
 
 def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
