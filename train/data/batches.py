@@ -8,10 +8,9 @@ for tokens_bt in batches:                                       # int64 [8, 1025
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -39,39 +38,22 @@ class TokenBatches(IterableDataset[Tensor]):
         self.sampler.load_state_dict(state)
         self._taken = self.sampler.samples_consumed
 
-    def _read(self) -> Tensor:
+    def _read(self) -> tuple[Tensor, int]:
         shape = (self.sampler.batch_size, self.sampler.context + 1)
         # Torch's cache of pinned memory waits for pending copies before it reuses a block.
         batch = torch.empty(shape, dtype=torch.int64, pin_memory=self._pin_memory)
         self.sampler.fill(batch.numpy())
-        return batch
+        return batch, self.sampler.samples_consumed
 
     def __iter__(self) -> Generator[Tensor]:
         self.sampler.samples_consumed = self._taken
-        ready: queue.Queue[tuple[Tensor, int] | BaseException] = queue.Queue(AHEAD)
-        stopped = threading.Event()
-
-        def run() -> None:
-            while not stopped.is_set():
-                try:
-                    ready.put((self._read(), self.sampler.samples_consumed))
-                except BaseException as error:  # noqa: BLE001 - raised again where the batch is taken
-                    ready.put(error)
-                    return
-
-        thread = threading.Thread(target=run, name="webtext-batches", daemon=True)
-        thread.start()
+        thread = ThreadPoolExecutor(1, "webtext-batches")
         try:
+            ready = deque(thread.submit(self._read) for _ in range(AHEAD))
             while True:
-                found = ready.get()
-                if isinstance(found, BaseException):
-                    raise found
-                batch, self._taken = found
+                batch, self._taken = ready.popleft().result()
+                ready.append(thread.submit(self._read))
                 yield batch
         finally:
-            stopped.set()
-            while thread.is_alive():
-                with contextlib.suppress(queue.Empty):
-                    ready.get_nowait()
-                thread.join(0.01)
+            thread.shutdown(cancel_futures=True)
             self.sampler.samples_consumed = self._taken

@@ -61,10 +61,10 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
             temperature=how.get("temperature", 1.0) if how["do_sample"] else 0.0,
             top_k=how.get("top_k"),
         )
-        room = judge.model.context - settings.max_tokens
+        room = judge.model.config.context - settings.max_tokens
         if room < 1:
             raise ConfigError(
-                f"an answer may have {settings.max_tokens} tokens, but the model's context is {judge.model.context}",
+                f"an answer may have {settings.max_tokens} tokens, but the model's context is {judge.model.config.context}",
                 "evaluate a model with a longer context on this task",
             )
         starts = [[judge.tokenizer.eot_id, *judge.tokenizer.encode(request.args[0])] for request in requests]

@@ -40,14 +40,14 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     if tokenizer is not None:
         held_out.check_tokenizer(tokenizer)
     bytes_of_ids = None if tokenizer is None else _bytes_of_ids(tokenizer)
-    windows = Windows(held_out.streams(), context=model.context, stride=settings.stride, limit=settings.windows)
+    windows = Windows(held_out.streams(), context=model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {
         "model": measured.path,
         "step": facts.get("step"),
         "data": data,
-        "context": model.context,
+        "context": model.config.context,
         "stride": windows.stride,
     }
     rules = WindowRules(masks=bool(facts.get("document_masks")), eot_id=held_out.eot_id)

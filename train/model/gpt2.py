@@ -138,16 +138,6 @@ class GPT2(nn.Module):
             initialize(self, drawn(config, seed))
 
     @property
-    def context(self) -> int:
-        """Largest number of tokens that it can attend to."""
-        return self.config.context
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of logits. It may be padded: larger than the tokenizer's vocabulary."""
-        return self.config.vocab_size
-
-    @property
     def device(self) -> torch.device:
         """The device of its parameters, on which it expects tokens."""
         return self.final_norm.weight.device
@@ -170,8 +160,8 @@ class GPT2(nn.Module):
         start = caches[0].length if caches is not None else 0
         x_btc = self.embed(tokens_bt, start)
         mask_b1tt = self.attention_mask(documents_bt, x_btc.dtype)
-        if start and tokens_bt.shape[1] > 1:
-            mask_b1tt = _continued_mask(start, tokens_bt)
+        if start and (t := tokens_bt.shape[1]) > 1:  # each token sees the cached ones and those up to itself
+            mask_b1tt = torch.ones(t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
     def attention_mask(self, documents_bt: Tensor | None, dtype: torch.dtype) -> Mask | None:
@@ -300,12 +290,6 @@ def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
     same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
     mask_btt = torch.zeros(same_btt.shape, dtype=dtype, device=documents_bt.device)
     return mask_btt.masked_fill_(~same_btt.tril(), -torch.inf)[:, None]
-
-
-def _continued_mask(start: int, tokens_bt: Tensor) -> Tensor:
-    """Return a mask: True where a token may attend, to cached ones and those up to itself, [1, 1, t, start + t]."""
-    t = tokens_bt.shape[1]
-    return torch.ones(1, 1, t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)
 
 
 class LayerCache:

@@ -43,10 +43,10 @@ def sample_batch(
     left = [n_drawn] * len(prompts)
     length, cache = min(lengths), model.empty_cache(len(prompts))
     while any(left):
-        if length <= model.context:
+        if length <= model.config.context:
             logits_bv = model.next_logits(tokens_bt[:, cache[0].length : length], cache)
         else:  # positions move, so the window is read again
-            logits_bv = model.next_logits(tokens_bt[:, length - model.context : length])
+            logits_bv = model.next_logits(tokens_bt[:, length - model.config.context : length])
         at_b1 = (length - lengths_b).clamp(0, n_drawn - 1)[:, None]
         drawn_b = _draw(logits_bv[:, :vocab_size].float(), settings, random_bt.gather(1, at_b1)[:, 0])
         tokens_bt[:, length] = torch.where(lengths_b <= length, drawn_b, tokens_bt[:, length])

@@ -224,7 +224,7 @@ class Ends(GPT2):
     def token_losses(self, x_btc: Tensor, targets_bt: Tensor) -> Tensor:
         """Return the loss of each of the last targets, [b, n] like `targets_bt`."""
         hidden_nc = self.final_norm(x_btc)[:, -targets_bt.shape[1] :].flatten(0, 1)
-        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.vocab_size)
+        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size)
         return losses_n.view(targets_bt.shape)
 
 
