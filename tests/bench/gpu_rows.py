@@ -163,10 +163,8 @@ def plain_steps(
 ) -> Step:
     """Return a step as other trainers make it, on the batches of a run: accumulate, clip, update."""
     size, sources = settings.microbatch_size, open_sources(place.tokens)
-    batches, n = (
-        iter(TokenBatches(make_sampler(sources, settings, batch_size=size), pin_memory=True)),
-        settings.batch_size // size,
-    )
+    sampler, n = make_sampler(sources, settings, batch_size=size), settings.batch_size // size
+    batches = iter(TokenBatches(sampler, pin_memory=True))
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def step() -> Reading:
