@@ -392,4 +392,4 @@ def test_the_verb_writes_results_and_samples(
     assert command([*call, "--task", "nq"]) == 4
     error = capsys.readouterr().err
     assert "the package 'lm_eval' is not installed" in error
-    assert "pip install 'webtext[tasks]'" in error
+    assert "pip install '.[tasks]'" in error
