@@ -100,13 +100,11 @@ def test_the_python_guide_opens_a_demo_s_build(small_demo: Path, tmp_path: Path)
     code = "\n".join(blocks(PYTHON, "python"))
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    pages, drops, dropped, text, losses, sample = done.stdout.split("\n")[:6]
-    assert "None" in pages
+    pages, drops, dropped, *text = done.stdout.split("\n")
+    assert "(None, " in pages
     assert "too_few_words" in drops
     assert dropped.startswith("http")
-    assert text.strip()
-    assert losses.startswith("((1, ")
-    assert sample
+    assert any(re.match(r"\(\d+, [\d.]+\) \(\d+, [\d.]+\)$", line) for line in text), text
 
 
 @pytest.mark.parametrize("name", STAGES)
