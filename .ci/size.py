@@ -18,27 +18,27 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 45_393,
-    "Python in base/, lines": 8149,
+    "Python, lines": 45_466,
+    "Python in base/, lines": 8153,
     "Python in crawl/, lines": 9241,
-    "Python in clean/, lines": 8086,
+    "Python in clean/, lines": 8090,
     "Python in tokenizer/, lines": 4704,
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9260,
-    "Python in app/, lines": 3485,
-    "Python in base/, tokens": 52_885,
+    "Python in app/, lines": 3550,
+    "Python in base/, tokens": 52_923,
     "Python in crawl/, tokens": 59_991,
-    "Python in clean/, tokens": 63_612,
+    "Python in clean/, tokens": 63_661,
     "Python in tokenizer/, tokens": 31_842,
     "Python in shards/, tokens": 16_964,
     "Python in train/, tokens": 69_490,
-    "Python in app/, tokens": 26_517,
+    "Python in app/, tokens": 27_323,
     "modules": 319,
     "settings": 145,
     "C++, lines": 9373,
-    "tests, lines": 62_922,
+    "tests, lines": 62_970,
     "benches, lines": 4997,
-    "templates, scripts, TOML and JSON, lines": 2237,
+    "templates, scripts, TOML and JSON, lines": 2297,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 
