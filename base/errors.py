@@ -88,11 +88,9 @@ def missing_extra(package: str, extra: str) -> MachineError:
     """Return the error for a missing optional dependency, with the command that installs it.
 
     >>> missing_extra("pyarrow", "build").lines[1]
-    "in a checkout of webtext, run: pip install '.[build]'"
+    "install it with: pip install 'webtext[build]'"
     """
-    return MachineError(
-        f"the package '{package}' is not installed", f"in a checkout of webtext, run: pip install '.[{extra}]'"
-    )
+    return MachineError(f"the package '{package}' is not installed", f"install it with: pip install 'webtext[{extra}]'")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

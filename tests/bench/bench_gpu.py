@@ -1,13 +1,15 @@
 """Training, offloading, reading, evaluating and sampling on this machine's GPU, row by row.
 
-    python tests/bench/bench_gpu.py --out results --minutes 9 --nanogpt ../nanoGPT
+    python tests/bench/bench_gpu.py --pack --nanogpt ../nanoGPT --tokens build/tokens   # here: fills build/carried
+    python tests/bench/bench_gpu.py --out results --minutes 6      # there; again, to measure the next rows
     python tests/bench/bench_gpu.py --out results --rows "124M,1558M Muon"        # measures these again
     python tests/bench/bench_gpu.py --out toy --dry-run                           # all rows at toy size, on the CPU
 
-It needs no installation: this checkout, torch 2.11 or later, numpy, safetensors, click and msgspec. Each row
-(`gpu_rows.py`) is measured in a process of its own, for at most 90 seconds, and is then in `bench_gpu.json` in the
-folder of the results, with the table beside it. Rows that are there aren't measured again, so the same command resumes.
-A row that fails is there with its reason.
+It needs no installation: this checkout, torch 2.11 or later, numpy, safetensors, click and msgspec. `build/carried` is
+for a machine without a network: packages for its Python (`--python`), nanoGPT and a token set of GPT-2's vocabulary,
+used instead of random tokens. Each row (`gpu_rows.py`) is measured in a process of its own, for at most 90 seconds, is
+printed, and is then in `bench_gpu.json` in the folder of the results, with the table beside it. Rows that are there aren't
+measured again, so the same command resumes. A row that fails is there with its reason. The first six rows need six minutes.
 
 A microbatch has the largest power of two of sequences, up to 64, that fits. Tokens per second are of the median step.
 "of peak" is of the data sheet's dense bfloat16 rate. The first step compiles. Trainers of the same model begin with the
@@ -34,7 +36,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+CARRIED_MIB = 64
+NEEDS = ("click", "msgspec")  # beside torch, numpy and safetensors
 ROW_SECONDS = 90.0
+SHORTEST_ROW = 30.0
 SAME_LOSS = 0.05  # nats, between trainers that compute in bfloat16
 SAME_STEPS = (
     ("124M", "124M nanoGPT", "124M uncompiled", "124M deterministic"),
@@ -43,22 +48,24 @@ SAME_STEPS = (
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {  # in the order of measuring: a function of `gpu_rows.py`, its arguments
     "card": ("card", {}),
     "124M": ("training", {"model": "124M"}),
-    "1558M": ("training", {"model": "1558M", "batch_size": 64}),
-    "124M kernels": ("kernels", {"model": "124M"}),
-    "124M Muon": ("training", {"model": "124M", "optimizer": "muon"}),
     "124M nanoGPT": ("nanogpt", {}),
+    "16M losses": ("losses_of_devices", {}),
+    "1558M": ("training", {"model": "1558M", "batch_size": 64}),
+    "1558M offloaded": ("offloaded", {}),
     "124M uncompiled": ("training", {"model": "124M", "compile": "off"}),
     "124M document masks": ("training", {"model": "124M", "document_masks": True}),
+    "124M sampling": ("sampling", {}),
+    "124M evaluation": ("evaluation", {}),
     "124M deterministic": ("repeated_training", {}),
+    "124M saver": ("saver", {}),
+    "124M kernels": ("kernels", {"model": "124M"}),
     "124M resumed": ("resumed", {}),
-    "1558M offloaded": ("offloaded", {}),
+    "124M Muon": ("training", {"model": "124M", "optimizer": "muon"}),
     "1558M FSDP2 offloaded": ("fsdp2", {}),
     "largest offloaded": ("largest_offloaded", {}),
     "1558M Muon": ("training", {"model": "1558M", "optimizer": "muon", "batch_size": 64}),
     "1558M kernels": ("kernels", {"model": "1558M"}),
     "124M loader": ("loader", {}),
-    "124M evaluation": ("evaluation", {}),
-    "124M sampling": ("sampling", {}),
 }
 Row = dict[str, Any]
 
@@ -152,15 +159,30 @@ def link_tree(folder: Path) -> Path:
     return package.parent
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="folder of the results; build/gpu")
-    parser.add_argument("--minutes", type=float, default=9.0, help="start no row that may end later; default: 9")
-    parser.add_argument("--rows", help="measure only these, separated by commas, also if they are there")
-    parser.add_argument("--nanogpt", metavar="DIR", default="", help="a checkout of karpathy/nanoGPT")
-    parser.add_argument("--dry-run", action="store_true", help="all rows at toy size, on the CPU")
-    options = parser.parse_args()
-    end = time.perf_counter() + 60 * options.minutes
+def pack(folder: Path, python: str, nanogpt: str, tokens: Path) -> None:
+    """Fill `folder` for a machine without a network; an error if it is too large together with git's files."""
+    shutil.rmtree(folder, ignore_errors=True)
+    platforms = [f"--platform={name}_x86_64" for name in ("manylinux2014", "manylinux_2_28")]
+    kind = ["--no-deps", "--only-binary=:all:", f"--python-version={python}", *platforms]
+    site = ["--target", str(folder / "site"), *NEEDS]
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *kind, *site], check=True)
+    (folder / "nanogpt").mkdir(parents=True)
+    shutil.copy(Path(nanogpt, "model.py"), folder / "nanogpt")
+    shutil.copytree(tokens, folder / "tokens")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = [*(ROOT / name for name in listed.rstrip("\0").split("\0")), *folder.rglob("*")]
+    size = sum(file.stat().st_size for file in files if file.is_file()) / 2**20
+    print(f"'{folder}' and the checkout's files: {size:.1f} MiB")
+    if size > CARRIED_MIB:
+        raise SystemExit(f"more than {CARRIED_MIB} MiB: give --tokens a smaller token set")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Measure the rows that are asked for, and write and print each."""
+    end, most = time.perf_counter() + 60 * options.minutes, ROW_SECONDS * (5 if options.dry_run else 1)
+    for name in ("nanogpt", "tokens"):
+        if not getattr(options, name) and (options.carried / name).exists():
+            setattr(options, name, options.carried / name)
     file, machine = options.out / "bench_gpu.json", this_machine(options.dry_run)
     found: Row = json.loads(file.read_text()) if file.exists() else {"machine": machine, "rows": {}}
     rows: dict[str, Row] = found["rows"]
@@ -171,26 +193,55 @@ def main() -> None:
         raise SystemExit(f"there are no rows {', '.join(unknown)}; expected some of {', '.join(ROWS)}")
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        places = [str(link_tree(Path(folder))), os.environ.get("PYTHONPATH", "")]
+        site, tree = options.carried.resolve() / "site", link_tree(Path(folder))
+        places = [str(tree), str(site), os.environ.get("PYTHONPATH", "")]
         for name in wanted:
-            if time.perf_counter() + ROW_SECONDS > end:
+            limit = min(most, end - time.perf_counter())
+            if limit < SHORTEST_ROW:
                 print(f"{name}: not started, because {options.minutes:g} minutes are nearly over; rerun to measure it")
                 continue
             cache = str(Path(folder) / "compiled")  # removed after each row, so that each compiles for itself
             environment = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "TORCHINDUCTOR_CACHE_DIR": cache}
-            words = [name, folder, "toy" if options.dry_run else "full", options.nanogpt]
+            words = [
+                name,
+                folder,
+                "toy" if options.dry_run else "full",
+                str(options.nanogpt or ""),
+                str(options.tokens or ""),
+            ]
             command, answer = [sys.executable, str(HERE / "gpu_rows.py"), *words], Path(folder) / f"{name}.json"
-            rows[name] = measured(command, {**os.environ, **environment}, answer, ROW_SECONDS)
+            row = measured(command, {**os.environ, **environment}, answer, limit)
+            if limit < most and row["row_seconds"] == limit:
+                print(f"{name}: killed, because {options.minutes:g} minutes are over; rerun to measure it")
+                break
+            rows[name] = row
             check_losses(rows)
             found["rows"] = rows = {each: rows[each] for each in ROWS if each in rows}
             file.with_suffix(".tmp").write_text(json.dumps(found, indent=1))
             file.with_suffix(".tmp").replace(file)
-            row = rows[name]
-            print(f"{name}: {row['row_seconds']:.0f} s, {row.get('failed', 'measured')}", flush=True)
+            (options.out / "bench_gpu.md").write_text(table(machine, rows))
+            shown = {key: value for key, value in row.items() if key not in ("log", "results")}
+            print(f"{name}: {_shown(shown)}", flush=True)
             shutil.rmtree(cache, ignore_errors=True)
-    text = table(machine, rows)
-    (options.out / "bench_gpu.md").write_text(text)
-    print(f"\n{text}", end="")
+    print(f"\n{table(machine, rows)}", end="")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "gpu", help="folder of the results; build/gpu")
+    parser.add_argument("--minutes", type=float, default=9.0, help="kill the row that takes longer; default: 9")
+    parser.add_argument("--rows", help="measure only these, separated by commas, also if they are there")
+    parser.add_argument("--nanogpt", metavar="DIR", default="", help="a checkout of karpathy/nanoGPT")
+    parser.add_argument("--tokens", type=Path, help="a token set of GPT-2's vocabulary; default: random tokens")
+    parser.add_argument("--dry-run", action="store_true", help="all rows at toy size, on the CPU")
+    parser.add_argument("--carried", type=Path, default=ROOT / "build" / "carried", help="default: build/carried")
+    parser.add_argument("--pack", action="store_true", help="fill the folder --carried, and measure nothing")
+    parser.add_argument("--python", default="3.12", help="the other machine's, for --pack; default: %(default)s")
+    options = parser.parse_args()
+    if options.pack:
+        pack(options.carried, options.python, options.nanogpt, options.tokens)
+    else:
+        measure(options)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_gpu import ROWS
+from bench_gpu import ROWS, SAME_LOSS
 from torch import Tensor, distributed, nn
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -38,6 +38,7 @@ from webtext.train.data.windows import Windows
 from webtext.train.distributed import join_world
 from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
+from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
@@ -58,11 +59,12 @@ Step = Callable[[], Reading]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a row is measured: the folder of its files, whether at toy size on the CPU, and nanoGPT's checkout."""
+    """Where a row is measured: the folder of its files, whether at toy size on the CPU, nanoGPT's checkout, and tokens."""
 
     work: Path
     toy: bool
     nanogpt: str
+    given_tokens: str
 
     @property
     def device(self) -> torch.device:
@@ -70,7 +72,9 @@ class Place:
 
     @property
     def tokens(self) -> str:
-        """A token set of random documents of about 600 tokens, made once."""
+        """The token set that was given, or one of random documents of about 600 tokens, made once."""
+        if self.given_tokens:
+            return self.given_tokens
         folder = self.work / "tokens"
         if not folder.exists():
             write_tokens(folder, *((512, 20_000) if self.toy else (50_257, 60_000_000)))
@@ -163,8 +167,7 @@ def plain_steps(
 ) -> Step:
     """Return a step as other trainers make it, on the batches of a run: accumulate, clip, update."""
     size, sources = settings.microbatch_size, open_sources(place.tokens)
-    sampler, n = make_sampler(sources, settings, batch_size=size), settings.batch_size // size
-    batches = iter(TokenBatches(sampler, pin_memory=True))
+    batches, n = iter(TokenBatches(make_sampler(sources, settings, batch_size=size))), settings.batch_size // size
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def step() -> Reading:
@@ -445,7 +448,7 @@ def evaluation(place: Place) -> Row:
 def sampling(place: Place) -> Row:
     """Texts drawn from a run's model, one and 64 at once."""
     rates = {}
-    with trainer_of(place, place.settings("124M")) as trainer, torch.compiler.set_stance("force_eager"):
+    with trainer_of(place, place.settings("124M")) as trainer, as_it_stands():
         model = trainer.engine.model.eval()  # type: ignore[attr-defined]
         for n_texts in (1, 64):
             for n_tokens in (4, 8 if place.toy else 256):  # the first one warms up
@@ -454,6 +457,41 @@ def sampling(place: Place) -> Row:
                     pass
             rates[f"tokens_per_second_of_{n_texts}"] = n_texts * n_tokens / (time.perf_counter() - began)
     return rates
+
+
+def losses_of_devices(place: Place) -> Row:
+    """300 steps of a small model on this device, in the dtype of training, and on the CPU in float32: the same losses?"""
+    size = {"n_layer": 4, "n_head": 4, "n_embd": 256, "context": 128, "batch_size": 8, "microbatch_size": 8}
+    rows: list[list[float]] = []
+    answer: Row = {}
+    for device, dtype in (("cpu", "float32"), (place.device.type, "auto")):
+        settings = place.settings("124M", **size | {"device": device, "dtype": dtype})
+        with trainer_of(place, settings) as trainer:
+            step, began = steps_of(trainer), time.perf_counter()
+            rows.append([step().read()[0] for _ in range(20 if place.toy else 300)])
+        answer[f"seconds_on_{device}"] = time.perf_counter() - began
+    differences = [mine - theirs for theirs, mine in zip(*rows, strict=True)]
+    if abs(differences[0]) > 0.01 or abs(statistics.mean(differences[-100:])) > SAME_LOSS:
+        raise SystemExit(f"losses on {place.device.type}: {rows[1][::30]}, on the CPU: {rows[0][::30]}")
+    ends = {"first_loss": rows[1][0], "last_100": statistics.mean(rows[1][-100:])}
+    last = statistics.mean(differences[-100:])
+    return {**answer, **ends, "first_difference": differences[0], "last_100_difference": last}
+
+
+def saver(place: Place) -> Row:
+    """Two checkpoints: seconds until the tensors are copied, which an update waits for, and until all is on the disk."""
+    row: Row = {}
+    with trainer_of(place, place.settings("124M", batch_size=32, microbatch_size=32)) as trainer:
+        steps_of(trainer)().read()
+        with trainer.saver as saver:
+            for n, which in enumerate(("first", "second")):  # the first one allocates and pins host memory
+                began = time.perf_counter()
+                saver.begin(n, trainer.config, trainer._tensors(), {})
+                saver.wait_until_staged()
+                row[f"{which}_copied_seconds"] = time.perf_counter() - began
+                saver.finish()
+                row[f"{which}_saved_seconds"] = time.perf_counter() - began
+        return {**row, "gib": sum(tensor.nbytes for tensor in trainer._tensors().values()) / GIB}
 
 
 def resumed(place: Place) -> Row:
@@ -477,7 +515,9 @@ if __name__ == "__main__":  # a row's own process
     parser.add_argument("folder", type=Path, help="where the row's tokens and result are written")
     parser.add_argument("size", choices=("toy", "full"))
     parser.add_argument("checkout", help="nanoGPT's folder, or nothing")
+    parser.add_argument("tokens", help="a token set, or nothing")
     given = parser.parse_args()
     function, arguments = ROWS[given.row]
-    answer = globals()[function](Place(given.folder, given.size == "toy", given.checkout), **arguments)
+    place = Place(given.folder, given.size == "toy", given.checkout, given.tokens)
+    answer = globals()[function](place, **arguments)
     (given.folder / f"{given.row}.json").write_text(json.dumps(answer))

@@ -47,7 +47,16 @@ def alone(tmp_path: Path) -> dict[str, str]:
 
 
 def bench(out: Path, environment: dict[str, str], *options: str) -> tuple[dict[str, bench_gpu.Row], str]:
-    command = [sys.executable, str(HERE / "bench_gpu.py"), "--out", str(out), "--dry-run", *options]
+    command = [
+        sys.executable,
+        str(HERE / "bench_gpu.py"),
+        "--out",
+        str(out),
+        "--dry-run",
+        "--carried",
+        str(out),
+        *options,
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     rows: dict[str, bench_gpu.Row] = json.loads((out / "bench_gpu.json").read_text())["rows"]
     return rows, done.stdout
@@ -87,8 +96,44 @@ def test_all_rows_are_measured_at_toy_size(alone: dict[str, str], tmp_path: Path
     assert list(rows) == names
     assert rows["124M deterministic"]["repeated_bit_for_bit"] is True
     assert rows["124M resumed"]["resumed_bit_for_bit"] is True
+    assert rows["16M losses"]["last_100_difference"] == 0
+    assert rows["124M saver"]["second_saved_seconds"] > 0
     assert len(rows["124M kernels"]["kernels"]) == 10
     assert all(f"|{name}|" in said or f"- {name}: " in said for name in names)
+
+
+def test_what_is_carried_has_packages_and_nanogpt_and_tokens_and_is_refused_above_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = subprocess.run, []
+
+    def without_pip(command: list[str], **more: object) -> object:
+        return asked.append(command) if "pip" in command else real(command, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(subprocess, "run", without_pip)
+    theirs, tokens, folder = tmp_path / "nanoGPT", tmp_path / "tokens", tmp_path / "carried"
+    theirs.mkdir(), tokens.mkdir(), (theirs / "model.py").touch(), (tokens / "manifest.json").touch()
+    bench_gpu.pack(folder, "3.12", str(theirs), tokens)
+    assert "--python-version=3.12" in asked[0]
+    assert asked[0][-2:] == ["click", "msgspec"]
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*.*")} == {
+        "nanogpt/model.py",
+        "tokens/manifest.json",
+    }
+    with open(tokens / "train.tok", "wb") as file:
+        file.truncate(64 << 20)
+    with pytest.raises(SystemExit, match="more than 64 MiB: give --tokens a smaller token set"):
+        bench_gpu.pack(folder, "3.12", str(theirs), tokens)
+
+
+def test_a_row_that_the_end_of_the_minutes_cut_off_is_measured_by_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_gpu, "measured", lambda *a: {"failed": "it took too long", "row_seconds": a[-1]})
+    monkeypatch.setattr(sys, "argv", ["bench_gpu.py", "--out", str(tmp_path), "--dry-run", "--minutes", "1"])
+    bench_gpu.main()
+    assert "card: killed, because 1 minutes are over; rerun to measure it" in capsys.readouterr().out
+    assert not (tmp_path / "bench_gpu.json").exists()
 
 
 def test_a_row_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
