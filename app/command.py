@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any
+import shlex
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +14,11 @@ from webtext.base.command import need_out, verb
 from webtext.base.errors import InputError, WebtextError, did_you_mean
 from webtext.base.run import Run
 
+if TYPE_CHECKING:
+    from webtext.app.chain import Layout
+
 DEMO_FOLDER = "demo"
+REASONS_TOLD = 3  # of a stage, at the end of a build
 _commands = click.Group("app")
 _SAMPLE = click.option("--sample", metavar="PERCENT", help="Build a share of the links, e.g. 0.1%, in a folder beside.")
 
@@ -45,8 +51,25 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
         run.console.say(f"all parts of '{layout.root}' are done")
         return
     path = write_report(layout.root)
-    run.console.result({"build": layout.root, "report": path}, f"built '{layout.root}'; the report: {path}")
+    run.console.result({"build": layout.root, "report": path}, _ended(layout, path))
     check_failures(layout, f"webtext build {config_path}")
+
+
+def _ended(layout: Layout, report: str) -> str:
+    """Return what a build made, what it left out and why, where the report is, and what to do next."""
+    from webtext.app.inspect.trace import open_if_there
+    from webtext.base.console import counted
+
+    lines = []
+    for name in ("links", "pages", "documents", "corpus", "tokens"):
+        if (made := open_if_there(getattr(layout, name), name)) is not None:
+            reasons = (Counter(made.counts.dropped) + Counter(made.counts.failed)).most_common()
+            out = [f"{n:,} {reason}" for reason, n in reasons[:REASONS_TOLD]]
+            out += [counted(len(reasons) - REASONS_TOLD, "other reason")] if len(reasons) > REASONS_TOLD else []
+            left = f"; left out: {', '.join(out)}" if out else ""
+            lines.append(f"{name:<10} {made.counts.kept:>12,} of {made.counts.records_in:,}{left}")
+    lines += [f"report     {report}", f"next       webtext view {shlex.quote(layout.root)}"]
+    return "\n".join(lines)
 
 
 def _sample_override(sample: str | None) -> list[str]:
@@ -79,7 +102,7 @@ def pretrain(run: Run, config_path: str, overrides: tuple[str, ...], sample: str
     path = write_report(layout.root)
     value = {"build": layout.root, "report": path, "evaluation": dict(evaluation)}
     text = perplexity_text(dict(evaluation))
-    run.console.result(value, f"{text}\nbuilt and trained '{layout.root}'; the report: {path}")
+    run.console.result(value, f"{text}\n\n{_ended(layout, path)}")
     check_failures(layout, f"webtext pretrain {config_path}")
 
 
@@ -126,6 +149,7 @@ def view(run: Run, folder: str, port: int) -> None:
         run.console.result({"url": server.url}, server.url)
         if run.dry_run:
             return
+        run.console.say("open this address in a browser on this machine; Ctrl-C ends the viewer")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
 

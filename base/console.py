@@ -214,6 +214,7 @@ class Panel(Progress):
             console=_terminal(),
             redirect_stdout=sys.stdout.isatty(),  # otherwise results belong in the file or pipe that stdout is
             refresh_per_second=4,
+            transient=": " in label,  # a step within a stage, such as "clean.dedup: sign", leaves no line
         )
         self._task = self._bars.add_task(label, total=total, completed=begun, text=self.text())
         self._bars.start()

@@ -62,6 +62,15 @@ def test_on_a_terminal_a_panel_is_drawn_and_stays_with_the_last_figures() -> Non
     assert stdout == "3 links\n"
 
 
+def test_a_step_within_a_stage_leaves_no_line() -> None:
+    shown, stdout = on_a_terminal(
+        SHOW_A_PANEL.format(mode="human", total=3).replace("crawl.fetch", "clean.dedup: sign")
+    )
+    assert "clean.dedup: sign" in shown
+    assert last_lines(shown) in ([], [""])
+    assert stdout == "3 links\n"
+
+
 def test_a_panel_without_a_total_counts() -> None:
     shown, _ = on_a_terminal(SHOW_A_PANEL.format(mode="human", total=None))
     assert " 3 links after 0:0" in last_lines(shown)[0]

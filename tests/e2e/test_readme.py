@@ -84,6 +84,9 @@ def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_web: 
             smaller(command, small_web), cwd=folder, capture_output=True, text=True, timeout=300, env=environment
         )
         assert answer.returncode == 0, f"{line}\n{answer.stderr[-3000:]}"
+        if command[1] in ("build", "pretrain"):
+            assert re.search(r"^corpus +\d+ of \d+; left out: \d+ \w+", answer.stdout, re.M), answer.stdout
+            assert re.search(r"^next +webtext view build", answer.stdout, re.M)
         ran.append(line)
     assert len(ran) >= 15
     assert json.loads((folder / "build" / "report.json").read_text())["stages"]
