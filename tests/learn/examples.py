@@ -55,14 +55,17 @@ LETTERS = re.compile(r"[^\W\d_]+")
 BETWEEN = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
 AGREED = (0.07, 0.93)  # targets where trafilatura's modes agree
 MIN_PASSAGES_F1 = 0.8
-SCRIPTS = [
-    (0x430, 32, 6, " "),
-    (0x627, 36, 5, " "),
-    (0xAC00, 11_172, 3, " "),
-    (0x4E00, 20_000, 2, ""),
-    (0xE01, 46, 4, ""),
-]
-"""First letter, number of letters, letters of a word at most, sign between words: Cyrillic, Arabic, Hangul, Han, Thai."""
+SCRIPTS = {
+    "Cyrillic": (0x430, 32, 6, " "),
+    "Arabic": (0x627, 36, 5, " "),
+    "Hangul": (0xAC00, 11_172, 3, " "),
+    "Han": (0x4E00, 20_000, 2, ""),
+    "Thai": (0xE01, 46, 4, ""),
+    "Devanagari": (0x915, 37, 6, " "),
+    "Kana": (0x3042, 78, 3, ""),
+}
+"""First letter, number of letters, letters of a word at most, sign between words."""
+LEARNED_SCRIPTS = tuple(SCRIPTS)[:5]
 REWRITTEN_WEIGHT = 0.5
 
 
@@ -95,21 +98,18 @@ class Example:
         weight = GOLD_WEIGHT if self.set_name == "gold" else weight
         return np.asarray(sizes / max(sizes.sum(), 1e-9) * weight * self.weight)
 
-    def rewritten(self) -> Example:
-        """Return the page with its words in a script that its identifier chooses; equal words stay equal."""
-        script = SCRIPTS[zlib.crc32(self.identifier.encode()) % len(SCRIPTS)]
+    def rewritten(self, name: str = "") -> Example:
+        """Return the page with its words in a script; equal words stay equal. Without its name, the identifier chooses one."""
+        script = SCRIPTS[name or LEARNED_SCRIPTS[zlib.crc32(self.identifier.encode()) % len(LEARNED_SCRIPTS)]]
         blocks = []
         for block in self.found.blocks:
             text = _in_script(block.text, script)
             longer = len(text) / len(block.text)
             linked, bold = round(block.n_linked * longer), round(block.n_bold * longer)
             blocks.append(replace(block, text=text, n_linked=linked, n_bold=bold))
-        title, stated = (self.metadata.title or ""), self.metadata.descriptions
-        metadata = replace(
-            self.metadata,
-            title=_in_script(title, script),
-            descriptions=tuple(_in_script(each, script) for each in stated),
-        )
+        title = _in_script(self.metadata.title or "", script)
+        stated = tuple(_in_script(each, script) for each in self.metadata.descriptions)
+        metadata = replace(self.metadata, title=title, descriptions=stated)
         found = Blocks(blocks, self.found.containers)
         return replace(self, found=found, metadata=metadata, weight=REWRITTEN_WEIGHT)
 

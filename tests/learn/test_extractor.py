@@ -15,16 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from learn import extractor as module
-from learn.examples import PAGE_WEIGHTS, Example, _example, read_examples, read_fixtures
-from learn.extractor import learn, main, texts
+from learn.examples import PAGE_WEIGHTS, SCRIPTS, Example, _example, read_examples, read_fixtures
+from learn.extractor import by_script, learn, main, texts
 
 from webtext.clean.extract.kinds import KINDS
 from webtext.clean.extract.scorer import MAX_LEAVES, read_scorer
 
-WORDS = [
-    *("harbour", "granite", "evening", "walk", "town", "pilot", "gate", "ship", "dawn", "noon", "tide"),
-    *("crane", "rope"),
-]
+WORDS = ["harbour", "granite", "evening", "walk", "town", "pilot", "gate", "ship", "dawn", "noon", "tide", "crane"]
 LEFT = "Menu of ours"
 SMALL = {"min_data_in_leaf": 2, "num_threads": 1, "learning_rate": 0.5}
 
@@ -67,6 +64,10 @@ def archive(path: Path, bodies: dict[str, bytes]) -> None:
             tar.addfile(member, io.BytesIO(body))
 
 
+def gold_row(name: str, url: str, kind: str, text: str) -> dict[str, object]:
+    return {"id": name, "url": url, "page_type": kind, "text": text, "with": [], "without": []}
+
+
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """42 pages of every kind, one of them without blocks, and 4 of which passages are known, one without its file."""
@@ -80,27 +81,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for i, (kind, domain) in enumerate(pages_of(0)):
         passages = [sentence(chance) for _ in range(3)]
         bodies[f"{i}.html"] = page(kind, chance, passages)
-        gold.append(
-            {
-                "id": f"{i}",
-                "url": f"https://{domain}/{i}",
-                "page_type": kind,
-                "text": "\n".join(passages),
-                "with": [],
-                "without": [],
-            }
-        )
+        gold.append(gold_row(f"{i}", f"https://{domain}/{i}", kind, "\n".join(passages)))
     bodies["none.html"] = b"<html><body><script>1</script></body></html>"
-    gold.append(
-        {
-            "id": "none",
-            "url": "https://none.example/",
-            "page_type": "article",
-            "text": "Nothing.",
-            "with": [],
-            "without": [],
-        }
-    )
+    gold.append(gold_row("none", "https://none.example/", "article", "Nothing."))
     archive(tmp_path / "wcxb" / "pages.tar.xz", bodies)
     (tmp_path / "wcxb" / "gold.jsonl.xz").write_bytes(lzma.compress("\n".join(map(json.dumps, gold)).encode()))
     known = {f"{i}.html": [sentence(chance) for _ in range(3)] for i in range(3)}
@@ -161,6 +144,9 @@ def test_learning_twice_gives_equal_bytes_of_a_model_that_tells_text_from_menu(d
         if example.kind and example.found.blocks:
             wanted = [block.text for block in example.found.blocks[4:7]]
             assert read[example.identifier].split("\n") == wanted
+    lost = np.array(list(by_script(model, examples)))
+    assert lost.shape == (len(read) - 1, len(SCRIPTS))
+    assert abs(lost).max() < 0.05
 
 
 def test_exported_trees_predict_what_the_learned_ones_do() -> None:
@@ -178,7 +164,7 @@ def test_exported_trees_predict_what_the_learned_ones_do() -> None:
 
 
 def test_the_command_writes_the_model_and_every_page_once_by_a_model_that_has_not_seen_its_domain(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[set[str]] = []
     monkeypatch.setattr(
@@ -193,6 +179,7 @@ def test_the_command_writes_the_model_and_every_page_once_by_a_model_that_has_no
     out, rows = tmp_path / "model.json", tmp_path / "texts.jsonl"
     monkeypatch.setattr(sys, "argv", ["learn", str(data), str(out), "--texts", str(rows)])
     main()
+    assert [line.partition(": F1 lost ")[0] for line in capsys.readouterr().out.splitlines()] == list(SCRIPTS)
     pages = [(row["set"], row["page"]) for row in map(json.loads, rows.read_text("utf-8").splitlines())]
     assert sorted(pages) == sorted((example.set_name, example.identifier) for example in read_examples(data))
     assert len(set(pages)) == len(pages) == 46
