@@ -18,17 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 45_739,
+    "Python, lines": 45_738,
     "Python in base/, lines": 8150,
     "Python in crawl/, lines": 9241,
-    "Python in clean/, lines": 8086,
+    "Python in clean/, lines": 8085,
     "Python in tokenizer/, lines": 4704,
     "Python in shards/, lines": 2468,
     "Python in train/, lines": 9581,
     "Python in app/, lines": 3509,
     "Python in base/, tokens": 52_891,
     "Python in crawl/, tokens": 59_991,
-    "Python in clean/, tokens": 63_612,
+    "Python in clean/, tokens": 63_606,
     "Python in tokenizer/, tokens": 31_842,
     "Python in shards/, tokens": 16_964,
     "Python in train/, tokens": 71_632,
@@ -36,7 +36,7 @@ CEILINGS = {
     "modules": 320,
     "settings": 145,
     "C++, lines": 9373,
-    "tests, lines": 63_025,
+    "tests, lines": 63_042,
     "benches, lines": 5133,
     "templates, scripts, TOML and JSON, lines": 2237,
 }

@@ -109,8 +109,7 @@ class Page:
         self.linked = np.minimum(_floats(block.n_linked for block in blocks), n) / n
         self.bold = _floats(block.n_bold for block in blocks) / n
         self.is_plain = (self.linked < PLAIN_LINKED) & (self.n_words >= PLAIN_WORDS)
-        tags = [TAG_NUMBER.get(container.tag, 0) for container in containers]
-        self.tags = np.array([*tags, 0], float)
+        self.tags = np.array([*(TAG_NUMBER.get(c.tag, 0) for c in containers), 0], float)
         self.parents = np.array([*(self._index(c.parent) for c in containers), self.top])
         self.firsts = np.array([*(c.first for c in containers), 0])
         self.ends = np.array([*(c.end for c in containers), self.n_blocks])

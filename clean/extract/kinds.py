@@ -61,6 +61,6 @@ def kind_probabilities(
     """Return the probability of each of KINDS; `of_sizes` is [n_sizes + 1, n_kinds], its last row the intercept."""
     total = np.append(sizes, 1.0) @ of_sizes
     for fact in sorted(facts & weights.keys()):
-        total = total + np.array(weights[fact])
+        total += np.array(weights[fact])
     powers = np.exp(total - total.max())
     return np.asarray(powers / powers.sum())

@@ -25,8 +25,8 @@ from webtext.clean.reasons import TooMuch
 
 Array = npt.NDArray[Any]
 
-ASKED_FROM = 0.085
-"""trafilatura is asked if blocks that it can tip have this share of the words to be expected in the text."""
+ASKED_FROM = 0.1
+"""trafilatura, which is made for articles, is asked from this `Judged.undecided`: about a third of the evaluation pages."""
 WEIGHT = 0.7
 """What a block gains that is wholly in trafilatura's text, and loses that isn't, in log odds."""
 MAX_ELEMENTS, MAX_CHARACTERS = 10_000, 300_000

@@ -95,10 +95,10 @@ class Judged:
         return np.asarray(self.probability >= self.cuts)
 
     def undecided(self, weight: float) -> float:
-        """Return the words of blocks that an opinion of this weight can tip, relative to those expected in the text."""
+        """Return the words of blocks that an opinion of this weight can tip, relative to those expected; more on articles."""
         is_near = np.abs(np.log(_odds(self.probability) / _odds(self.cuts))) < weight
-        n_words = self.page.n_words
-        return float((n_words * is_near).sum() / max((n_words * self.probability).sum(), 1.0))
+        n, counting = self.page.n_words, 0.5 + self.kinds["article"]
+        return float(counting * (n * is_near).sum() / max((n * self.probability).sum(), 1.0))
 
     def with_opinion(self, shares: Array, weight: float) -> Judged:
         """Return the page with each block's log odds moved by weight * (2 * share - 1)."""
@@ -179,7 +179,7 @@ def cuts(probability: Array, n_words: Array, least: Array | float = 0.0) -> Arra
     best = np.max(2 * right / (taken + right[-1]))
     bound = np.broadcast_to(least, probability.shape)
     reaches = (probability >= bound)[bound > 0].any()
-    return np.asarray(np.maximum(best / 2, bound) if reaches else np.full(len(bound), best / 2))
+    return np.asarray(np.maximum(best / 2, bound * reaches))
 
 
 def _odds(probability: Array) -> Array:

@@ -15,7 +15,7 @@ from webtext.clean.extract import opinion
 from webtext.clean.extract.blocks import Block, Blocks
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
 from webtext.clean.extract.features import Page
-from webtext.clean.extract.opinion import MAX_CHARACTERS, MAX_ELEMENTS, shares
+from webtext.clean.extract.opinion import ASKED_FROM, MAX_CHARACTERS, MAX_ELEMENTS, WEIGHT, shares
 from webtext.clean.extract.pages import extract_recipe
 from webtext.clean.extract.scorer import Judged
 from webtext.clean.reasons import Refused
@@ -82,6 +82,15 @@ def test_a_page_of_which_the_scorer_is_sure_is_not_asked_about(monkeypatch: pyte
     assert extracted(FUSED) == extracted(BLOCKS)
     assert not asked
     assert extracted(FUSED).agreement is None
+
+
+@pytest.mark.parametrize(("article", "is_asked"), [(0.0, False), (1.0, True)])
+def test_an_article_is_asked_about_sooner_than_another_page(article: float, is_asked: bool) -> None:
+    """Of 110 words 10 are undecided, 94.5 are to be expected in the text."""
+    found = Blocks([block("word " * 99 + "word"), block("other " * 9 + "other")], [])
+    judged = Judged(Page(found), np.array([0.9, 0.45]), {"article": article, "forum": 1 - article})
+    assert judged.undecided(WEIGHT) == pytest.approx((0.5 + article) * 10 / 94.5)
+    assert (judged.undecided(WEIGHT) >= ASKED_FROM) is is_asked
 
 
 def test_a_page_on_which_trafilatura_fails_is_judged_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
