@@ -16,7 +16,7 @@
 
 PYTHON ?= python3.11
 BIN := .venv/bin
-PIP := $(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt
+INSTALL := $(BIN)/python .ci/install.py
 STAGES := base crawl clean tokenizer shards train app
 CXX_FILES := $(filter-out build/%,$(wildcard */native/*.?pp */native/*/*.?pp))
 NATIVE := CMakeLists.txt $(CXX_FILES) $(filter-out build/%,$(wildcard */native/*.py */native/*/*.py)) clean/dedup/key.py clean/rules/characters.py $(wildcard clean/text/un*) app/_package.py
@@ -31,7 +31,7 @@ docs: venv
 
 .PHONY: docs venv demo test test-all test-mesh test-arm64 drills sanitize fuzz gold proof check size format bench wheel clean
 
-demo: venv
+demo: .venv/demo
 	$(BIN)/webtext demo
 
 test: venv
@@ -55,7 +55,7 @@ sanitize: venv
 	  -k 'thread and not memory_is_bounded and not another_thread_writes'
 
 fuzz: venv
-	$(PIP) atheris
+	$(INSTALL) atheris
 	for target in $(FUZZ); do $(BIN)/python tests/fuzz/run.py $$target --minutes $(MINUTES) || exit 1; done
 
 test-arm64: venv
@@ -97,18 +97,20 @@ format: venv
 
 venv: .venv/ready
 
-# torch first and by its exact version: a range would take the newest build and gigabytes with it.
-# What is installed already costs pip a look; the C++ cores are built again.
-.venv/ready: pyproject.toml constraints.txt $(NATIVE)
+# What the demo needs, a third of what the tests need: a stamp of its own. The C++ cores are built here, and again when they change.
+.venv/demo: pyproject.toml constraints.txt .ci/install.py $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) torch==2.13.0
-	$(PIP) scikit-build-core nanobind cmake ninja
-	$(PIP) --no-build-isolation --editable '.[dev]'
+	$(INSTALL) scikit-build-core nanobind ninja $(if $(shell command -v cmake),,cmake)
+	$(INSTALL) --no-cache --excludes .ci/not-in-the-demo.txt --editable '.[train]'
+	touch $@
+
+.venv/ready: .venv/demo
+	$(INSTALL) --editable '.[dev]'
 	touch $@
 
 # The peers that speed is measured against.
-.venv/bench: pyproject.toml constraints.txt | venv
-	$(PIP) --no-build-isolation --editable '.[bench]'
+.venv/bench: .venv/ready
+	$(INSTALL) --editable '.[bench]'
 	touch $@
 
 # Type checkers and import-linter do not follow the editable install: they read the package through links.

@@ -88,9 +88,11 @@ def missing_extra(package: str, extra: str) -> MachineError:
     """Return the error for a missing optional dependency, with the command that installs it.
 
     >>> missing_extra("pyarrow", "build").lines[1]
-    "install it with: pip install 'webtext[build]'"
+    "in a checkout of webtext, run: pip install '.[build]'"
     """
-    return MachineError(f"the package '{package}' is not installed", f"install it with: pip install 'webtext[{extra}]'")
+    return MachineError(
+        f"the package '{package}' is not installed", f"in a checkout of webtext, run: pip install '.[{extra}]'"
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -343,7 +343,7 @@ def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | N
 
     \b
     Reads:  a trained model, and its tokenizer
-    Writes: DIR: config.json, model.safetensors (several files above 5 GB), the tokenizer's files, and README.md, a model
+    Writes: DIR: config.json, model.safetensors, the tokenizer's files, and README.md, a model
             card, unless MODEL is such a folder itself
     """
     target = need_out(out, EXPORT)

@@ -115,7 +115,8 @@ def _decision(row: Mapping[str, Any], twin: Mapping[str, Any] | None) -> Iterato
 def _document(row: Mapping[str, Any]) -> Iterator[str]:
     title = f", {row['title']!r}" if row["title"] else ""
     yield _line("document", f"{row['id']}{title}")
-    language = f", {row['language']} {row['language_score']:.2f}" if row["language"] else ""
+    score = f" {row['language_score']:.2f}" if row["language_score"] is not None else ""
+    language = f", {row['language']}{score}" if row["language"] else ""
     agreement = row.get("extractor_agreement")
     agreed = "" if agreement is None else f", the extractors agree to {agreement:.2f}"
     yield _line("", f"{row['characters']:,} characters{language}, {row['split']}{agreed}")

@@ -53,9 +53,10 @@ def sankey(stages: Sequence[Row]) -> Markup:
             name, end = f"{reason}: {lost:,}", x + column * 0.3
             height = lost * pixels
             told = f"{lost:,} {css} by {stage['name']}: {reason}"
-            places = (top, top + height), (leaf, leaf + height)
+            middle = leaf + max(height, ROW) / 2
+            places = (top, top + height), (middle - height / 2, middle + height / 2)
             flows += _flow(f"{i} {number}", x + NODE_WIDTH, places[0], end, places[1], f"var(--{css})", told)
-            labels.append({"x": end + 4, "y": leaf + height / 2, "text": name})
+            labels.append({"x": end + 4, "y": middle, "text": name})
             top, leaf = top + height, leaf + max(height, ROW) + 2
     lowest = max(each["y"] for each in (*labels, *flows)) + ROW
     axes: dict[str, Any] = {
@@ -82,7 +83,8 @@ def sankey(stages: Sequence[Row]) -> Markup:
             {"data": {"values": labels}, "mark": text, "encoding": axes | {"text": {"field": "text"}}},
         ]
     }
-    return draw(spec, label="records by stage and reason", height=round(lowest + 20))
+    # A phone shows the bars below it alone: five columns of reasons don't fit there.
+    return draw(spec, label="records by stage and reason", height=round(lowest + 20), widths=[WIDTH])
 
 
 def _leaving(counts: Row) -> Iterator[tuple[str, str, int]]:

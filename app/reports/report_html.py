@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
@@ -34,17 +34,32 @@ PERPLEXITIES = {
 }
 """Evaluation key -> label, in the order shown."""
 
+_CONTENTS = Markup('<nav class="contents" aria-label="contents"></nav>')
+_HEADING = re.compile(r'<h2 id="(\w+)">([^<]+)</h2>')
 
-def render(report: Row) -> str:
-    """Return the whole page."""
+
+def render(
+    report: Row,
+    *,
+    frame: str = "webtext.base.html_pages/page.html",
+    records: Callable[[str, str, str], str] = lambda stage, kind, reason: "#failed" * (kind == "failed"),
+) -> str:
+    """Return the whole page, with a list of its sections at the top.
+
+    `frame` is the template around it. `records` returns the address of a reason's records from a stage, "dropped" or "failed",
+    and the reason; "" if they aren't stored.
+    """
     training = report["training"] or {"curves": {}, "evaluation": None}
-    return rendered(
+    page = rendered(
         "webtext.app.reports/report.html",
+        frame=frame,
+        records=records,
         **{**report, "stages": [_stage(stage) for stage in report["stages"]]},
         version=__version__,
         seconds=sum(stage["seconds"] or 0 for stage in report["stages"]),
         tiles=list(_tiles(report)),
         stage_titles=STAGE_TITLES,
+        missing=[name for name in STAGE_TITLES if name not in {stage["name"] for stage in report["stages"]}],
         perplexities=list(_perplexities(training["evaluation"] or {})),
         other_curves=list(report_charts.other_curves(training["curves"])),
         paper_sizes=list(dict.fromkeys(size for row in report["paper"] for size in row["paper"])),
@@ -53,6 +68,8 @@ def render(report: Row) -> str:
         charts=report_charts,
         marked=marked,
     )
+    sections = Markup().join(Markup('<a href="#{}">{}</a> ').format(*each) for each in _HEADING.findall(page))
+    return page.replace(_CONTENTS, _CONTENTS.replace("></nav>", Markup(">{}</nav>").format(sections)), 1)
 
 
 def _tiles(report: Row) -> Iterator[tuple[str, str]]:

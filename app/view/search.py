@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import urlencode
@@ -17,8 +18,9 @@ import duckdb
 import pyarrow as pa
 
 from webtext.app.chain import Layout
-from webtext.app.inspect.trace import documents_of
+from webtext.app.inspect.trace import documents_of, find_rows, open_if_there
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.schemas import SCHEMAS
 
@@ -26,9 +28,17 @@ PAGE_ROWS = 50
 BATCH_ROWS = 1 << 16
 MAX_SECONDS = 60.0
 MEMORY = "1GB"
-SETS = ("documents", "corpus", "dropped")
-COLUMNS = ("id", "url", "title", "domain", "language", "karma", "date")
-DECISION = ("id", "url", "reason", "stage", "value", "threshold")
+COLUMNS = {
+    "documents": ("id", "url", "title", "domain", "language", "karma", "date"),
+    "corpus": ("id", "url", "title", "domain", "language", "karma", "date"),
+    "dropped": ("id", "url", "reason", "stage", "value", "threshold"),
+    "pages": ("url", "outcome", "reason", "cause", "karma"),
+}
+"""Set -> the columns that are shown of it."""
+TEXTS = {"documents": "text", "corpus": "text", "dropped": "text_start", "pages": "url"}
+"""Set -> the column in which a text is looked for."""
+AROUND = 80
+"""Characters shown on either side of a text that was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +64,8 @@ class Query:
         query = cls(
             **{each.name: values[each.name].strip() for each in fields(cls) if values.get(each.name, "").strip()}
         )
-        if query.set not in SETS:
-            raise ConfigError(f"unknown set '{query.set}'", f"choose one of {', '.join(SETS)}")
+        if query.set not in COLUMNS:
+            raise ConfigError(f"unknown set '{query.set}'", f"choose one of {', '.join(COLUMNS)}")
         query._conditions()
         _number("page", query.page)
         return query
@@ -105,8 +115,9 @@ class Search:
     def rows(self, query: Query) -> Iterator[dict[str, Any]]:
         """Yield the rows of the query's page, and one more if there is another page.
 
-        Without a text they come by karma, highest first. With one they come in the order of the set, as they are found.
-        Raises InputError if the search takes longer than MAX_SECONDS, or meets a file that can't be read.
+        Without a text, rows are sorted by karma, highest first, and each has the number of all as `n`. With one, they are in
+        the order of the set, sent as they are found, and have the text `around` it. Raises InputError if the search takes
+        longer than MAX_SECONDS, or meets a file that can't be read.
         """
         cursor = self._connection.cursor()
         timer = threading.Timer(MAX_SECONDS, cursor.interrupt)
@@ -128,65 +139,77 @@ class Search:
             timer.cancel()
             cursor.close()
 
-    def reasons(self) -> list[str]:
-        """Return the reasons for which documents were dropped, most frequent first; none before documents are judged."""
-        try:
-            counts = self.open("corpus").counts.dropped
-        except InputError:
-            return []
-        return sorted(counts, key=lambda reason: -counts[reason])
+    def reasons(self, name: str) -> list[str]:
+        """Return the reasons of a set's records, most frequent first: of documents, why they were dropped."""
+        kind = "pages" if name == "pages" else "corpus"
+        opened = open_if_there(getattr(self._layout, kind), kind)
+        counts = opened.counts if opened is not None else Counts()
+        found = Counter(counts.dropped) + Counter(counts.failed if name == "pages" else {})
+        return [reason for reason, _ in found.most_common()]
 
     def _found(self, cursor: duckdb.DuckDBPyConnection, query: Query) -> Iterator[dict[str, Any]]:
         opened = self.open(query.set)
-        columns = DECISION if query.set == "dropped" else COLUMNS
         if not query.text:
-            yield from self._select(
-                cursor, opened, list(range(len(opened.parts))), columns, query, query.first_row, PAGE_ROWS + 1
-            )
+            parts = list(range(len(opened.parts)))
+            yield from self._judged(query, self._select(cursor, opened, parts, query, query.first_row, PAGE_ROWS + 1))
             return
         skipped, wanted = query.first_row, PAGE_ROWS + 1
         for part in range(len(opened.parts)):  # part by part, so that the first hits are shown while others are read
-            rows = self._select(cursor, opened, [part], columns, query, 0, skipped + wanted)
-            yield from rows[skipped:]
+            rows = self._select(cursor, opened, [part], query, 0, skipped + wanted)
+            yield from self._judged(query, rows[skipped:])
             wanted -= max(len(rows) - skipped, 0)
             skipped = max(skipped - len(rows), 0)
             if wanted <= 0:
                 return
+
+    def _judged(self, query: Query, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yield rows; those of all documents, once there are decisions, with the reason why they were dropped or None."""
+        dropped = open_if_there(self._layout.dropped, "dropped") if query.set == "documents" and rows else None
+        if dropped is None:
+            yield from rows
+            return
+        ids = {row["id"] for row in rows}
+        reasons = {row["id"]: row["reason"] for row in find_rows(dropped, "id", ids, ["id", "reason"])}
+        yield from ({**row, "decision": reasons.get(row["id"])} for row in rows)
 
     def _select(
         self,
         cursor: duckdb.DuckDBPyConnection,
         opened: PartSet,
         parts: list[int],
-        columns: tuple[str, ...],
         query: Query,
         first: int,
         n_rows: int,
     ) -> list[dict[str, Any]]:
-        own = set(columns) | ({"text_start"} if opened.kind == "dropped" else {"text"})
+        shown, text = COLUMNS[query.set], TEXTS[query.set]
+        needed = dict.fromkeys([*shown, text] if query.text else shown)
         conditions = query._conditions()
+        asked = {sql.split()[0] for sql, _ in conditions}
+        if query.set == "pages" and (lacking := sorted(asked - set(shown))):
+            raise ConfigError(f"pages have no {lacking[0]}", "filter them by text, reason or karma")
+        selected, values = [f"a.{name}" for name in shown], []
         if query.text:
-            column = "text_start" if opened.kind == "dropped" else "text"
-            conditions.append((f"contains(lower({column}), lower(?))", query.text))
-        needs_documents = opened.kind == "dropped" and any(
-            sql.split()[0] not in {*own, "reason"} for sql, _ in conditions
-        )
-        needs_decisions = opened.kind != "dropped" and bool(query.reason)
-        needed = [*columns, *(["text_start"] if opened.kind == "dropped" else ["text"]) * bool(query.text)]
-        _register(cursor, "a", opened, parts, needed)
-        sql, values = f"SELECT {', '.join(f'a.{name}' for name in columns)} FROM a", []
-        if needs_documents or needs_decisions:
-            other = self.open("documents" if needs_documents else "dropped")
-            names = ["id", "domain", "language", "karma", "date"] if needs_documents else ["id", "reason"]
+            selected.append(f"substr(a.{text}, greatest(1, instr(lower(a.{text}), lower(?)) - {AROUND}), ?)")
+            values += [query.text, len(query.text) + 2 * AROUND]
+            conditions.append((f"contains(lower({text}), lower(?))", query.text))
+        else:
+            selected.append("count(*) OVER ()")
+        _register(cursor, "a", opened, parts, list(needed))
+        sql = f"SELECT {', '.join(selected)} FROM a"
+        of_documents = query.set == "dropped" and bool(asked - {"reason"})
+        if of_documents or (query.set in ("documents", "corpus") and query.reason):
+            other = self.open("documents" if of_documents else "dropped")
+            names = ["id", "domain", "language", "karma", "date"] if of_documents else ["id", "reason"]
             _register(cursor, "b", other, list(range(len(other.parts))), names)
             sql += " JOIN b USING (id)"
         if conditions:
             sql += " WHERE " + " AND ".join(condition for condition, _ in conditions)
-            values = [value for _, value in conditions]
+            values += [value for _, value in conditions]
         if not query.text:
-            sql += " ORDER BY a.karma DESC NULLS LAST, a.id" if opened.kind != "dropped" else " ORDER BY a.id"
+            sql += " ORDER BY " + ("a.id" if query.set == "dropped" else f"a.karma DESC NULLS LAST, a.{shown[0]}")
         cursor.execute(f"{sql} LIMIT ? OFFSET ?", [*values, n_rows, first])
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+        names = [*shown, "around" if query.text else "n"]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _register(

@@ -7,6 +7,7 @@ another Host (a name that was bound to 127.0.0.1) or from another origin is refu
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -19,11 +20,12 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from markupsafe import Markup
 
-from webtext.app.chain import Layout
-from webtext.app.inspect.trace import Tracer, find_cluster
+from webtext.app.chain import SETS, Layout
+from webtext.app.inspect.trace import Tracer, find_cluster, open_if_there
 from webtext.app.inspect.trace_text import trace_text
-from webtext.app.reports.report_charts import CURVES as OTHER_CURVES
-from webtext.app.reports.report_charts import curve
+from webtext.app.reports.report import make_report
+from webtext.app.reports.report_charts import CURVES, curve, loss_curves
+from webtext.app.reports.report_html import render as render_report
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
 from webtext.base.html_pages.charts import Line, chart, thinned
@@ -32,16 +34,15 @@ from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.metrics import METRICS, read_metrics
 
-STAGES = ("links", "pages", "documents", "corpus", "tokens")
 TEXT_CHARACTERS = 200_000
 CLUSTER_MEMBERS = 50
 TOKENS_SHOWN = 5_000
 CHARACTERS_TOKENIZED = 40_000
 CURVE_POINTS = 300
 RELOAD_SECONDS = 5
-CURVES = {"loss": "training loss, nats per token", "validation_loss": "held-out loss, nats per token", **OTHER_CURVES}
 HTML, CSS, JAVASCRIPT = "text/html; charset=utf-8", "text/css; charset=utf-8", "text/javascript; charset=utf-8"
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'"
+DRAWN = ("/", "/training/curves")  # their charts and bars have styles of their own
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -60,6 +61,7 @@ class Viewer(ThreadingHTTPServer):
     def __init__(self, root: str, port: int = 0) -> None:
         self.root, self.layout, self.search = root, Layout.existing(root), Search(root)
         self.token = secrets.token_urlsafe(24)
+        self._drawn: tuple[Any, str] | None = None
         try:
             super().__init__(("127.0.0.1", port), _Handler)
         except OSError as error:
@@ -84,7 +86,7 @@ class Viewer(ThreadingHTTPServer):
     def answer(self, path: str, values: dict[str, str]) -> tuple[str, Iterable[str]]:
         """Return the type and the pieces of a page. InputError if the build has no such thing, ConfigError for a value."""
         if path == "/":
-            return HTML, [self._overview()]
+            return HTML, [self._report()]
         if path == "/search":
             return HTML, self._search(Query.of(values))
         if path == "/document":
@@ -99,18 +101,14 @@ class Viewer(ThreadingHTTPServer):
             return JAVASCRIPT, [own_file("webtext.app.view/keys.js")]
         raise InputError(f"unknown page '{path[:100]}'", "go to the overview")
 
-    def _overview(self) -> str:
-        stages, missing = [], []
-        for name in STAGES:
-            try:
-                stages.append((name, self.search.open(name).counts))
-            except InputError:
-                missing.append(name)
-
-        def searched(reason: str) -> str:
-            return Query(set="dropped", reason=reason).url()
-
-        return _page("overview", self.root, stages=stages, missing=missing, searched=searched)
+    def _report(self) -> str:
+        """Return the report's page, made again once a set or a file of the model has changed."""
+        sets = [opened.hash for name in SETS if (opened := open_if_there(getattr(self.layout, name), name)) is not None]
+        state = sets, Folder(self.layout.model).files()
+        if self._drawn is None or self._drawn[0] != state:
+            page = render_report(make_report(self.root), frame="webtext.app.view/frame.html", records=_records)
+            self._drawn = state, page
+        return self._drawn[1]
 
     def _search(self, query: Query) -> Iterator[str]:
         rows = self.search.rows(query)
@@ -119,10 +117,11 @@ class Viewer(ThreadingHTTPServer):
             "webtext.app.view/search.html",
             title="search",
             query=query,
-            reasons=self.search.reasons(),
+            reasons=self.search.reasons(query.set),
             rows=[] if first is None else chain([first], rows),
             page_rows=PAGE_ROWS,
             number=query.first_row // PAGE_ROWS + 1,
+            marked=lambda text: _marked(text, query.text),
         )
 
     def _document(self, identifier: str) -> str:
@@ -161,12 +160,18 @@ class Viewer(ThreadingHTTPServer):
 
     def _curves(self) -> str:
         rows = read_metrics(Folder(self.layout.model), "start a run with webtext train run")
+        training, held_out = (curve(rows, name) for name in ("loss", "validation_loss"))
         sections = []
+        if training or held_out:
+            drawn = loss_curves(thinned(training, CURVE_POINTS), held_out)
+            notes = [
+                _newest(f"{name} loss", points) for name, points in (("training", training), ("held-out", held_out))
+            ]
+            sections.append(Section(title="Loss, nats per token", chart=drawn, notes=list(filter(None, notes))))
         for name, label in CURVES.items():
             if points := curve(rows, name):
                 drawn = chart({label: [Line(thinned(points, CURVE_POINTS), "held-out")]}, x="step", y=label, height=260)
-                note = f"now {points[-1][1]:,.4g}, step {points[-1][0]:,}"
-                sections.append(Section(title=label, chart=drawn, notes=[note]))
+                sections.append(Section(title=label, chart=drawn, notes=[_newest(label, points)]))
         return as_page("Training", sections)
 
 
@@ -237,17 +242,14 @@ class _Handler(BaseHTTPRequestHandler):
                 next(of_kind, HTTPStatus.INTERNAL_SERVER_ERROR), [_message("this can't be shown", _lines(error))]
             )
         else:
-            self._send(HTTPStatus.OK, chain([first], pieces), kind, reload=path == "/training/curves")
+            self._send(HTTPStatus.OK, chain([first], pieces), kind, path)
 
-    def _send(self, status: HTTPStatus, pieces: Iterable[str], kind: str = HTML, *, reload: bool = False) -> None:
+    def _send(self, status: HTTPStatus, pieces: Iterable[str], kind: str = HTML, path: str = "") -> None:
         """Send the pieces as they come, in chunks. A browser that leaves ends the search behind them."""
         self.send_response(status)
-        # The curves have styles of their own and are shown in a frame that may load nothing.
-        csp = (
-            "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'"
-            if reload
-            else f"{CSP}; frame-ancestors 'none'"
-        )
+        csp = CSP.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'") if path in DRAWN else CSP
+        reload = path == "/training/curves"  # in a frame of the page on training
+        csp += "; frame-ancestors 'self'" if reload else "; frame-ancestors 'none'"
         headers = HEADERS | {"Content-Type": kind, "Content-Security-Policy": csp, "Transfer-Encoding": "chunked"}
         for name, value in (headers | ({"Refresh": str(RELOAD_SECONDS)} if reload else {})).items():
             self.send_header(name, value)
@@ -272,6 +274,26 @@ def _until_error(pieces: Iterable[str]) -> Iterator[str]:
 def _lines(error: Exception) -> Sequence[str]:
     defect = f"webtext has a defect, or the build is damaged: {error!r}", "check it with webtext inspect set --verify"
     return error.lines if isinstance(error, WebtextError) else defect
+
+
+def _newest(name: str, points: Sequence[tuple[int, float]]) -> str:
+    return f"{name} now {points[-1][1]:,.4g}, step {points[-1][0]:,}" if points else ""
+
+
+def _marked(text: str, wanted: str) -> Markup:
+    """Return a text with each place of another one marked, in any case."""
+    pieces = re.split(f"({re.escape(wanted)})", " ".join(text.split()), flags=re.IGNORECASE)
+    pieces[0], pieces[-1] = f"…{pieces[0]}", f"{pieces[-1]}…"
+    return Markup().join(
+        Markup("<mark>{}</mark>").format(cut(each)) if i % 2 else cut(each) for i, each in enumerate(pieces)
+    )
+
+
+def _records(stage: str, kind: str, reason: str) -> str:
+    """Return where a reason's records are; posts that `links` drops, and pages that `documents` drops, aren't stored."""
+    if stage == "pages" or (stage, kind) == ("corpus", "dropped"):
+        return Query(set="pages" if stage == "pages" else "dropped", reason=reason).url()
+    return "#failed" * (kind == "failed")
 
 
 def _page(template: str, title: str, **values: Any) -> str:

@@ -15,8 +15,8 @@ from markupsafe import Markup, escape
 from webtext.base.errors import label as label_of
 
 Spec = Mapping[str, Any]
-WIDTH, HEIGHT = 820, 420
-"""Of a chart's drawing area, in SVG units; the page scales it."""
+WIDTH, HEIGHT, NARROW = 820, 420, 300
+"""Of a chart's drawing area, in SVG units, which the page scales; a phone shows a drawing of its own, NARROW wide."""
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
 """Colour-blind people can distinguish them (Okabe & Ito 2008); the yellow is darkened for white paper."""
@@ -90,21 +90,23 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, f
     return [(stretch[-1][0], sum(y for _, y in stretch) / len(stretch)) for stretch in stretches]
 
 
-def draw(spec: Spec, *, label: str, height: int) -> Markup:
-    """Return the SVG of a Vega-Lite specification. `label` is what a screen reader says instead of the drawing.
+def draw(spec: Spec, *, label: str, height: int, widths: Sequence[int] = (WIDTH, NARROW)) -> Markup:
+    """Return a Vega-Lite specification as SVG, drawn once for each width: the page shows the one that fits.
 
-    A mark's `description` becomes a title, shown on hovering. The library aborts the process at a control character, so all
-    texts are drawn as labels.
+    `label` is what a screen reader says instead of the drawing. A mark's `description` becomes a title, shown on hovering. The
+    library aborts the process at a control character, so all texts are drawn as labels.
     """
     import vl_convert
 
-    whole = {"width": WIDTH, "height": height, "background": None, "config": _CONFIG, **spec}
-    drawn: str = vl_convert.vegalite_to_svg(_labelled(whole), allowed_base_urls=[])
-    opening = f'role="img" aria-label="{escape(label_of(label))}">'
-    drawn = re.sub(r'<svg [^>]*?(viewBox="[^"]*")>', lambda found: f"<svg {found[1]} {opening}", drawn, count=1)
-    return Markup(
-        re.sub(r'<path aria-label="([^"]*)"([^>]*?)(?:/>|></path>)', r"<path\2><title>\1</title></path>", drawn)
-    )
+    found = Markup()
+    for width in widths:
+        whole = {"width": width, "height": height, "background": None, "config": _CONFIG, **spec}
+        drawn: str = vl_convert.vegalite_to_svg(_labelled(whole), allowed_base_urls=[])
+        _, box, rest = re.split(r'<svg [^>]*?(viewBox="[^"]*")>', drawn, maxsplit=1)
+        rest = re.sub(r'<path aria-label="([^"]*)"([^>]*?)(?:/>|></path>)', r"<path\2><title>\1</title></path>", rest)
+        css = "narrow" if width == NARROW else "broad"
+        found += Markup(f'<svg class="{css}" {box} role="img" aria-label="{escape(label_of(label))}">{rest}')
+    return found
 
 
 def _labelled(value: Any) -> Any:

@@ -11,6 +11,8 @@ The tables in C++ are made from this file (`native/make_table.py`).
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
+from operator import itemgetter
 from typing import NamedTuple
 
 WORD = 1000
@@ -69,6 +71,7 @@ SCRIPTS = tuple(
 )
 """Letters and letter numbers by the Script property of Unicode 17.0, and prolonged sound, iteration and closing marks,
 whose Script is Common."""
+_RUNS = sorted((each.start, each.stop, i) for i, script in enumerate(SCRIPTS) for each in script.letters)
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -79,4 +82,5 @@ def script_of(character: str) -> int | None:
     [0, 2, 3, None]
     """
     code = ord(character)
-    return next((i for i, script in enumerate(SCRIPTS) if any(code in each for each in script.letters)), None)
+    at = bisect_right(_RUNS, code, key=itemgetter(0)) - 1
+    return _RUNS[at][2] if at >= 0 and code < _RUNS[at][1] else None

@@ -129,7 +129,7 @@ main()
 """
     answer = webtext(*arguments, code=code)
     assert answer.returncode == 4
-    assert f"pip install 'webtext[{extra}]'" in answer.stderr
+    assert f"pip install '.[{extra}]'" in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

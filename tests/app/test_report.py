@@ -329,7 +329,8 @@ def test_the_page_stands_alone(page: str) -> None:
     found = parsed(page)
     assert not {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"} & found.tags
     names = {name for name, _ in found.attributes}
-    assert not {"src", "href", "xlink:href", "srcset", "action", "data", "background"} & names
+    assert all(value.startswith("#") for name, value in found.attributes if name == "href")
+    assert not {"src", "xlink:href", "srcset", "action", "data", "background"} & names
     assert not [name for name in names if name.startswith("on")]
     style = "".join(re.findall(r"<style>(.*?)</style>", page, re.DOTALL))
     assert "@import" not in style
@@ -517,7 +518,7 @@ def test_drawings_hold_for_one_value_and_for_none() -> None:
     assert "<svg" in loss_curves([(0, 0.0)], [(0, 0.0)])
     words = {"column": "n_words", "thresholds": [("too_few_words", 0.0)]}
     assert histogram(words | {"bins": [[8, 0, 0], [12, 0, 0]]}) == ""
-    assert histogram(words | {"bins": [[8, 1, 0], [12, 0, 0]]}).count("<title>") == 1
+    assert histogram(words | {"bins": [[8, 1, 0], [12, 0, 0]]}).count("<title>") == 2  # a broad and a narrow drawing
 
 
 @pytest.fixture(scope="module")
@@ -551,22 +552,24 @@ def test_a_browser_draws_the_page_and_asks_nobody_for_anything(
         summary.click()
     assert asked == [address]
     assert complaints == []
-    charts = shown.locator("svg")
+    charts = shown.locator("svg.broad")
     assert charts.count() == 6  # the funnel, losses, three other curves, words
     for i in range(charts.count()):
         box = charts.nth(i).bounding_box()
         assert box is not None
         assert box["width"] > 500
         assert charts.nth(i).locator("[stroke^='var(--'], [fill^='var(--']").count() > 5, "a chart without marks"
-    assert shown.locator("text=too_few_words: 100").is_visible()
+    assert shown.locator("svg.broad >> text=too_few_words: 100").is_visible()
     assert shown.locator("article pre", has_text="Too short").is_visible()
     for width in (1000, 380):  # nothing sticks out sideways, on a phone neither
         shown.set_viewport_size({"width": width, "height": 800})
         assert shown.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
         found = Axe().run(shown, options={"runOnly": ["wcag2a", "wcag2aa"]})
         assert [each["id"] for each in found.response["violations"] if each["impact"] in ("serious", "critical")] == []
+    visible = [each for each in shown.locator("svg").all() if each.is_visible()]
+    assert [each.get_attribute("class") for each in visible] == ["narrow"] * 5  # all but the funnel, which has its bars
     shown.emulate_media(media="print")
-    printed = shown.locator(".chart svg").first.bounding_box()
+    printed = shown.locator("svg.narrow").first.bounding_box()
     assert printed is not None
     assert printed["width"] <= 380, "a chart is cut off on paper"
     shown.close()

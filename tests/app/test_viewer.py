@@ -20,6 +20,8 @@ import duckdb
 import pytest
 
 from webtext.app.main import run
+from webtext.app.reports.report import make_report
+from webtext.app.reports.report_html import render
 from webtext.app.view import search as search_module
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.app.view.server import Viewer
@@ -107,7 +109,7 @@ def test_the_printed_address_gives_a_cookie_and_leaves_the_address_bar_without_t
     assert status == 200
     assert client.server.token not in text
     assert "default-src 'none'" in headers["Content-Security-Policy"]
-    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert "script-src 'self';" in headers["Content-Security-Policy"]
     assert headers["Cache-Control"] == "no-store"
 
 
@@ -140,13 +142,43 @@ def test_nothing_can_be_written(client: Client, method: str) -> None:
     assert client.ask("/", method)[0] == 501
 
 
-def test_the_overview_has_the_funnel_and_leads_to_the_decisions(client: Client) -> None:
+def test_the_first_page_is_the_report_whose_reasons_lead_to_the_records(client: Client) -> None:
     text = client.ask("/")[2]
-    assert re.search(r'<td>corpus</td><td class="n">\d+</td>', text)
-    reason = re.search(r'href="(/search\?set=dropped&amp;reason=([a-z_]+)[^"]*)"', text)
-    assert reason is not None
-    assert unescape(reason[1]).startswith(f"/search?set=dropped&reason={reason[2]}")
-    assert client.ask(unescape(reason[1]))[0] == 200
+    written = render(make_report(client.server.root))
+    assert re.findall("<h2.*?</h2>", text) == re.findall("<h2.*?</h2>", written) != []
+    assert '<a href="#funnel">The funnel</a>' in text
+    links = [unescape(each) for each in re.findall(r'href="(/search[?][^"]*)"', text)]
+    assert {re.sub("&reason=.*", "", link) for link in links} == {"/search?set=dropped", "/search?set=pages"}
+    assert "/search?" not in written
+    for link in links:
+        status, _, found = client.ask(link)
+        assert status == 200
+        assert "page 1 of " in found, link
+
+
+def test_the_report_is_made_again_when_the_build_has_changed(written_build: Path, tmp_path: Path) -> None:
+    build = shutil.copytree(written_build, tmp_path / "build")
+    for client in serving(build):
+        before = client.ask("/")[2]
+        assert client.ask("/")[2] == before
+        with open(build / "model" / "metrics.jsonl", "a") as metrics:
+            metrics.write('{"step": 2000, "loss": 1.25}\n')
+        assert client.ask("/")[2] != before
+
+
+def test_results_are_counted_and_show_where_the_text_is_and_what_became_of_the_document(many: Client) -> None:
+    assert "page 1 of 30 records" in many.search(domain="d3.example")
+    text = many.search(text="needle", set="documents")
+    assert '<p class="soft">…Words of page 70. <mark>Needle</mark>…</p>' in text
+    assert re.findall(r"kept|<b>dropped: <bdi>reason_\d</bdi>", text)[-2:] == ["kept", "kept"]
+    assert "<b>dropped: <bdi>reason_1</bdi></b>" in many.search(text="words of page 99", set="documents")
+
+
+def test_links_are_searched_by_address_and_outcome(client: Client) -> None:
+    text = client.search(set="pages", reason="robots_disallowed")
+    assert re.findall(r'href="/document[?]id=([^"]+)"', text) == [quote(URLS["forbidden"], safe="")]
+    assert "<bdi>refused</bdi>: <bdi>robots_disallowed</bdi>" in text
+    assert "<mark>forbidden</mark>" in client.search(set="pages", text="FORBIDDEN")
 
 
 def test_filters_find_what_a_loop_over_the_records_finds(many: Client) -> None:
@@ -185,6 +217,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(many: Client) -> None:
         ("since=yesterday", "since is 'yesterday'"),
         ("until=9999-12-31T99", "until is"),
         ("page=one", "page is 'one'"),
+        ("set=pages&language=en", "pages have no language"),
     ],
 )
 def test_a_bad_value_is_named(client: Client, query: str, said: str) -> None:

@@ -18,7 +18,7 @@ from arguments import parser
 from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
-from webtext.train.model.loss import WindowRules
+from webtext.train.data.windows import WindowRules
 from webtext.train.offload.engine import HostOptimizer
 from webtext.train.offload.host import HostMemory, Link
 from webtext.train.offload.offloaded import OffloadedModel

@@ -131,7 +131,7 @@ class Gpt2:
 
     def bits_per_byte(self, text: bytes) -> float:
         """Return the sum of -log2 of the tokens' probabilities per byte; all but the first token are predicted."""
-        windows = Windows([self.tokenizer.encode_numpy(text)], context=self.model.context, stride=None)
+        windows = Windows([self.tokenizer.encode_numpy(text)], context=self.model.config.context, stride=None)
         with join_world("cpu") as world:
             return total_loss(self.model, windows, 16, world)[0] / math.log(2) / len(text)
 

@@ -38,7 +38,6 @@ from webtext.train.data.windows import Windows
 from webtext.train.distributed import join_world
 from webtext.train.footprint import Layout, memory_of_layout
 from webtext.train.mesh import MeshShape
-from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.sample import sample_batch
@@ -167,7 +166,8 @@ def plain_steps(
 ) -> Step:
     """Return a step as other trainers make it, on the batches of a run: accumulate, clip, update."""
     size, sources = settings.microbatch_size, open_sources(place.tokens)
-    batches, n = iter(TokenBatches(make_sampler(sources, settings, batch_size=size))), settings.batch_size // size
+    sampler, n = make_sampler(sources, settings, batch_size=size), settings.batch_size // size
+    batches = iter(TokenBatches(sampler, pin_memory=True))
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def step() -> Reading:
@@ -448,7 +448,7 @@ def evaluation(place: Place) -> Row:
 def sampling(place: Place) -> Row:
     """Texts drawn from a run's model, one and 64 at once."""
     rates = {}
-    with trainer_of(place, place.settings("124M")) as trainer, as_it_stands():
+    with trainer_of(place, place.settings("124M")) as trainer, torch.compiler.set_stance("force_eager"):
         model = trainer.engine.model.eval()  # type: ignore[attr-defined]
         for n_texts in (1, 64):
             for n_tokens in (4, 8 if place.toy else 256):  # the first one warms up

@@ -18,8 +18,8 @@ from arguments import positional
 from torch import Tensor, distributed
 
 from webtext.train import GPT2
+from webtext.train.data.windows import WindowRules
 from webtext.train.mesh import MeshShape
-from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.run.engine import Engine, SingleProcessModel
 from webtext.train.run.memory import keep_freed_memory

@@ -1,4 +1,4 @@
-"""The README tells the truth: its commands and its code are run, here, on the small demo's web."""
+"""The README and the guides tell the truth: their commands and their code are run, here, on the small demo's web."""
 
 from __future__ import annotations
 
@@ -18,31 +18,29 @@ from webtext.base.config import options, place
 from webtext.train.settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+README, REAL_BUILD, PYTHON = (
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("README.md", "docs/guides/real-build.md", "docs/guides/python.md")
+)
 SMALL_MODEL = "--n-layer 1 --n-head 1 --n-embd 32 --context 64 --batch-size 4 --steps 6 --warmup-steps 2 --threads 1"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.S)
 
 
-COMMANDS = [
-    line.partition("#")[0].strip()
-    for block in blocks("sh")
-    for line in block.splitlines()
-    if line.partition("#")[0].strip()
-]
+def commands(page: str) -> list[str]:
+    lines = [line.partition("#")[0].strip() for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in lines if line]
 
 
-@pytest.fixture(scope="module")
-def folder(small_demo: Path, small_web: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: a dump that votes for pages of the small web, which is up, and texts of their own."""
-    here = tmp_path_factory.mktemp("readme")
-    shutil.copy(small_demo / "RS_2017-01.zst", here / "RS_2017-01.zst")
-    (here / "build.toml").write_text(blocks("toml")[0])
-    (here / "texts").mkdir()
-    (here / "texts" / "a.txt").write_text("The dog chased the other dogs.\n" * 50)
-    return here
+@pytest.fixture
+def folder(small_demo: Path, tmp_path: Path) -> Path:
+    """A user's folder: a dump that votes for pages of the small web, and texts of their own."""
+    shutil.copy(small_demo / "RS_2017-01.zst", tmp_path / "RS_2017-01.zst")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("The dog chased the other dogs.\n" * 50)
+    return tmp_path
 
 
 def smaller(command: list[str], port: int) -> list[str]:
@@ -66,16 +64,16 @@ def smaller(command: list[str], port: int) -> list[str]:
     assert command[0] == "webtext", command
     verb = tuple(command[1:3])
     extra = whole if command[1] in ("build", "pretrain") else more.get(verb, [])
-    if command[1] == "build" or command[1] == "pretrain":
-        extra = [*extra, "--set", "build.out=build-of-config"]
     return [sys.executable, "-m", "webtext.app.main", *command[1:], *extra]
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_web: int) -> None:
+@pytest.mark.parametrize(("page", "least"), [(README, 14), (REAL_BUILD, 16)], ids=["README", "real-build"])
+def test_the_commands_of_a_page_run_in_their_order(page: str, least: int, folder: Path, small_web: int) -> None:
+    (folder / "build.toml").write_text(blocks(page, "toml")[0])
     ran = []
-    for line in COMMANDS:
-        command = shlex.split(line)
+    for line in commands(page):
+        command = shlex.split(line.replace("10%", "60%").replace("10-percent", "60-percent"))  # of few links
         if command[0] == "make":
             assert re.search(rf"^{command[1]}:", (ROOT / "Makefile").read_text(), re.M), line
             continue
@@ -88,15 +86,28 @@ def test_the_commands_of_the_readme_run_in_their_order(folder: Path, small_web: 
             assert re.search(r"^corpus +\d+ of \d+; left out: \d+ \w+", answer.stdout, re.M), answer.stdout
             assert re.search(r"^next +webtext view build", answer.stdout, re.M)
         ran.append(line)
-    assert len(ran) >= 15
+    assert len(ran) >= least
     assert json.loads((folder / "build" / "report.json").read_text())["stages"]
-    assert (folder / "gpt2" / "model.safetensors").is_file()
+    (exported,) = {folder / "gpt2", folder / "build/model/export"} & set(folder.glob("**/*"))
+    assert (exported / "model.safetensors").is_file()
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("The dog chased the other dogs.\nThe cat watched the dogs.\n" * 50)
-    for code in blocks("python"):
+    for code in blocks(README, "python"):
         subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=300)
+
+
+def test_the_python_guide_opens_a_demo_s_build(small_demo: Path, tmp_path: Path) -> None:
+    (tmp_path / "demo").symlink_to(small_demo)
+    code = "\n".join(blocks(PYTHON, "python"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    pages, drops, dropped, *text = done.stdout.split("\n")
+    assert "(None, " in pages
+    assert "too_few_words" in drops
+    assert dropped.startswith("http")
+    assert any(re.match(r"\(\d+, [\d.]+\) \(\d+, [\d.]+\)$", line) for line in text), text
 
 
 @pytest.mark.parametrize("name", STAGES)

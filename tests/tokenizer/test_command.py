@@ -221,6 +221,7 @@ assert run(["tokenizer", "encode", "text.txt", "--tokenizer", "t.json", "--out",
     done = subprocess.run(command, cwd=tmp_path, check=True, timeout=300, capture_output=True, text=True)
     for package in ("pyarrow", "zstandard"):
         assert (
-            f"the package '{package}' is not installed\n  install it with: pip install 'webtext[build]'" in done.stderr
+            f"the package '{package}' is not installed\n  in a checkout of webtext, run: pip install '.[build]'"
+            in done.stderr
         )
     assert (tmp_path / "ids.npy").is_file()

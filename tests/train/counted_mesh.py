@@ -22,11 +22,10 @@ from torch import Tensor, distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from webtext.train import GPT2, TrainSettings
-from webtext.train.data.windows import Windows
+from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.mesh import MeshShape
 from webtext.train.model.compilation import compile_model
-from webtext.train.model.loss import WindowRules
-from webtext.train.optimizer.optimizer import compile_update, is_fault, set_learning_rate
+from webtext.train.optimizer.optimizer import is_fault, set_learning_rate
 from webtext.train.parallel.parallelize import ParallelModel
 
 META, MICROBATCH = torch.device("meta"), 4
@@ -69,7 +68,6 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
         schedule = settings.machine.pipeline_schedule
         engine = ParallelModel(model, shape, META, dtype=torch.bfloat16, rules=rules, values=values, schedule=schedule)
         optimizer = engine.make_optimizer(settings)
-        compile_update(optimizer)
         for item in (lambda _: 1, Tensor.item):  # all stages know their shapes
             device.take()
             with patch.object(Tensor, "item", item):

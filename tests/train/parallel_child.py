@@ -17,9 +17,8 @@ from small_runs import joined_ranks
 from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
-from webtext.train.data.windows import Windows
+from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.mesh import MeshShape
-from webtext.train.model.loss import WindowRules
 from webtext.train.optimizer.optimizer import update
 from webtext.train.parallel.parallelize import ParallelModel
 from webtext.train.run.engine import Engine

@@ -72,7 +72,7 @@ def test_help_settings_and_the_package_work_without_torch(real_processes: None) 
             try:
                 use()
             except MachineError as error:
-                assert "pip install 'webtext[train]'" in str(error), error
+                assert "pip install '.[train]'" in str(error), error
             else:
                 raise SystemExit("no error")
         from webtext.app.main import run

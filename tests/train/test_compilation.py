@@ -15,10 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, MachineError
 from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.data.windows import documents_of
 from webtext.train.model import cross_entropy
 from webtext.train.model.compilation import compile_model, compiles
 from webtext.train.model.cross_entropy import linear_cross_entropy
-from webtext.train.model.loss import documents_of
 from webtext.train.model.precision import cast_parameters
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

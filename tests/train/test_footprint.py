@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.base.config import changed
 from webtext.train import GPT2
+from webtext.train.data.windows import documents_of
 from webtext.train.footprint import LOGITS_PER_CHUNK, Layout, block_parameters, memory_of_layout
 from webtext.train.mesh import MeshShape
 from webtext.train.model import cross_entropy
 from webtext.train.model.compilation import compile_model
-from webtext.train.model.loss import documents_of
 from webtext.train.model.precision import cast_parameters
 from webtext.train.optimizer.optimizer import make_optimizer
 from webtext.train.parallel.tensor_parallel import split_tensors

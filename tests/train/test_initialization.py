@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
+from webtext.train.data.windows import WindowRules
 from webtext.train.distributed import World
 from webtext.train.mesh import MeshShape
-from webtext.train.model.initialization import drawn, first_values
-from webtext.train.model.loss import WindowRules
+from webtext.train.model.initialization import drawn
 from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.parallel.parallelize import ParallelModel
 
@@ -42,11 +42,11 @@ def test_a_parameters_values_depend_on_the_seed_and_its_name_alone() -> None:
     state = torch.get_rng_state()
     names = dict(model.named_parameters())
     for name in reversed(names):
-        assert torch.equal(first_values(CONFIG, name, names[name].shape, 5), names[name]), name
+        assert torch.equal(drawn(CONFIG, 5)(name, names[name].shape), names[name]), name
     assert torch.equal(torch.get_rng_state(), state), "other draws are left as they are"
     weights = [name for name in names if name.endswith("weight") and "norm" not in name]
     for name in weights:
-        assert not torch.equal(first_values(CONFIG, name, names[name].shape, 6), names[name])
+        assert not torch.equal(drawn(CONFIG, 6)(name, names[name].shape), names[name])
     assert len({names[name].flatten()[:8].double().sum().item() for name in weights}) == len(weights), (
         "each has its own"
     )
@@ -81,7 +81,7 @@ def test_the_values_are_drawn_in_float32_for_any_dtype(dtype: torch.dtype) -> No
     given = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        values = first_values(CONFIG, "token_embedding.weight", (256, 30), 0)
+        values = drawn(CONFIG, 0)("token_embedding.weight", (256, 30))
     finally:
         torch.set_default_dtype(given)
     assert values.dtype == torch.float32

@@ -19,10 +19,11 @@ from webtext.base.errors import ConfigError
 from webtext.base.run import Run
 from webtext.shards import Sampler, TokenShards, document_numbers
 from webtext.train import GPT2, GPT2Config, load_model
+from webtext.train.data.windows import WindowRules, Windows, documents_of, total_loss
+from webtext.train.distributed import World
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import evaluate_model
 from webtext.train.model.cross_entropy import linear_cross_entropy
-from webtext.train.model.loss import MaskedLikelihood, TrainingLoss, WindowRules, counted_targets, documents_of
 from webtext.train.settings import EvalSettings
 
 EOT = 60
@@ -55,7 +56,8 @@ def test_documents_are_numbered_as_the_shards_number_them(tokens: list[int]) -> 
     window = np.array([tokens])
     numbers = documents_of(torch.from_numpy(window), eot_id=3)
     assert numbers.tolist() == document_numbers(window, eot_id=3).tolist()
-    counted = counted_targets(torch.from_numpy(window[:, :-1]), eot_id=3)
+    counted = WindowRules(pads=True, eot_id=3).counted(torch.from_numpy(window[:, :-1]))
+    assert counted is not None
     assert counted.tolist() == (document_numbers(window, eot_id=3)[:, :-1] == 0).tolist()
 
 
@@ -129,7 +131,7 @@ def test_masked_gradients_are_those_of_the_documents_one_by_one(model: GPT2) -> 
         alone = torch.full_like(tokens_bt, -1)
         alone[:, start:stop] = 0  # the rest is irrelevant: only this stretch is checked
         counted = alone == 0
-        loss = model.loss(tokens_bt, targets_bt, alone, counted) * (stop - start) / 24
+        loss = model.loss(tokens_bt, targets_bt, alone, counted)
         loss.backward()  # type: ignore[no-untyped-call]
     apart = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(together, apart, strict=True))
@@ -152,13 +154,15 @@ def test_a_masked_likelihood_is_that_of_the_masked_logits(model: GPT2) -> None:
     tokens_bt = packed(7, 5, 12)
     logits = masked_logits(model, tokens_bt)[:, :-1]
     expected = torch.log_softmax(logits, -1).gather(2, tokens_bt[:, 1:, None])[..., 0]
-    found = MaskedLikelihood(model, EOT).log_likelihood(tokens_bt)
-    assert torch.allclose(found, expected, atol=1e-4)
+    windows, world = Windows([tokens_bt[0].numpy()], context=23, stride=None), World(0, 1, model.device)
+    loss, n_tokens = total_loss(model, windows, 1, world, rules=WindowRules(masks=True, eot_id=EOT))
+    assert n_tokens == 23
+    assert loss == pytest.approx(-expected.sum().item(), rel=1e-5)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40).filter(any))
 def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool]) -> None:
-    """Compared with torch's cross-entropy with ignore_index."""
+    """Compared with torch's cross-entropy with ignore_index, which divides by those that count."""
     n, torch_generator = len(counted), torch.Generator().manual_seed(0)
     hidden = torch.randn(n, 8, generator=torch_generator, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(20, 8, generator=torch_generator, dtype=torch.float64, requires_grad=True)
@@ -166,7 +170,10 @@ def test_uncounted_targets_change_neither_loss_nor_gradient(counted: list[bool])
     counted_n = torch.tensor(counted)
     ours = linear_cross_entropy(hidden, weight, targets, 17, counted_n)
     ours_grad = torch.autograd.grad(ours, (hidden, weight))
-    theirs = functional.cross_entropy((hidden @ weight.T)[:, :17], targets.where(counted_n, -100), ignore_index=-100)
+    theirs = (
+        functional.cross_entropy((hidden @ weight.T)[:, :17], targets.where(counted_n, -100), ignore_index=-100)
+        * counted_n.double().mean()
+    )
     theirs_grad = torch.autograd.grad(theirs, (hidden, weight))
     assert torch.allclose(ours, theirs)
     assert all(torch.allclose(one, other) for one, other in zip(ours_grad, theirs_grad, strict=True))
@@ -190,9 +197,8 @@ def test_a_microbatch_of_much_padding_weighs_as_much_as_its_targets(model: GPT2)
     """Two microbatches with 2 and 11 targets: their shares make the mean over 13."""
     settings = changed(SETTINGS, context=12, crosses_documents=False)
     rules = WindowRules.of(settings, EOT)
-    objective = TrainingLoss(model, rules)
     windows = [packed(2, *[1] * 11), packed(11, 1, 1)]
-    parts = [objective(window[:, :-1], window[:, 1:]) for window in windows]
+    parts = [model.loss(w[:, :-1], w[:, 1:], counted_bt=rules.counted(w[:, :-1])) for w in windows]
     shares = [rules.counted_share(window[:, :-1]) for window in windows]
     assert [round(12 * float(share)) for share in shares] == [2, 11]
     losses = [-model.log_likelihood(window)[0] for window in windows]

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
+from torch.profiler import ProfilerActivity, profile
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.train.model import cross_entropy
@@ -146,6 +147,16 @@ def test_several_tokens_after_cached_ones_see_what_they_would_in_the_full_text()
         for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
             found_btc = model.hidden(after_bt[:, part], caches)
             assert torch.allclose(found_btc, whole_btc[:, 5:][:, part], rtol=0, atol=1e-12)
+
+
+def test_the_gradient_of_the_embedding_is_not_copied_to_a_padded_one() -> None:
+    model, tokens_bt = GPT2(TINY), torch.randint(50, (2, 9))
+    loss = model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:])
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        loss.backward()  # type: ignore[no-untyped-call]
+    names = [event.key for event in profiled.key_averages()]
+    assert "aten::embedding_dense_backward" in names
+    assert "aten::slice_backward" not in names
 
 
 def test_a_tiny_batch_is_learned_by_heart() -> None:

@@ -20,7 +20,7 @@ from simulated_device import COMPUTING, Copy, Event, SimulatedDevice, Task
 from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config
-from webtext.train.model.loss import TrainingLoss, WindowRules, documents_of
+from webtext.train.data.windows import WindowRules, documents_of
 from webtext.train.offload import host as module
 from webtext.train.offload.engine import fit
 from webtext.train.offload.host import Link
@@ -184,10 +184,10 @@ def test_files_contain_what_memory_contains(tmp_path: Path) -> None:
 def test_masks_and_padding_are_those_of_the_training_loss() -> None:
     for masks, pads in ((True, False), (False, True)):
         whole, moved = made_model(3), made_model(3)
-        objective = TrainingLoss(whole, WindowRules(masks=masks, pads=pads, eot_id=EOT))
-        loss = sum(objective(b[:, :-1], b[:, 1:]) for b in batches(0)) / len(batches(0))
-        loss.backward()
         rules = WindowRules(masks=masks, pads=pads, eot_id=EOT)
+        inputs = [(b[:, :-1], b[:, 1:]) for b in batches(0)]
+        loss = sum(whole.loss(x, y, rules.documents(x), rules.counted(x)) for x, y in inputs) / len(inputs)
+        loss.backward()
         offloaded = offload(moved, dtype=torch.float64, group=3, rules=rules)
         assert float(offloaded.forward_backward(batches(0))) == pytest.approx(float(loss.detach()), rel=1e-12)
         for ours, theirs in zip(moved.parameters(), whole.parameters(), strict=True):

@@ -15,9 +15,9 @@ from simulated_device import SimulatedDevice
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.train import GPT2, TrainSettings
+from webtext.train.data.windows import WindowRules
 from webtext.train.distributed import World
 from webtext.train.model.initialization import drawn
-from webtext.train.model.loss import WindowRules
 from webtext.train.offload import host as module
 from webtext.train.offload.engine import OffloadedEngine
 from webtext.train.optimizer.optimizer import Reading, is_fault, set_learning_rate

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.optimizer.optimizer import (
     Reading,
-    compile_update,
     gradient_norm,
     is_fault,
     make_optimizer,
@@ -122,20 +121,6 @@ def test_muon_makes_the_updates_of_torchs_muon_matrix_by_matrix(n_layer: int) ->
             assert torch.allclose(own, matrix, rtol=0, atol=1e-7), (step, name)
             assert own.grad is not None
             assert torch.equal(own.grad, matrix.grad)  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_a_compiled_update_differs_by_rounding_alone() -> None:
-    """Of bfloat16, which the Newton-Schulz steps amplify: the compiled ones normalize without rounding in between."""
-    models = [model_with_gradients(1), model_with_gradients(1)]
-    before = state(models[0], optimizer_of(models[0], "muon"))
-    optimizers = [optimizer_of(model, "muon") for model in models]
-    compile_update(optimizers[1])
-    for model, optimizer in zip(models, optimizers, strict=True):
-        update(optimizer, gradient_norm(model), 0.5, torch.tensor(0.0))
-    states = (state(*pair) for pair in zip(models, optimizers, strict=True))
-    for old, one, other in zip(before, *states, strict=True):
-        assert (other - one).norm() <= 0.06 * (one - old).norm()
 
 
 def test_muons_rate_keeps_its_ratio_to_adamws() -> None:

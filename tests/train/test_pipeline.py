@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.train import GPT2, GPT2Config
-from webtext.train.data.windows import Windows, total_loss
+from webtext.train.data.windows import WindowRules, Windows, total_loss
 from webtext.train.distributed import World
 from webtext.train.mesh import SCHEDULES, blocks_of_stage, check_microbatches, n_stages, stages_of_rank
-from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.stage import Stage, StageWalk
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,9 +18,7 @@ from webtext.train.model.sample import (
     _nucleus,
     _Text,
     sample_batch,
-    sample_text,
     sample_texts,
-    sample_tokens,
     stream_text,
 )
 from webtext.train.settings import SampleSettings
@@ -34,6 +34,11 @@ def model() -> GPT2:
     with torch.no_grad():
         model.token_embedding.weight[:40] *= 20
     return model.eval()
+
+
+def sample_tokens(model: GPT2, prompt: list[int], settings: SampleSettings, **how: Any) -> Iterator[int]:
+    """The tokens of a text of its own."""
+    return (token for (token,) in sample_batch(model, [prompt], settings, **how) if token is not None)
 
 
 def test_one_seed_gives_one_text_also_beyond_the_context(model: GPT2) -> None:
@@ -177,11 +182,11 @@ class Letters:
 
 def test_a_text_is_the_prompt_and_its_continuation_also_when_streamed(model: GPT2) -> None:
     continuation = Letters().decode(list(sample_tokens(model, [39, 1, 2], SETTINGS, stop_ids={39})))
-    assert sample_text(model, Letters(), "bc", SETTINGS) == "bc" + continuation
+    assert sample_texts(model, Letters(), ["bc"], SETTINGS)[0] == "bc" + continuation
     pieces = list(stream_text(model, Letters(), "bc", SETTINGS))
     assert [piece for piece in pieces if piece] == [continuation[i : i + 2] for i in range(0, len(continuation), 2)]
     both = sample_texts(model, Letters(), ["bc", ""], SETTINGS)
-    assert both == ["bc" + continuation, sample_text(model, Letters(), "", replace(SETTINGS, seed=1))]
+    assert both == ["bc" + continuation, *sample_texts(model, Letters(), [""], replace(SETTINGS, seed=1))]
 
 
 def until(text: str, stops: list[str]) -> str:

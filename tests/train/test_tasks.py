@@ -29,7 +29,7 @@ from webtext.train.evaluate.harness import TASK_FILES, HarnessModel, evaluate_ta
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import LARGEST, TASKS, task_text
 from webtext.train.evaluate.tasks.functions import first_sentences
-from webtext.train.model.sample import sample_text
+from webtext.train.model.sample import sample_texts
 from webtext.train.settings import EvalSettings, SampleSettings
 
 STORY = "Maria runs a small bakery. It opens at six, and she bakes forty loaves of bread every day."
@@ -113,15 +113,15 @@ def evaluate(tiny: GPT2, tokenizer: Tokenizer, data: Path, monkeypatch: pytest.M
     """evaluate(task, table, …) measures a model that says table's values after prompts that end with its keys."""
 
     def evaluate(task: str, table: Mapping[str, str] | None = None, **how: Any) -> dict[str, Any]:
-        def scripted(_model: Any, _tokenizer: Any, starts: Sequence[list[int]], *_: Any) -> list[str]:
+        def scripted(_model: Any, _tokenizer: Any, starts: Sequence[list[int]], *_: Any) -> list[list[str]]:
             prompts = map(tokenizer.decode, starts)
-            return [next((said for key, said in table.items() if text.endswith(key)), "") for text in prompts]
+            return [[next((said for key, said in table.items() if text.endswith(key)), "") for text in prompts]]
 
         settings = EvalSettings(batch_size=how.pop("batch_size", 4), windows=how.pop("windows", None))
         measured = Measured("m", how.pop("model", tiny), tokenizer, {}, None)
         with monkeypatch.context() as patch:
             if table is not None:
-                patch.setattr(harness, "continuations", scripted)
+                patch.setattr(harness, "growth", scripted)
             (answer,) = evaluate_tasks(measured, [task], str(how.pop("path", data)), settings, Run.quiet(), **how)
         return answer
 
@@ -255,7 +255,7 @@ def test_greedy_answers_are_those_of_our_samples(evaluate: Evaluate, tiny: GPT2,
     answer = evaluate("nq", windows=3)
     assert answer["part"] == "first 3 of 10 items"
     for prompt, text in zip(prompts(answer), said(answer), strict=True):
-        whole = sample_text(tiny, tokenizer, prompt, SampleSettings(max_tokens=32, temperature=0))
+        (whole,) = sample_texts(tiny, tokenizer, [prompt], SampleSettings(max_tokens=32, temperature=0))
         assert text == whole.removeprefix(prompt).split("\n")[0]
 
 
@@ -290,7 +290,7 @@ def test_a_prompt_that_does_not_fit_is_cut_from_the_left_and_counted(
     evaluate: Evaluate, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[list[int]] = []
-    monkeypatch.setattr(harness, "continuations", lambda m, t, starts, *_: [read.append(s) or "" for s in starts])
+    monkeypatch.setattr(harness, "growth", lambda m, t, starts, *_: [[read.append(s) or "" for s in starts]])
     small = GPT2(GPT2Config(n_layer=1, n_head=1, n_embd=4, context=64 + 60, vocab_size=tokenizer.vocab_size)).eval()
     answer = evaluate("coqa", model=small)
     whole = sorted(([tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts(answer)), key=len)
@@ -392,4 +392,4 @@ def test_the_verb_writes_results_and_samples(
     assert command([*call, "--task", "nq"]) == 4
     error = capsys.readouterr().err
     assert "the package 'lm_eval' is not installed" in error
-    assert "pip install 'webtext[tasks]'" in error
+    assert "pip install '.[tasks]'" in error

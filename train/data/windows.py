@@ -1,13 +1,14 @@
-"""Cut token streams into windows of one context, so that every token but a stream's first is predicted exactly once.
+"""Windows of one context: how a run uses those that it trains on, and held-out text cut into them.
 
-A stream (a shard, a text) begins with the end-of-text that opens its first document, which is never predicted. A window
-ends every `stride` tokens and reaches back one context; only its last `stride` tokens are scored, the others are
-context.
+Held-out windows predict every token but a stream's first exactly once. A stream (a shard, a text) begins with the
+end-of-text that opens its first document, which is never predicted. A window ends every `stride` tokens and reaches back
+one context; only its last `stride` tokens are scored, the others are context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,8 +18,63 @@ from torch import Tensor
 
 from webtext.base.console import Progress
 from webtext.train.distributed import World
+from webtext.train.settings import TrainSettings
 
 Tokens = npt.NDArray[Any]
+
+
+def documents_of(tokens_bt: Tensor, eot_id: int) -> Tensor:
+    """Return the number of each token's document in its window, [b, t], on the tokens' device.
+
+    It equals `document_numbers` in shards.
+    """
+    numbers_bt = (tokens_bt == eot_id).cumsum(1)
+    return numbers_bt - numbers_bt[:, :1]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRules:
+    """How a run uses windows: whether documents are masked from one another, and whether short windows are padded.
+
+    A window contains several documents, each opened by an end-of-text, or one document and padding
+    (`shards/sampling/windows.py`). With masks a token attends only to its own document, including the end-of-text that
+    opens it. That end-of-text is also the target after the last token of the document before. Positions count through
+    the window, masked or not: GPT-2's are absolute, and each is trained on all of a corpus. In windows that don't cross
+    documents, the first end-of-text after the start is the target that ends the document. What follows is padding and
+    does not count.
+    """
+
+    masks: bool = False
+    pads: bool = False
+    eot_id: int = -1
+
+    @classmethod
+    def of(cls, settings: TrainSettings, eot_id: int) -> WindowRules:
+        """Return the rules of a run on tokens with this end-of-text."""
+        return cls(settings.data.document_masks, not settings.data.crosses_documents, eot_id)
+
+    def documents(self, tokens_bt: Tensor) -> Tensor | None:
+        """Return `documents_of` the input tokens, or None without document masks."""
+        return documents_of(tokens_bt, self.eot_id) if self.masks else None
+
+    def counted(self, tokens_bt: Tensor) -> Tensor | None:
+        """Return whether the target after each input token counts, [b, t]: false in padding; None if all count."""
+        return documents_of(tokens_bt, self.eot_id) == 0 if self.pads else None
+
+    def counted_share(self, tokens_bt: Tensor) -> Tensor:
+        """Return the share of a microbatch's targets that count, a scalar on its device."""
+        counted_bt = self.counted(tokens_bt)
+        return torch.ones((), device=tokens_bt.device) if counted_bt is None else counted_bt.float().mean()
+
+    def mean_over_counted(self, loss: Tensor, share: Tensor, gradients: Iterable[Tensor | None]) -> Tensor:
+        """Return the mean loss of a step over the counted targets, a `share` of all targets.
+
+        `loss` is their sum divided by the number of all targets. Scales the gradients (None if missing) in place too.
+        """
+        share, slopes = share.to(loss.dtype), [gradient for gradient in gradients if gradient is not None]
+        if self.pads and slopes:  # a mean over the targets of the entire step, not of each microbatch
+            torch._foreach_mul_(slopes, (1 / share).to(slopes[0].dtype))
+        return loss / share
 
 
 class Judged(Protocol):
@@ -80,13 +136,23 @@ class Windows:
 
 
 def total_loss(
-    model: Judged, windows: Windows, batch_size: int, world: World, progress: Progress | None = None
+    model: Judged,
+    windows: Windows,
+    batch_size: int,
+    world: World,
+    progress: Progress | None = None,
+    rules: WindowRules | None = None,
 ) -> tuple[float, int]:
-    """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens."""
+    """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens.
+
+    A model that was trained with document masks needs the `rules` of its run.
+    """
     total = torch.zeros(2, dtype=torch.float64, device=world.device)  # read once: the host queues the batches
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):
         tokens = torch.from_numpy(tokens_bt).to(world.device, non_blocking=True)
-        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored)).double()
+        documents_bt = None if rules is None else rules.documents(tokens[:, :-1])
+        how = {} if documents_bt is None else {"documents_bt": documents_bt}
+        likelihood_bt = model.log_likelihood(tokens, last=max(n_scored), **how).double()
         total[0] -= sum(row_t[-n:].sum() for row_t, n in zip(likelihood_bt, n_scored, strict=True))
         total[1] += sum(n_scored)
         if progress is not None:

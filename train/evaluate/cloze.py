@@ -120,7 +120,7 @@ def score_clozes(judge: Judge, clozes: Sequence[Cloze]) -> Scores:
     mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
         for numbers in _batches(mine, judge.settings.batch_size):
-            rows = [_tokens(clozes[number], tokenizer, model.context) for number in numbers]
+            rows = [_tokens(clozes[number], tokenizer, model.config.context) for number in numbers]
             sizes = [n for _, n in rows]
             targets_n = torch.tensor([token for tokens, n in rows for token in tokens[-n:]], device=world.device)
             logits_nv = _target_logits(model, rows, int(tokenizer.eot_id))

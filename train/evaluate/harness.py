@@ -28,7 +28,7 @@ from webtext.train.distributed import join_world
 from webtext.train.evaluate.cloze import Cloze, Judge, score_clozes
 from webtext.train.evaluate.measured import Measured
 from webtext.train.evaluate.published import published
-from webtext.train.model.sample import continuations
+from webtext.train.model.sample import growth
 from webtext.train.settings import EvalSettings, SampleSettings
 
 TASK_FILES = Path(__file__).parent / "tasks"
@@ -61,10 +61,10 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
             temperature=how.get("temperature", 1.0) if how["do_sample"] else 0.0,
             top_k=how.get("top_k"),
         )
-        room = judge.model.context - settings.max_tokens
+        room = judge.model.config.context - settings.max_tokens
         if room < 1:
             raise ConfigError(
-                f"an answer may have {settings.max_tokens} tokens, but the model's context is {judge.model.context}",
+                f"an answer may have {settings.max_tokens} tokens, but the model's context is {judge.model.config.context}",
                 "evaluate a model with a longer context on this task",
             )
         starts = [[judge.tokenizer.eot_id, *judge.tokenizer.encode(request.args[0])] for request in requests]
@@ -75,8 +75,8 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
             for first in range(0, len(order), size)[judge.world.rank :: judge.world.size]:
                 numbers, drawn = order[first : first + size], replace(settings, seed=first)
                 begins = [starts[i][-room:] for i in numbers]
-                texts = continuations(judge.model, judge.tokenizer, begins, drawn, how["until"])
-                mine |= dict(zip(numbers, texts, strict=True))
+                steps = growth(judge.model, judge.tokenizer, begins, drawn, how["until"])
+                mine |= zip(numbers, map("".join, zip(*steps, strict=True)), strict=True)
                 progress.advance(len(numbers))
         found = {i: text for some in judge.world.gather(mine) for i, text in some.items()}
         return [found[i] for i in range(len(starts))]

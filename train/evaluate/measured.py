@@ -58,7 +58,7 @@ class Measured:
     def protocol(self, model: GPT2) -> dict[str, Any]:
         """Return what each result of `model`, which computes as a measurement does, depends on."""
         tokenizer = self.text_tokenizer()
-        facts = {"step": self.facts.get("step"), "context": model.context, "dtype": dtype_name(model)}
+        facts = {"step": self.facts.get("step"), "context": model.config.context, "dtype": dtype_name(model)}
         return facts | {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
 
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
@@ -67,7 +67,7 @@ class Measured:
         A model may have more logits than its own tokenizer has ids; an unknown tokenizer must have as many.
         """
         remedy = "name the tokens, or the tokenizer, that the model was trained with"
-        n, may_be_padded = self.model.vocab_size, self.hash is not None and not self.facts
+        n, may_be_padded = self.model.config.vocab_size, self.hash is not None and not self.facts
         if n < vocab_size or (n > vocab_size and not may_be_padded):
             raise InputError(f"'{self.path}' has a vocabulary of {n:,}, '{data}' one of {vocab_size:,}", remedy)
         if self.hash not in (None, tokenizer_hash):

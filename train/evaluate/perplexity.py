@@ -17,12 +17,11 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
-from webtext.train.data.windows import Judged, Tokens, Windows, total_loss
+from webtext.train.data.windows import Tokens, WindowRules, Windows, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.loss import MaskedLikelihood
 from webtext.train.settings import EvalSettings, SampleSettings
 
 CODE_VERSION = 4
@@ -41,17 +40,18 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     if tokenizer is not None:
         held_out.check_tokenizer(tokenizer)
     bytes_of_ids = None if tokenizer is None else _bytes_of_ids(tokenizer)
-    windows = Windows(held_out.streams(), context=model.context, stride=settings.stride, limit=settings.windows)
+    windows = Windows(held_out.streams(), context=model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
     answer: dict[str, Any] = {
         "model": measured.path,
         "step": facts.get("step"),
         "data": data,
-        "context": model.context,
+        "context": model.config.context,
         "stride": windows.stride,
     }
-    if facts.get("document_masks"):
+    rules = WindowRules(masks=bool(facts.get("document_masks")), eot_id=held_out.eot_id)
+    if rules.masks:
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
     with join_world() as world:
         measured.check_same_checkpoint(world)
@@ -59,13 +59,10 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
         if "seed" in facts:
             judged["_before"] = replace(measured, model=GPT2(model.config, facts["seed"]).eval())
         for suffix, each in judged.items():
-            judge: Judged
-            judge = one = each.on(world.device, settings.dtype)
-            answer["dtype"] = dtype_name(one)
-            if "document_masks" in answer:
-                judge = MaskedLikelihood(one, held_out.eot_id)
+            judge = each.on(world.device, settings.dtype)
+            answer["dtype"] = dtype_name(judge)
             with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
-                loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress)
+                loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress, rules)
             answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
             answer |= _per_byte(loss, suffix, windows, bytes_of_ids)
     if settings.baselines:
@@ -82,7 +79,7 @@ def evaluate_run(
 
     Skipped if evaluation.json was made from this checkpoint, these tokens and these settings.
     """
-    from webtext.train.model.sample import sample_text
+    from webtext.train.model.sample import sample_texts
 
     folder = Folder(model_dir)
     facts = run_facts(model_dir)
@@ -93,7 +90,7 @@ def evaluate_run(
     measured = load_measured(model_dir, tokenizer, run.console.warn)
     answer = evaluate_model(measured, tokens, settings, run)
     model, tok = measured.model.to(torch.device("cpu")), measured.tokenizer
-    answer |= {"sample": sample_text(model, tok, "", sampling), "key": key}
+    answer |= {"sample": sample_texts(model, tok, [""], sampling)[0], "key": key}
     model.to_huggingface(export, tokenizer=tok, card=model_card(model_dir))
     write_evaluation(folder, answer)
     return answer

@@ -56,7 +56,7 @@ def evaluate_task(measured: Measured, task: str, path: str, settings: EvalSettin
 def _judge_text(judge: Judge, text: RunningText) -> dict[str, Any]:
     tokenizer, settings = judge.tokenizer, judge.settings
     stream = np.insert(tokenizer.encode_numpy(text.text), 0, tokenizer.eot_id)
-    windows = Windows([stream], context=judge.model.context, stride=settings.stride, limit=settings.windows)
+    windows = Windows([stream], context=judge.model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError("the file has no text", "name another file")
     with judge.run.console.progress(len(windows), "eval", "windows") as progress:

@@ -7,6 +7,7 @@ selective  also keeps the outputs of the matrix products and of attention (Korth
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -44,24 +45,16 @@ def checkpointed(compute: Callable[..., Tensor], how: str, x_btc: Tensor, mask_b
 
 
 def _selective_contexts(dropout: float) -> Any:
-    contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
-    return contexts(_Selective(dropout))
+    # Only the dropout after the last product needs its output again. Without dropout torch stops before it.
+    n_kept = PRODUCTS_PER_BLOCK if dropout else PRODUCTS_PER_BLOCK - 1
+    # Attention with dropout draws random numbers. If it were not recomputed, later dropouts would draw them.
+    attention = set() if dropout else _ATTENTION
+    products = itertools.count(1)
 
-
-class _Selective:
-    """Policy that decides which outputs of one block's forward pass are kept."""
-
-    def __init__(self, dropout: float) -> None:
-        # Only the dropout after the last product needs its output again. Without dropout torch stops before it.
-        self._kept_products = PRODUCTS_PER_BLOCK if dropout else PRODUCTS_PER_BLOCK - 1
-        # Attention with dropout draws random numbers. If it were not recomputed, later dropouts would draw them.
-        self._keeps_attention = not dropout
-        self._products = 0
-
-    def __call__(self, context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-        if operator in _PRODUCTS:
-            self._products += 1
-            keeps = self._products <= self._kept_products
-        else:
-            keeps = self._keeps_attention and operator in _ATTENTION
+    def policy(context: Any, operator: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        """Return whether the output of an operator of one block's forward pass is kept."""
+        keeps = next(products) <= n_kept if operator in _PRODUCTS else operator in attention
         return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
+
+    contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
+    return contexts(policy)

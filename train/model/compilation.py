@@ -8,11 +8,10 @@ run are not compiled.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -42,13 +41,6 @@ def compile_model(model: GPT2) -> None:
     model.is_compiled = True
     for block in model.blocks:
         block.forward = torch.compile(block.forward, dynamic=False)
-
-
-@contextlib.contextmanager
-def as_it_stands() -> Iterator[None]:
-    """Run compiled modules uncompiled inside the block, for shapes that occur once."""
-    with torch.compiler.set_stance("force_eager"):
-        yield
 
 
 def _missing(device: torch.device) -> str | None:

@@ -13,7 +13,7 @@ Shape suffixes as in `gpt2.py`: n position, c channel, v vocabulary (padded).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -24,6 +24,10 @@ LOGITS_PER_CHUNK = 2**27
 the weight, which for GPT-2's vocabulary is then a fifth of all bytes that the loss moves."""
 LOGITS_PER_BLOCK = 2**19
 """2 MiB of float32 logits, a part of a CPU's cache."""
+
+ToSlopes = Callable[[Tensor, Tensor, Tensor | None], Iterable[Tensor]]
+"""Replaces a chunk of logits [n, v], of targets [n], by n times their gradient; yields summed losses of those that
+count, of which the last argument has true [n], or None if all do."""
 
 
 def linear_cross_entropy(
@@ -37,18 +41,26 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Return the mean over n of -log softmax(hidden @ weight.T)[target], ignoring rows of weight from `vocab_size` on.
 
-    With `counted_n` the mean is over the positions where it is true, of which there must be at least one. `compiled`
-    is for training.
+    Where `counted_n` is false, a target adds 0 to the sum; at least one is true.
     """
+    replace = torch.compile(_to_slopes, dynamic=False) if compiled else _to_slopes
+
+    def to_slopes(logits_nv: Tensor, targets_n: Tensor, counted_n: Tensor | None) -> Iterator[Tensor]:
+        for block in _blocks(logits_nv, compiled):
+            picked_n = replace(logits_nv[block], targets_n[block], vocab_size)
+            yield -(picked_n if counted_n is None else picked_n * counted_n[block]).sum()
+
+    return chunked_loss(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)
+
+
+def chunked_loss(
+    hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, counted_n: Tensor | None, to_slopes: ToSlopes
+) -> Tensor:
+    """Return the mean loss as `linear_cross_entropy` does, by `to_slopes`. The gradients are computed with it."""
     if counted_n is not None:  # a hidden vector of zeros adds no gradient to the weight, and receives none
         hidden_nc = hidden_nc * counted_n[:, None]
-    if torch.is_grad_enabled():
-        loss: Tensor = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden_nc, weight_vc, targets_n, vocab_size, counted_n, compiled
-        )
-        return loss
-    losses_n = token_losses(hidden_nc, weight_vc, targets_n, vocab_size)
-    return losses_n.mean() if counted_n is None else (losses_n * counted_n).sum() / counted_n.sum()
+    loss: Tensor = _ChunkedLoss.apply(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)  # type: ignore[no-untyped-call]
+    return loss if counted_n is None else loss * counted_n.float().mean()
 
 
 @torch.no_grad()
@@ -57,36 +69,32 @@ def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_
     losses_n = torch.empty(len(targets_n), dtype=sum_dtype(hidden_nc), device=hidden_nc.device)
     for rows in chunk_rows(len(targets_n), weight_vc):
         logits_nv = hidden_nc[rows] @ weight_vc.T
-        for block in _blocks(rows, logits_nv, compiled=False):
-            log_probability_nv = _log_softmax(logits_nv[_within(block, rows)], vocab_size)
-            losses_n[block] = -_picked(log_probability_nv, targets_n[block])
+        for block in _blocks(logits_nv, compiled=False):
+            log_probability_nv = _log_softmax(logits_nv[block], vocab_size)
+            losses_n[rows][block] = -_picked(log_probability_nv, targets_n[rows][block])
     return losses_n
 
 
-class _LinearCrossEntropy(torch.autograd.Function):
+class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         hidden_nc: Tensor,
         weight_vc: Tensor,
         targets_n: Tensor,
-        vocab_size: int,
         counted_n: Tensor | None,
-        compiled: bool,
+        to_slopes: ToSlopes,
     ) -> Tensor:
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)
         grad_weight_vc: Tensor | None = None
-        to_slopes = torch.compile(_to_slopes, dynamic=False) if compiled else _to_slopes
         chunks = list(chunk_rows(len(targets_n), weight_vc))
         for rows in chunks:
             logits_nv = hidden_nc[rows] @ weight_vc.T
-            for block in _blocks(rows, logits_nv, compiled):
-                picked_n = to_slopes(logits_nv[_within(block, rows)], targets_n[block], vocab_size)
-                loss -= (picked_n if counted_n is None else picked_n * counted_n[block]).sum()
-            slopes_nv = logits_nv
-            torch.mm(slopes_nv, weight_vc, out=grad_hidden_nc[rows])
-            part_vc = slopes_nv.T @ hidden_nc[rows]
+            for part in to_slopes(logits_nv, targets_n[rows], None if counted_n is None else counted_n[rows]):
+                loss += part
+            torch.mm(logits_nv, weight_vc, out=grad_hidden_nc[rows])
+            part_vc = logits_nv.T @ hidden_nc[rows]
             if grad_weight_vc is None:  # several chunks are summed in float32 or wider
                 grad_weight_vc = part_vc if len(chunks) == 1 else part_vc.to(loss.dtype)
             else:
@@ -98,11 +106,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return mean
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
         scale = grad_outputs[0] / ctx.n
         scaled_vc = torch.empty_like(grad_weight_vc, dtype=ctx.weight_dtype)
-        return grad_hidden_nc * scale, torch.mul(grad_weight_vc, scale, out=scaled_vc), None, None, None, None
+        return grad_hidden_nc * scale, torch.mul(grad_weight_vc, scale, out=scaled_vc), None, None, None
 
 
 def _to_slopes(logits_nv: Tensor, targets_n: Tensor, vocab_size: int) -> Tensor:
@@ -134,20 +142,17 @@ def chunk_rows(n: int, weight_vc: Tensor) -> Iterator[slice]:
     most = max(1, LOGITS_PER_CHUNK // len(weight_vc))
     fewest = max(1, math.ceil(n / most))
     n_chunks = next((k for k in range(fewest, 2 * fewest) if n % k == 0), fewest)
-    return _slices(0, n, max(1, math.ceil(n / n_chunks)))
+    return _slices(n, max(1, math.ceil(n / n_chunks)))
 
 
-def _blocks(rows: slice, logits_nv: Tensor, compiled: bool) -> Iterator[slice]:
+def _blocks(logits_nv: Tensor, compiled: bool) -> Iterator[slice]:
+    n, v = logits_nv.shape
     divides = logits_nv.device.type == "cpu" and not compiled
-    return _slices(rows.start, rows.stop, max(1, LOGITS_PER_BLOCK // logits_nv.shape[1]) if divides else len(logits_nv))
+    return _slices(n, max(1, LOGITS_PER_BLOCK // v) if divides else n)
 
 
-def _slices(start: int, stop: int, size: int) -> Iterator[slice]:
-    return (slice(i, min(i + size, stop)) for i in range(start, stop, size))
-
-
-def _within(block: slice, rows: slice) -> slice:
-    return slice(block.start - rows.start, block.stop - rows.start)
+def _slices(n: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def _picked(log_probability_nv: Tensor, targets_n: Tensor) -> Tensor:

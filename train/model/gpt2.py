@@ -23,7 +23,7 @@ from webtext.base.errors import InputError
 from webtext.train.model.activation_checkpointing import checkpointed
 from webtext.train.model.attention import causal_attention, document_blocks, masked_attention, uses_flex
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
-from webtext.train.model.huggingface import SHARD_BYTES, GPT2Folder, write_huggingface
+from webtext.train.model.huggingface import GPT2Folder, write_huggingface
 from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.shape import GPT2Config
 
@@ -109,7 +109,8 @@ class TokenEmbedding(nn.Embedding):
         self.vocab_size = config.vocab_size
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
-        return functional.embedding(tokens_bt, self.weight[: self.vocab_size])
+        # not a slice of the weight, whose backward pass would copy a gradient of all rows for each microbatch
+        return functional.embedding(tokens_bt.where(tokens_bt < self.vocab_size, -1), self.weight)
 
 
 class GPT2(nn.Module):
@@ -137,16 +138,6 @@ class GPT2(nn.Module):
             initialize(self, drawn(config, seed))
 
     @property
-    def context(self) -> int:
-        """Largest number of tokens that it can attend to."""
-        return self.config.context
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of logits. It may be padded: larger than the tokenizer's vocabulary."""
-        return self.config.vocab_size
-
-    @property
     def device(self) -> torch.device:
         """The device of its parameters, on which it expects tokens."""
         return self.final_norm.weight.device
@@ -169,8 +160,8 @@ class GPT2(nn.Module):
         start = caches[0].length if caches is not None else 0
         x_btc = self.embed(tokens_bt, start)
         mask_b1tt = self.attention_mask(documents_bt, x_btc.dtype)
-        if start and tokens_bt.shape[1] > 1:
-            mask_b1tt = _continued_mask(start, tokens_bt)
+        if start and (t := tokens_bt.shape[1]) > 1:  # each token sees the cached ones and those up to itself
+            mask_b1tt = torch.ones(t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
     def attention_mask(self, documents_bt: Tensor | None, dtype: torch.dtype) -> Mask | None:
@@ -233,7 +224,8 @@ class GPT2(nn.Module):
     ) -> Tensor:
         """Return the mean cross-entropy in nats. Only a chunk of logits exists at a time; it gets its gradient at once.
 
-        `documents_bt` is as in `hidden`. A target does not count if `counted_bt` is false.
+        `documents_bt` is as in `hidden`. Where `counted_bt` is false, a target adds 0 to the sum, but is in the divisor,
+        which so is the same for all microbatches; `WindowRules.mean_over_counted` corrects that for the sum over a step.
         """
         return self.mean_loss(self.hidden(tokens_bt, documents_bt=documents_bt), targets_bt, counted_bt)
 
@@ -281,14 +273,13 @@ class GPT2(nn.Module):
         tokenizer: Tokenizer | None = None,
         *,
         dtype: torch.dtype = torch.float32,
-        shard_bytes: int = SHARD_BYTES,
         card: str | None = None,
     ) -> None:
         """Write a folder that transformers' GPT2LMHeadModel loads with equal logits.
 
         With tokenizer.json, and with `card` as README.md, if they are given.
         """
-        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, shard_bytes, card)
+        write_huggingface(folder, self.config, self.state_dict(), tokenizer, dtype, card)
 
 
 def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
@@ -299,12 +290,6 @@ def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
     same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
     mask_btt = torch.zeros(same_btt.shape, dtype=dtype, device=documents_bt.device)
     return mask_btt.masked_fill_(~same_btt.tril(), -torch.inf)[:, None]
-
-
-def _continued_mask(start: int, tokens_bt: Tensor) -> Tensor:
-    """Return a mask: True where a token may attend, to cached ones and those up to itself, [1, 1, t, start + t]."""
-    t = tokens_bt.shape[1]
-    return torch.ones(1, 1, t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)
 
 
 class LayerCache:

@@ -1,8 +1,8 @@
 """GPT-2 folders of Hugging Face transformers: read and written with safetensors only, never pickle.
 
 In them the linear layers are 'Conv1D' (weights transposed, [in, out]) and query, key and value are one fused `c_attn`.
-Weights are in model.safetensors or, above `SHARD_BYTES`, in several files that model.safetensors.index.json lists. A
-folder's tensors are compared with its config.json by name and shape before anything is allocated.
+Weights are in model.safetensors, or in several files that model.safetensors.index.json lists. A folder's tensors are
+compared with its config.json by name and shape before anything is allocated.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.storage import Folder
@@ -27,20 +28,15 @@ if TYPE_CHECKING:  # its native core isn't needed to train
     from webtext.tokenizer import Tokenizer
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SHARD_BYTES = 5 * 10**9
-"""Largest file of weights, unless a single tensor is larger; long the default of transformers."""
-_NORMS = {"ln_1": "attention_norm", "ln_2": "feed_forward_norm"}
-_LINEARS = {
-    # theirs: (ours, in, out), both as multiples of the width
-    "attn.c_proj": ("attention.projection", 1, 1),
-    "mlp.c_fc": ("feed_forward.expand", 1, 4),
-    "mlp.c_proj": ("feed_forward.contract", 4, 1),
-}
-_ENDS = {"token_embedding": "wte", "position_embedding": "wpe", "final_norm": "ln_f"}
-_THEIRS = {ours: theirs for theirs, ours in _NORMS.items()} | {
-    ours: theirs for theirs, (ours, _, _) in _LINEARS.items()
-}
-_FUSED = ("attention.query", "attention.key", "attention.value")
+_LAYERS = (
+    # theirs, ours, and both dimensions as multiples of the width: a norm has one
+    ("ln_1", ("attention_norm",), (1,)),
+    ("ln_2", ("feed_forward_norm",), (1,)),
+    ("attn.c_attn", ("attention.query", "attention.key", "attention.value"), (1, 3)),
+    ("attn.c_proj", ("attention.projection",), (1, 1)),
+    ("mlp.c_fc", ("feed_forward.expand",), (1, 4)),
+    ("mlp.c_proj", ("feed_forward.contract",), (4, 1)),
+)
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "encoder.json")
 _MASKS = (".attn.bias", ".attn.masked_bias")  # buffers of older versions, the same in every model
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -61,61 +57,10 @@ class GPT2Folder:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         place = Folder(folder)
         self.config = _read_config(place)
-        self.files = weight_files(place)
-        self._theirs = _Weights(place, self.files)
-        self._theirs.check(self.config)
-
-    def values(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a parameter of `GPT2` by its name there. Raises InputError if it isn't finite."""
-        tensor = _to_ours(self._theirs, self.config, name)
-        assert tensor.shape == tuple(shape), name
-        return tensor
-
-
-def write_huggingface(
-    folder: str | os.PathLike[str],
-    config: GPT2Config,
-    ours: Mapping[str, Tensor],
-    tokenizer: Any,
-    dtype: torch.dtype,
-    shard_bytes: int,
-    card: str | None = None,
-) -> None:
-    """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last.
-
-    ConfigError if a weight is too large for `dtype`.
-    """
-    for name, tensor in ours.items():
-        if (largest := tensor.abs().max().item()) > torch.finfo(dtype).max:
-            kind = str(dtype).removeprefix("torch.")
-            limit = f"{torch.finfo(dtype).max:,.0f} is the largest {kind}"
-            raise ConfigError(f"a weight of '{name}' is ±{largest:,.0f}; {limit}", "export with --dtype bfloat16")
-    place = Folder(folder)
-    place.remove("config.json")
-    _write_weights(place, config, ours, dtype, shard_bytes)
-    eot_id = config.vocab_size - 1
-    if tokenizer is not None:
-        eot_id = tokenizer.eot_id
-        tokenizer.save(place.url, model_max_length=config.context)
-    if card is not None:
-        place.write_bytes("README.md", card.encode())
-    _write_json(place, "config.json", _their_config(config, eot_id, dtype))
-
-
-def own_tokenizer(folder: Path) -> Tokenizer | None:
-    """Return the tokenizer of a folder; None if it has none."""
-    from webtext.tokenizer import Tokenizer
-
-    return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
-
-
-class _Weights(Mapping[str, Tensor]):
-    """The tensors of a folder by name, without the prefix that some have; read one at a time, in float32."""
-
-    def __init__(self, place: Folder, files: Sequence[str]) -> None:
+        self.files = _weight_files(place)
         self._place = place.url
-        self._found: dict[str, tuple[Any, str]] = {}
-        for name in files:
+        self._found: dict[str, tuple[Any, str]] = {}  # by name without the prefix that some have
+        for name in self.files:
             location = place.location(name)
             try:
                 file: Any = safe_open(place.local_path(name), framework="pt")
@@ -126,8 +71,23 @@ class _Weights(Mapping[str, Tensor]):
                 if tensor in self._found:
                     raise InputError(f"'{location}' contains tensor '{tensor}' twice", "copy the folder again")
                 self._found[tensor] = (file, key)
+        self._check()
+        self._theirs = {
+            own: (name, i, len(ours)) for name, _, ours in _tensors(self.config) for i, own in enumerate(ours)
+        }
 
-    def __getitem__(self, name: str) -> Tensor:
+    def values(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a parameter of `GPT2` by its name there. Raises InputError if it isn't finite."""
+        theirs, i, n = self._theirs[name]
+        tensor = self._read(theirs)
+        if theirs.startswith("h."):
+            tensor = tensor.chunk(n, dim=-1)[i].t().contiguous()
+        elif len(tensor) < shape[0]:
+            tensor = functional.pad(tensor, (0, 0, 0, shape[0] - len(tensor)))  # the rows of no token
+        assert tensor.shape == tuple(shape), name
+        return tensor
+
+    def _read(self, name: str) -> Tensor:
         file, key = self._found[name]
         tensor: Tensor = file.get_tensor(key)
         if tensor.dtype not in _FLOATS:
@@ -137,17 +97,11 @@ class _Weights(Mapping[str, Tensor]):
             raise InputError(f"tensor '{name}' in '{self._place}' has values that are not finite", "copy it again")
         return tensor.float()
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def check(self, config: GPT2Config) -> None:
+    def _check(self) -> None:
         """Raise InputError if a tensor is missing, has another shape or is not one of a GPT-2; reads only headers."""
         remedy = "the folder has the config.json of another model, or not all of its weights"
         known = {"lm_head.weight"}
-        for name, shape in _their_shapes(config):
+        for name, shape, _ in _tensors(self.config):
             if name not in self._found:
                 raise InputError(f"'{self._place}' has no tensor '{name}', which its config.json requires", remedy)
             file, key = self._found[name]
@@ -162,14 +116,56 @@ class _Weights(Mapping[str, Tensor]):
                 raise InputError(
                     f"'{self._place}' has tensor '{name}', which no GPT-2 with its config.json has", remedy
                 )
-        if "lm_head.weight" in self._found and not torch.equal(self["lm_head.weight"], self["wte.weight"]):
+        if "lm_head.weight" in self._found and not torch.equal(self._read("lm_head.weight"), self._read("wte.weight")):
             raise InputError(
                 f"the output layer of '{self._place}' is not its embedding: 'lm_head.weight' differs from 'wte.weight'",
                 "a GPT-2 shares the two; a model with two tables is another architecture",
             )
 
 
-def weight_files(place: Folder) -> list[str]:
+def write_huggingface(
+    folder: str | os.PathLike[str],
+    config: GPT2Config,
+    ours: Mapping[str, Tensor],
+    tokenizer: Any,
+    dtype: torch.dtype,
+    card: str | None = None,
+) -> None:
+    """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last.
+
+    ConfigError if a weight is too large for `dtype`.
+    """
+    kind = str(dtype).removeprefix("torch.")
+    for name, tensor in ours.items():
+        if (largest := tensor.abs().max().item()) > torch.finfo(dtype).max:
+            limit = f"{torch.finfo(dtype).max:,.0f} is the largest {kind}"
+            raise ConfigError(f"a weight of '{name}' is ±{largest:,.0f}; {limit}", "export with --dtype bfloat16")
+    place = Folder(folder)
+    place.remove("config.json")
+    tensors = {}
+    for name, shape, own in _tensors(config):
+        parts = [ours[each].t() if name.startswith("h.") else ours[each][: shape[0]] for each in own]
+        tensors[f"transformer.{name}"] = torch.cat(parts, dim=-1).cpu().to(dtype)
+    with place.scratch(WEIGHTS) as path:
+        write_tensors(path, tensors)
+    place.remove(INDEX)
+    eot_id = config.vocab_size - 1
+    if tokenizer is not None:
+        eot_id = tokenizer.eot_id
+        tokenizer.save(place.url, model_max_length=config.context)
+    if card is not None:
+        place.write_bytes("README.md", card.encode())
+    place.write_bytes("config.json", (json.dumps(_their_config(config, eot_id, kind), indent=2) + "\n").encode())
+
+
+def own_tokenizer(folder: Path) -> Tokenizer | None:
+    """Return the tokenizer of a folder; None if it has none."""
+    from webtext.tokenizer import Tokenizer
+
+    return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
+
+
+def _weight_files(place: Folder) -> list[str]:
     """Return the names of the files of weights. InputError if there is none, or if weights are pickled."""
     if place.exists(WEIGHTS):
         return [WEIGHTS]
@@ -186,32 +182,6 @@ def weight_files(place: Folder) -> list[str]:
         if not place.exists(name):
             raise InputError(f"no file '{place.location(name)}', which '{location}' lists", "copy the folder again")
     return files
-
-
-def _write_weights(
-    place: Folder, config: GPT2Config, ours: Mapping[str, Tensor], dtype: torch.dtype, shard_bytes: int
-) -> None:
-    groups: list[list[str]] = [[]]
-    n_bytes = total = 0
-    for name, shape in _their_shapes(config):
-        size = torch.Size(shape).numel() * dtype.itemsize
-        if groups[-1] and n_bytes + size > shard_bytes:
-            groups.append([])
-            n_bytes = 0
-        groups[-1].append(name)
-        n_bytes, total = n_bytes + size, total + size
-    files = [WEIGHTS]
-    if len(groups) > 1:
-        files = [f"model-{i:05d}-of-{len(groups):05d}.safetensors" for i in range(1, len(groups) + 1)]
-    for file, names in zip(files, groups, strict=True):
-        with place.scratch(file) as path:
-            write_tensors(path, {f"transformer.{name}": _to_theirs(ours, config, name).to(dtype) for name in names})
-    if len(groups) == 1:
-        place.remove(INDEX)
-        return
-    weight_map = {f"transformer.{name}": file for file, names in zip(files, groups, strict=True) for name in names}
-    _write_json(place, INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})
-    place.remove(WEIGHTS)
 
 
 def _read_config(place: Folder) -> GPT2Config:
@@ -235,60 +205,26 @@ def _read_config(place: Folder) -> GPT2Config:
         raise InputError(f"'{location}': {error.lines[0]}", *error.lines[1:]) from None
 
 
-def _their_config(config: GPT2Config, eot_id: int, dtype: torch.dtype) -> dict[str, Any]:
+def _their_config(config: GPT2Config, eot_id: int, kind: str) -> dict[str, Any]:
     dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout)
     sizes = {name: getattr(config, name) for name in ("n_layer", "n_head", "n_embd", "vocab_size")}
     context = {"n_positions": config.context, "n_ctx": config.context}
     ends = {"bos_token_id": eot_id, "eos_token_id": eot_id}
-    kind = str(dtype).removeprefix("torch.")
     more = {"architectures": ["GPT2LMHeadModel"], "initializer_range": 0.02, "torch_dtype": kind}
     return {**_FIXED, **sizes, **context, **dropout, **ends, **more}
 
 
-def _their_shapes(config: GPT2Config) -> Iterator[tuple[str, list[int]]]:
-    """Yield the names and shapes of a folder's tensors, in the order in which they are written."""
+def _tensors(config: GPT2Config) -> Iterator[tuple[str, list[int], list[str]]]:
+    """Yield each tensor of a folder: its name and shape, and the parameters of `GPT2` that it consists of."""
     width = config.n_embd
-    yield "wte.weight", [config.vocab_size, width]
-    yield "wpe.weight", [config.context, width]
+    yield "wte.weight", [config.vocab_size, width], ["token_embedding.weight"]
+    yield "wpe.weight", [config.context, width], ["position_embedding.weight"]
     for i in range(config.n_layer):
-        for name in _NORMS:
-            yield from ((f"h.{i}.{name}.{kind}", [width]) for kind in ("weight", "bias"))
-        for name, n_in, n_out in (("attn.c_attn", 1, 3), *((name, n, m) for name, (_, n, m) in _LINEARS.items())):
-            yield f"h.{i}.{name}.weight", [n_in * width, n_out * width]
-            yield f"h.{i}.{name}.bias", [n_out * width]
-    yield from ((f"ln_f.{kind}", [width]) for kind in ("weight", "bias"))
-
-
-def _to_ours(theirs: Mapping[str, Tensor], config: GPT2Config, name: str) -> Tensor:
-    """Return one of the parameters of `GPT2`."""
-    part, _, kind = name.rpartition(".")
-    if part == "token_embedding":
-        return torch.cat(
-            [theirs["wte.weight"], torch.zeros(config.padded_vocab_size - config.vocab_size, config.n_embd)]
-        )
-    if not part.startswith("blocks."):
-        return theirs[f"{_ENDS[part]}.{kind}"]
-    _, i, part = part.split(".", 2)
-    if part in _FUSED:
-        return theirs[f"h.{i}.attn.c_attn.{kind}"].chunk(3, dim=-1)[_FUSED.index(part)].t().contiguous()
-    return theirs[f"h.{i}.{_THEIRS[part]}.{kind}"].t().contiguous()
-
-
-def _to_theirs(ours: Mapping[str, Tensor], config: GPT2Config, name: str) -> Tensor:
-    """Return one of the tensors of `_their_shapes`."""
-    part, _, kind = name.rpartition(".")
-    if not part.startswith("h."):
-        tensor = ours[f"{next(own for own, name in _ENDS.items() if name == part)}.{kind}"]
-        return tensor[: config.vocab_size].contiguous().cpu() if part == "wte" else tensor.cpu()
-    _, i, part = part.split(".", 2)
-    if part == "attn.c_attn":
-        return torch.cat([ours[f"blocks.{i}.{one}.{kind}"].t() for one in _FUSED], dim=-1).contiguous().cpu()
-    our_name = _NORMS[part] if part in _NORMS else _LINEARS[part][0]
-    return ours[f"blocks.{i}.{our_name}.{kind}"].t().contiguous().cpu()
-
-
-def _write_json(place: Folder, name: str, value: dict[str, Any]) -> None:
-    place.write_bytes(name, (json.dumps(value, indent=2) + "\n").encode())
+        for theirs, ours, sizes in _LAYERS:
+            shape = [n * width for n in sizes]
+            for kind, of_kind in (("weight", shape), ("bias", shape[-1:])):
+                yield f"h.{i}.{theirs}.{kind}", of_kind, [f"blocks.{i}.{each}.{kind}" for each in ours]
+    yield from ((f"ln_f.{kind}", [width], [f"final_norm.{kind}"]) for kind in ("weight", "bias"))
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

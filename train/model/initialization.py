@@ -28,23 +28,23 @@ Values = Callable[[str, Sequence[int]], Tensor]
 _RESIDUAL = (".projection.weight", ".contract.weight")
 
 
-def first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int) -> Tensor:
-    """Return the initial values of the complete parameter `name`, on the CPU in float32."""
+def _first_values(config: GPT2Config, name: str, shape: Sequence[int], seed: int) -> Tensor:
     values = torch.empty(*shape, dtype=torch.float32, device="cpu")
     if name.endswith("norm.weight"):
         return values.fill_(1)
     if name.endswith(".bias"):
         return values.zero_()
     generator = torch.Generator("cpu").manual_seed(int(sha256_json([seed, name])[:15], 16))
-    values.normal_(std=_std(config, name), generator=generator)
+    std = POSITION_STD if name == POSITION_EMBEDDING else WEIGHT_STD
+    values.normal_(std=std / math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else std, generator=generator)
     if name == TOKEN_EMBEDDING:
         values[config.vocab_size :] = 0
     return values
 
 
 def drawn(config: GPT2Config, seed: int) -> Values:
-    """Return `first_values` of a model and seed."""
-    return lambda name, shape: first_values(config, name, shape, seed)
+    """Return the initial values of a model that are drawn from a seed."""
+    return lambda name, shape: _first_values(config, name, shape, seed)
 
 
 @torch.no_grad()
@@ -52,9 +52,3 @@ def initialize(model: nn.Module, values: Values) -> None:
     """Set the parameters of a model, which must be allocated, to their initial values."""
     for name, parameter in model.named_parameters():
         parameter.copy_(values(name, parameter.shape))
-
-
-def _std(config: GPT2Config, name: str) -> float:
-    if name == POSITION_EMBEDDING:
-        return POSITION_STD
-    return WEIGHT_STD / math.sqrt(2 * config.n_layer) if name.endswith(_RESIDUAL) else WEIGHT_STD

@@ -12,13 +12,6 @@ from webtext.train.model.gpt2 import GPT2
 from webtext.train.settings import SampleSettings
 
 
-def sample_tokens(model: GPT2, prompt: Sequence[int], settings: SampleSettings, **how: Any) -> Iterator[int]:
-    """Yield the tokens after `prompt`; `how` and all else as in `sample_batch`."""
-    for (token,) in sample_batch(model, [prompt], settings, **how):
-        if token is not None:
-            yield token
-
-
 @torch.no_grad()
 def sample_batch(
     model: GPT2,
@@ -48,12 +41,14 @@ def sample_batch(
     )
     tokens_bt, lengths_b = tokens_bt.to(device), torch.tensor(lengths, device=device)
     left = [n_drawn] * len(prompts)
-    length = min(lengths)
-    reader = _Reader(model, len(prompts))
+    length, cache = min(lengths), model.empty_cache(len(prompts))
     while any(left):
-        logits_bv = reader.next_logits(tokens_bt[:, :length])[:, :vocab_size]
+        if length <= model.config.context:
+            logits_bv = model.next_logits(tokens_bt[:, cache[0].length : length], cache)
+        else:  # positions move, so the window is read again
+            logits_bv = model.next_logits(tokens_bt[:, length - model.config.context : length])
         at_b1 = (length - lengths_b).clamp(0, n_drawn - 1)[:, None]
-        drawn_b = _draw(logits_bv, settings, random_bt.gather(1, at_b1)[:, 0])
+        drawn_b = _draw(logits_bv[:, :vocab_size].float(), settings, random_bt.gather(1, at_b1)[:, 0])
         tokens_bt[:, length] = torch.where(lengths_b <= length, drawn_b, tokens_bt[:, length])
         step: list[int | None] = tokens_bt[:, length].tolist()  # the one time in a step that the device is waited for
         for i, token in enumerate(step):
@@ -67,53 +62,38 @@ def sample_batch(
             left[i] = 0
 
 
+def growth(
+    model: GPT2, tokenizer: Any, starts: Sequence[Sequence[int]], settings: SampleSettings, stops: Sequence[str] = ()
+) -> Iterator[list[str]]:
+    """Yield, step by step, what is generated after each of the token sequences `starts`, in complete characters.
+
+    A text ends before an end-of-text, or before the first of `stops` that is complete.
+    """
+    texts = [_Text(tokenizer.decode_stream(), stops) for _ in starts]
+    ended: set[int] = set()
+    limits: dict[str, Any] = {"stop_ids": {tokenizer.eot_id}, "vocab_size": tokenizer.vocab_size, "ended": ended}
+    for step in sample_batch(model, starts, settings, **limits):
+        pieces = ["" if token is None else text.push(token) for text, token in zip(texts, step, strict=True)]
+        ended.update(i for i, text in enumerate(texts) if text.ended)
+        yield pieces
+    yield [text.finish() for text in texts]
+
+
 def stream_text(
     model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
 ) -> Iterator[str]:
-    """Yield the continuation of a prompt as it is generated, in complete characters; an empty prompt begins a document.
-
-    It ends before the first of `stops` that is complete.
-    """
-    text = _Text(tokenizer.decode_stream(), stops)
-    start = [tokenizer.eot_id, *tokenizer.encode(prompt)]
-    for token in sample_tokens(model, start, settings, **_limits(model, tokenizer)):
-        yield text.push(token)
-        if text.ended:
-            return
-    yield text.finish()
-
-
-def sample_text(model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings) -> str:
-    """Return the prompt and its continuation."""
-    return sample_texts(model, tokenizer, [prompt], settings)[0]
+    """Yield the `growth` of a prompt; an empty one begins a document."""
+    for (piece,) in growth(model, tokenizer, [[tokenizer.eot_id, *tokenizer.encode(prompt)]], settings, stops):
+        yield piece
 
 
 def sample_texts(
     model: GPT2, tokenizer: Any, prompts: Sequence[str], settings: SampleSettings, stops: Sequence[str] = ()
 ) -> list[str]:
-    """Return each prompt with its continuation, all generated at once; a continuation ends as in `stream_text`."""
+    """Return each prompt with its continuation, all generated at once."""
     starts = [[tokenizer.eot_id, *tokenizer.encode(prompt)] for prompt in prompts]
-    texts = continuations(model, tokenizer, starts, settings, stops)
-    return [f"{prompt}{text}" for prompt, text in zip(prompts, texts, strict=True)]
-
-
-def continuations(
-    model: GPT2, tokenizer: Any, starts: Sequence[Sequence[int]], settings: SampleSettings, stops: Sequence[str]
-) -> list[str]:
-    """Return the text after each of the token sequences `starts`, as `sample_texts` does."""
-    texts = [_Text(tokenizer.decode_stream(), stops) for _ in starts]
-    pieces: list[list[str]] = [[] for _ in starts]
-    ended: set[int] = set()
-    for step in sample_batch(model, starts, settings, **_limits(model, tokenizer), ended=ended):
-        for i, token in enumerate(step):
-            if token is not None:
-                pieces[i].append(texts[i].push(token))
-        ended.update(i for i, text in enumerate(texts) if text.ended)
-    return ["".join([*parts, text.finish()]) for parts, text in zip(pieces, texts, strict=True)]
-
-
-def _limits(model: GPT2, tokenizer: Any) -> dict[str, Any]:
-    return {"stop_ids": {tokenizer.eot_id}, "vocab_size": tokenizer.vocab_size}
+    grown = growth(model, tokenizer, starts, settings, stops)
+    return ["".join(pieces) for pieces in zip(prompts, *grown, strict=True)]
 
 
 class _Text:
@@ -149,24 +129,6 @@ class _Text:
 def _overlap(text: str, stop: str) -> int:
     """Return how many of the last characters of `text` may begin `stop`."""
     return next(n for n in range(min(len(text), len(stop)), -1, -1) if text.endswith(stop[:n]))
-
-
-class _Reader:
-    """Reads only new tokens while the texts fit the context. Beyond it positions move, and the window is read again."""
-
-    def __init__(self, model: GPT2, n_texts: int) -> None:
-        self._model = model
-        self._cache = model.empty_cache(n_texts)
-        self._n_cached = 0
-
-    def next_logits(self, tokens_bt: Tensor) -> Tensor:
-        """Return the logits after each text, [b, v], in float32."""
-        context = self._model.context
-        if tokens_bt.shape[1] > context:
-            return self._model.next_logits(tokens_bt[:, -context:]).float()
-        logits_bv = self._model.next_logits(tokens_bt[:, self._n_cached :], self._cache)
-        self._n_cached = tokens_bt.shape[1]
-        return logits_bv.float()
 
 
 def _draw(logits_bv: Tensor, settings: SampleSettings, random_b: Tensor) -> Tensor:

@@ -14,12 +14,11 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.optim import Optimizer
 
-from webtext.train.data.windows import Windows, total_loss
+from webtext.train.data.windows import WindowRules, Windows, total_loss
 from webtext.train.distributed import World
 from webtext.train.host_memory import HostMemory
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
-from webtext.train.model.loss import MaskedLikelihood, WindowRules
 from webtext.train.offload.host import Link
 from webtext.train.offload.offloaded import ENDS, OffloadedModel
 from webtext.train.optimizer.optimizer import Reading, Together, make_optimizer, update
@@ -100,8 +99,7 @@ class OffloadedEngine:
         return tensor
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        judge = MaskedLikelihood(self.offloaded, self.rules.eot_id) if self.rules.masks else self.offloaded
-        return total_loss(judge, windows, batch_size, self.world)
+        return total_loss(self.offloaded, windows, batch_size, self.world, rules=self.rules)
 
     def _on_gradients(self, layer: int, row: Tensor) -> None:
         """Average a layer's gradients over all processes, to the same bits in each, compute their norms, and update.

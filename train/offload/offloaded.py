@@ -30,10 +30,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from webtext.train.data.windows import WindowRules
 from webtext.train.host_memory import HostMemory
 from webtext.train.model.cross_entropy import token_losses
 from webtext.train.model.gpt2 import GPT2, document_mask
-from webtext.train.model.loss import WindowRules
 from webtext.train.offload.host import Event, GradientRows, HostLayers, Link, MovingWindow, OnGradients
 from webtext.train.shape import GPT2Config
 
@@ -218,14 +218,13 @@ class Ends(GPT2):
         return compute(*arguments)
 
     def training_loss(self, x_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None) -> Tensor:
-        """Return the mean loss of the last layer's output, as in `TrainingLoss`; a scalar."""
-        loss = self.mean_loss(self.final_norm(x_btc), targets_bt, counted_bt)
-        return loss if counted_bt is None else loss * counted_bt.float().mean()
+        """Return the mean loss of the last layer's output, a scalar."""
+        return self.mean_loss(self.final_norm(x_btc), targets_bt, counted_bt)
 
     def token_losses(self, x_btc: Tensor, targets_bt: Tensor) -> Tensor:
         """Return the loss of each of the last targets, [b, n] like `targets_bt`."""
         hidden_nc = self.final_norm(x_btc)[:, -targets_bt.shape[1] :].flatten(0, 1)
-        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.vocab_size)
+        losses_n = token_losses(hidden_nc, self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size)
         return losses_n.view(targets_bt.shape)
 
 

@@ -66,12 +66,7 @@ def make_optimizer(
     if not by_muon:
         return adamw
     ratio = (chosen.muon_learning_rate or settings.learning_rate) / settings.learning_rate
-    muon = Muon(
-        by_muon,
-        {"weight_decay": decay, "rate_ratio": ratio},
-        stored=stored,
-        zeros_like=zeros_like,
-    )
+    muon = Muon(by_muon, {"weight_decay": decay, "rate_ratio": ratio}, stored=stored, zeros_like=zeros_like)
     optimizer = Together(adamw, muon)
     set_learning_rate(optimizer, settings.learning_rate)
     return optimizer
@@ -81,13 +76,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Set each group's learning rate to its `rate_ratio` times `rate`, which is AdamW's."""
     for group in optimizer.param_groups:
         group["lr"] = group["rate_ratio"] * rate
-
-
-def compile_update(optimizer: torch.optim.Optimizer) -> None:
-    """Compile Muon's part of an update; AdamW's is one kernel for each group of parameters."""
-    for part in getattr(optimizer, "parts", ()):
-        if isinstance(part, Muon):
-            part.compile()
 
 
 def optimizer_tensors(

@@ -28,12 +28,10 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.optim import Optimizer
 
-from webtext.train.data.windows import Windows
+from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, stages_of_rank
-from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
-from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import GradientSums, cast_parameters
 from webtext.train.optimizer.optimizer import make_optimizer, update
 from webtext.train.parallel.stage import Pipeline, Stage, StageWalk
@@ -261,7 +259,7 @@ class ParallelModel:
             stage.eval()
         ranks = [i % self.shape.pp for i in range(n_stages(self.schedule, self.shape.pp))]
         walk = StageWalk(self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.device)
-        with as_it_stands(), self._casts():
+        with torch.compiler.set_stance("force_eager"), self._casts():
             total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
         for stage in self.stages.values():
             stage.train()

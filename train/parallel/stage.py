@@ -18,11 +18,10 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import Schedule1F1B, ScheduleInterleaved1F1B
 
-from webtext.train.data.windows import Windows
+from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.mesh import check_microbatches, n_stages
 from webtext.train.model.cross_entropy import sum_dtype, token_losses
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.loss import WindowRules
 from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 
@@ -46,7 +45,7 @@ class Stage(nn.Module):
     ) -> Tensor:
         """Return hidden states [b, t, c] from token ids [b, t] or the previous stage's; the last stage returns a loss.
 
-        In training the loss is that of `loss.TrainingLoss`, [1]; otherwise the loss of each target, [b, t]. Tokens
+        In training the loss is that of `GPT2.loss`, [1]; otherwise the loss of each target, [b, t]. Tokens
         attend only to tokens with the same number in `documents_bt`. Targets count where `counted_bt` is true.
         """
         model = self.model
@@ -59,7 +58,6 @@ class Stage(nn.Module):
         if not self.training:
             return self._losses(hidden_btc, targets_bt)
         loss = self._mean_loss(hidden_btc, targets_bt, counted_bt)
-        loss = loss if counted_bt is None else loss * counted_bt.float().mean()
         return loss[None].clone()  # FSDP2 warns if its module returns a view
 
     def example(self, tokens_bt: Tensor) -> tuple[Tensor, Tensor]:

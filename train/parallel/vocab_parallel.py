@@ -9,13 +9,12 @@ Shape suffixes as in `gpt2.py`: n position, c channel, v the rank's own part of 
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, distributed
 
-from webtext.train.model.cross_entropy import chunk_rows, sum_dtype
+from webtext.train.model.cross_entropy import chunk_rows, chunked_loss, sum_dtype
 from webtext.train.parallel.tensor_parallel import all_gather_single, gather_sequence
 
 
@@ -29,13 +28,23 @@ def vocab_parallel_loss(
     *,
     compiled: bool = False,
 ) -> Tensor:
-    """Return the loss of a hidden state; each rank of `group` has a part of the sequence and of the output weights.
+    """Return the loss of a hidden state as `cross_entropy.linear_cross_entropy` does.
 
-    Like `cross_entropy.linear_cross_entropy`, the mean over the positions where `counted_n` is true.
+    Each rank of `group` has a part of the sequence and of the output weights.
     """
+    first = distributed.get_rank(group) * len(weight_vc)
+    of_rank = torch.compile(_of_rank, dynamic=False) if compiled else _of_rank
+    replace = torch.compile(_to_slopes, dynamic=False) if compiled else _to_slopes
+
+    def to_slopes(logits_nv: Tensor, targets_n: Tensor, counted_n: Tensor | None) -> Iterator[Tensor]:
+        _hide_padding(logits_nv, vocab_size - first)
+        total_n, picked_n = _over_ranks(of_rank(logits_nv, targets_n - first), group)
+        replace(logits_nv, targets_n - first, total_n)
+        losses_n = total_n - picked_n
+        yield (losses_n if counted_n is None else losses_n * counted_n).sum()
+
     hidden_nc = gather_sequence(hidden_bsc, group).flatten(0, 1)
-    loss: Tensor = _CrossEntropy.apply(hidden_nc, weight_vc, targets_n, vocab_size, group, counted_n, compiled)  # type: ignore[no-untyped-call]
-    return loss
+    return chunked_loss(hidden_nc, weight_vc, targets_n, counted_n, to_slopes)
 
 
 @torch.no_grad()
@@ -46,55 +55,15 @@ def vocab_parallel_losses(
     hidden_nc, first = gather_sequence(hidden_bsc, group).flatten(0, 1), distributed.get_rank(group) * len(weight_vc)
     losses = []
     for rows in chunk_rows(len(targets_n), weight_vc):
-        logits_nv = _logits(hidden_nc[rows], weight_vc, vocab_size - first)
+        logits_nv = hidden_nc[rows] @ weight_vc.T
+        _hide_padding(logits_nv, vocab_size - first)
         total_n, picked_n = _over_ranks(_of_rank(logits_nv, targets_n[rows] - first), group)
         losses.append(total_n - picked_n)
     return torch.cat(losses)
 
 
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden_nc: Tensor,
-        weight_vc: Tensor,
-        targets_n: Tensor,
-        vocab_size: int,
-        group: distributed.ProcessGroup,
-        counted_n: Tensor | None,
-        compiled: bool,
-    ) -> Tensor:
-        of_rank, to_slopes = map(_compiled, (_of_rank, _to_slopes)) if compiled else (_of_rank, _to_slopes)
-        first = distributed.get_rank(group) * len(weight_vc)
-        loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
-        grad_hidden_nc = torch.empty_like(hidden_nc)
-        grad_weight_vc = torch.zeros_like(weight_vc, dtype=loss.dtype)
-        for rows in chunk_rows(len(targets_n), weight_vc):
-            logits_nv, here_n = _logits(hidden_nc[rows], weight_vc, vocab_size - first), targets_n[rows] - first
-            total_n, picked_n = _over_ranks(of_rank(logits_nv, here_n), group)
-            counts_n = torch.ones_like(total_n) if counted_n is None else counted_n[rows].to(total_n.dtype)
-            loss += ((total_n - picked_n) * counts_n).sum()
-            to_slopes(logits_nv, here_n, total_n, counts_n)
-            torch.mm(logits_nv, weight_vc, out=grad_hidden_nc[rows])
-            grad_weight_vc += logits_nv.T @ hidden_nc[rows]
-        ctx.save_for_backward(grad_hidden_nc, grad_weight_vc)
-        ctx.n = len(targets_n) if counted_n is None else counted_n.sum()
-        ctx.weight_dtype = weight_vc.dtype
-        mean: Tensor = loss / ctx.n
-        return mean
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden_nc, grad_weight_vc = ctx.saved_tensors
-        scale = grad_outputs[0] / ctx.n
-        return grad_hidden_nc * scale, (grad_weight_vc * scale).to(ctx.weight_dtype), None, None, None, None, None
-
-
-def _logits(hidden_nc: Tensor, weight_vc: Tensor, n_tokens: int) -> Tensor:
-    """Return the logits, of which the columns from `n_tokens` on are padding."""
-    logits_nv = hidden_nc @ weight_vc.T
+def _hide_padding(logits_nv: Tensor, n_tokens: int) -> None:
     logits_nv[:, max(0, n_tokens) :] = -torch.inf
-    return logits_nv
 
 
 def _of_rank(logits_nv: Tensor, here_n: Tensor) -> Tensor:
@@ -114,13 +83,8 @@ def _over_ranks(of_rank_2n: Tensor, group: distributed.ProcessGroup) -> Tensor:
     return torch.stack([of_ranks_p2n[:, 0].logsumexp(0), of_ranks_p2n[:, 1].sum(0)])
 
 
-def _to_slopes(logits_nv: Tensor, here_n: Tensor, total_n: Tensor, counts_n: Tensor) -> None:
-    """Replace logits by their gradient, times the number of positions: softmax - one hot where the position counts."""
+def _to_slopes(logits_nv: Tensor, here_n: Tensor, total_n: Tensor) -> None:
+    """Replace logits by their gradient, times the number of positions: softmax - one hot."""
     slopes_nv = (logits_nv - total_n[:, None]).exp_()
     is_target_nv = torch.arange(logits_nv.shape[1], device=here_n.device) == here_n[:, None]
-    logits_nv.copy_(slopes_nv.add_(is_target_nv, alpha=-1).mul_(counts_n[:, None]))
-
-
-@functools.cache
-def _compiled(function: Any) -> Any:
-    return torch.compile(function, dynamic=False)
+    logits_nv.copy_(slopes_nv.add_(is_target_nv, alpha=-1))

@@ -15,12 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from webtext.train.data.sources import Source
-from webtext.train.data.windows import Windows, total_loss
+from webtext.train.data.windows import WindowRules, Windows, total_loss
 from webtext.train.distributed import World
-from webtext.train.model.compilation import as_it_stands
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
-from webtext.train.model.loss import MaskedLikelihood, TrainingLoss, WindowRules
 from webtext.train.model.precision import cast_parameters
 from webtext.train.optimizer.optimizer import gradient_norm, make_optimizer, update
 from webtext.train.settings import TrainSettings
@@ -124,17 +122,18 @@ class SingleProcessModel:
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
-        self._loss = TrainingLoss(model, rules)
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Process one microbatch after another, and free each before the next is read."""
         loss, share = torch.zeros((2,), device=self.device)
         with cast_parameters(self.model, self.dtype):
             for tokens_bt in microbatches:
-                part: Tensor = self._loss(tokens_bt[:, :-1], tokens_bt[:, 1:]) / n_microbatches
+                inputs_bt = tokens_bt[:, :-1]
+                how = self.rules.documents(inputs_bt), self.rules.counted(inputs_bt)
+                part = self.model.loss(inputs_bt, tokens_bt[:, 1:], *how) / n_microbatches
                 part.backward()  # type: ignore[no-untyped-call]
                 loss = loss + part.detach()
-                share += self.rules.counted_share(tokens_bt[:, :-1])
+                share += self.rules.counted_share(inputs_bt)
         return self.rules.mean_over_counted(loss, share / n_microbatches, (p.grad for p in self.parameters.values()))
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
@@ -156,9 +155,8 @@ class SingleProcessModel:
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
         """Compute the loss as a step does, but uncompiled."""
-        judge = MaskedLikelihood(self.model, self.rules.eot_id) if self.rules.masks else self.model
         self.model.eval()
-        with torch.no_grad(), cast_parameters(self.model, self.dtype), as_it_stands():
-            found = total_loss(judge, windows, batch_size, World(0, 1, self.device))
+        with torch.no_grad(), cast_parameters(self.model, self.dtype), torch.compiler.set_stance("force_eager"):
+            found = total_loss(self.model, windows, batch_size, World(0, 1, self.device), rules=self.rules)
         self.model.train()
         return found

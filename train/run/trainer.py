@@ -25,15 +25,15 @@ from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint, be
 from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
+from webtext.train.data.windows import WindowRules
 from webtext.train.distributed import Termination, World
 from webtext.train.metrics import metrics_log
 from webtext.train.model.attention import attention_kernel, preferred_kernels
 from webtext.train.model.compilation import compile_model, compiles
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn
-from webtext.train.model.loss import WindowRules
 from webtext.train.model.precision import compute_dtype
-from webtext.train.optimizer.optimizer import Reading, compile_update, is_fault, optimizer_tensors, set_learning_rate
+from webtext.train.optimizer.optimizer import Reading, is_fault, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import learning_rate, total_tokens
 from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
@@ -85,8 +85,6 @@ class Trainer:
         self.settings, self.recipe, self.world, self.config = settings, recipe, world, config
         self.engine = make_engine(model, settings, rules, world, dtype, values or drawn(config, settings.seed))
         self.optimizer = self.engine.make_optimizer(settings)
-        if is_compiled:
-            compile_update(self.optimizer)
         microbatch, _ = settings.accumulation(self.engine.n_data)
         share = {"rank": self.engine.data_rank, "world_size": self.engine.n_data}
         sampler = make_sampler(sources, settings, batch_size=microbatch, **share)
