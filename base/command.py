@@ -1,8 +1,4 @@
-"""Building block of every stage's `command.py`: registers a verb with the global options and an option per setting.
-
-A setting's value comes from its default, its section of the TOML file, `--set` and its flag; each overrides the ones
-before it.
-"""
+"""Building block of every stage's `command.py`: registers a verb with the common options, runs it, and prints its help."""
 
 from __future__ import annotations
 
@@ -15,16 +11,8 @@ from typing import Any
 
 import click
 
-from webtext.base.config import (
-    Option,
-    choices,
-    load_config,
-    options,
-    place,
-    read_sections,
-    subsections,
-)
-from webtext.base.errors import ConfigError, Interrupted, did_you_mean, missing_extra
+from webtext.base.errors import ConfigError, Interrupted, missing_extra
+from webtext.base.options import Defaults, SettingsOptions
 from webtext.base.storage import Folder
 
 if typing.TYPE_CHECKING:
@@ -79,6 +67,7 @@ OUTPUT_OPTIONS = [
 ]
 _HELP = ("help", "_click_default_help")  # names that versions of click give the option --help
 MAX_UNGROUPED = 15  # a longer list of options is printed in groups
+MAX_SHORT = 10  # options in the help of -h
 
 
 def verb(
@@ -92,84 +81,72 @@ def verb(
     workers: bool = False,
     resumes: bool | None = None,
     replaces: bool = True,
-    defaults: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    defaults: Defaults = lambda given, arguments: {},
     **kwargs: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Register a function as `webtext STAGE NAME`.
 
     The function receives `run: Run`, `settings`, and its own click parameters, whose decorators go below this one.
     If `settings` is a class, the function receives an instance of it; if it is a mapping section -> class, a dict
-    section -> instance. `also_read` adds sections of other verbs to that dict. They have no options: their values come
-    from the file and `--set`, like those of settings with `flag=False`. With `config_argument` the verb works on an
-    entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides` unresolved.
-    Without settings it has neither --config nor --set. `defaults` returns further defaults, for settings that nothing
-    gives, from the given settings and the arguments.
+    section -> instance, to which `also_read` adds sections (see `SettingsOptions`). With `config_argument` the verb
+    works on an entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides`
+    unresolved. Without settings it has neither --config nor --set.
     Only with `workers` does it have options for the engine, for verbs that make parts. `resumes`, by default as
     `workers`, is whether the same command resumes what was interrupted, as the message says. `replaces` is that of `Run`.
     """
-    classes: Mapping[str, type] = {}
-    if settings is not None:
-        classes = settings if isinstance(settings, Mapping) else {section: settings}
-    read = {**classes, **(also_read or {})}
+    classes = {} if settings is None else settings if isinstance(settings, Mapping) else {section: settings}
+    of_settings = SettingsOptions(classes=classes, also_read=also_read or {}, defaults=defaults)
 
     def register(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
-        def callback(
-            *,
-            config_path: str | None = None,
-            overrides: tuple[str, ...] = (),
-            as_json: bool,
-            quiet: bool,
-            dry_run: bool,
-            engine: str = "local",
-            address: str | None = None,
-            workers: int | None = None,
-            worker_memory: int = DEFAULT_MEMORY_MIB,
-            of_parts: Any = None,
-            **arguments: Any,
-        ) -> Any:
-            from webtext.base.console import Console
-            from webtext.base.run import Run
-
-            flags = {name: {key: arguments.pop(key) for key in _with_flag(cls)} for name, cls in classes.items()}
-            resolved = (
-                {}
-                if config_argument
-                else resolve(
-                    read, config_path, overrides, flags, lambda given: defaults(given, arguments) if defaults else {}
-                )
-            )
-            if classes:
-                arguments["settings"] = resolved if isinstance(settings, Mapping) else resolved[section]
+        def callback(*, config_path: str | None = None, overrides: tuple[str, ...] = (), **arguments: Any) -> Any:
             if config_argument:
                 arguments |= {"config_path": config_path, "overrides": overrides}
-            mode: Any = "quiet" if quiet else "json" if as_json else "human"
-            console = Console(mode)
-            with _engine(engine, address, workers, worker_memory << 20, console) as made:
-                return function(run=Run(made, console, dry_run, of_parts, replaces), **arguments)
+            elif classes:
+                found = of_settings.resolve(config_path, overrides, arguments)
+                arguments["settings"] = found if isinstance(settings, Mapping) else found[section]
+            return _run(function, replaces, **arguments)
 
-        command = click.command(name, cls=_Command, **kwargs)(callback)
+        command = click.command(name, cls=Verb, **kwargs)(callback)
         command.resumes = workers if resumes is None else resumes
-        for section_name, cls in classes.items():
-            title = "Settings"
-            for key, option in _with_flag(cls).items():
-                _option(option)(command)
-                title = option.field.metadata.get("group") or title
-                command.titles[key] = f"{title} [{place(section_name, option.subsection)}]"
-            others = {key: option for key, option in options(cls).items() if key not in _with_flag(cls)}
-            command.without_flag += [f"{place(section_name, each.subsection)}.{key}" for key, each in others.items()]
+        command.without_flag = of_settings.without_flag()
+        for title, option in of_settings.parameters():
+            command.params.append(option)
+            command.titles[str(option.name)] = title
         n_own = len(command.params)
         config = click.argument("config_path", metavar="CONFIG") if config_argument else CONFIG_OPTION
-        of_settings = (config, SET_OPTION) if config_argument or read else ()
-        for decorate in (*of_settings, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
+        common = (config, SET_OPTION) if config_argument or classes or also_read else ()
+        for decorate in (*common, *(WORKER_OPTIONS if workers else ()), *OUTPUT_OPTIONS):
             decorate(command)
-        command.titles |= dict.fromkeys(
-            [*(str(each.name) for each in command.params[n_own:]), *_HELP], "Common options"
-        )
+        names = [*(str(each.name) for each in command.params[n_own:]), *_HELP]
+        command.titles |= dict.fromkeys(names, "Common options")
         group.add_command(command)
         return command
 
     return register
+
+
+def _run(
+    function: Callable[..., Any],
+    replaces: bool,
+    *,
+    as_json: bool,
+    quiet: bool,
+    dry_run: bool,
+    engine: str = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    worker_memory: int = DEFAULT_MEMORY_MIB,
+    of_parts: Any = None,
+    **arguments: Any,
+) -> Any:
+    """Call a verb's function with the run that the common options describe."""
+    from webtext.base.console import Console
+    from webtext.base.run import Run
+
+    console = Console("quiet" if quiet else "json" if as_json else "human")
+    with _engine(engine, address, workers, worker_memory << 20, console) as made:
+        return function(run=Run(made, console, dry_run, of_parts, replaces), **arguments)
 
 
 def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: int, console: Console) -> Engine:
@@ -187,8 +164,8 @@ def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: i
     return LocalEngine(workers=workers, limits=limits, quiet=quiet)
 
 
-class _Command(click.Command):
-    """A verb whose help prints many options in groups: its own, those of each section of settings, the common ones."""
+class Verb(click.Command):
+    """A verb whose help has its examples first, and many options in groups: its own, those of each section, the common ones."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -197,9 +174,18 @@ class _Command(click.Command):
         self.resumes = False
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does, and note what was given."""
+        """Parse as click does, and note what was given; with -h, print the short help instead."""
         ctx.meta[GIVEN] = [*args]
+        if "-h" in args:
+            click.echo(self.short_help_page(ctx))
+            ctx.exit()
         return super().parse_args(ctx, args)
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.help = "Show all options; with -h, two examples and the main options."
+        return option
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; Ctrl-C raises Interrupted, which says whether the same command resumes it."""
@@ -210,9 +196,19 @@ class _Command(click.Command):
             lost = f"'{ctx.command_path}' can't resume: the same command starts again"
             raise Interrupted("interrupted", kept if self.resumes else lost) from None
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Return the whole first paragraph for the list of verbs, which click would cut."""
+        return " ".join((self.help or "").partition("\n\n")[0].split())
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.format_usage(ctx, formatter)
+        self.format_help_text(ctx, formatter)
+        self.format_epilog(ctx, formatter)
+        self.format_options(ctx, formatter)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        shown = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        shown = self._options(ctx)
         for option in shown:
             title = self.titles.get(str(option.name), "Options") if len(shown) > MAX_UNGROUPED else "Options"
             if record := option.get_help_record(ctx):
@@ -224,90 +220,29 @@ class _Command(click.Command):
             formatter.write_paragraph()
             formatter.write_text(f"By --set or the file alone: {', '.join(self.without_flag)}")
 
+    def short_help_page(self, ctx: click.Context) -> str:
+        """Return the help of -h: the sentence, two examples and the first options, the verb's own before its settings."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(self.get_short_help_str())
+        examples = _EXAMPLE.findall(f"{self.help}\n{self.epilog}")
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {example}\n" for example in examples[:2]))
+        records = [record for option in self._options(ctx) if (record := option.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl(records[:MAX_SHORT])
+        if len(records) > MAX_SHORT:
+            formatter.write_paragraph()
+            formatter.write_text(f"All options: {ctx.command_path} --help")
+        return formatter.getvalue().rstrip("\n")
 
-def resolve(
-    classes: Mapping[str, type],
-    config_path: str | None,
-    overrides: tuple[str, ...],
-    flags: Mapping[str, Mapping[str, Any]],
-    defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda given: {},
-) -> dict[str, Any]:
-    """Return section -> settings, from defaults, file, `--set` and flags; an absent flag is None or an empty tuple.
-
-    `defaults` returns the values of further settings from those that file, `--set` and flags give.
-    """
-    places = [*classes, *(place(section, name) for section, cls in classes.items() for name in subsections(cls))]
-    for override in overrides:
-        named = override.partition("=")[0].rpartition(".")[0]
-        if named not in places:
-            raise ConfigError(f"--set {override}: this verb has no section '{named}'", did_you_mean(named, places))
-
-    def adding(section: str, values: dict[str, Any]) -> dict[str, Any]:
-        flagged = {key: value for key, value in flags.get(section, {}).items() if value is not None and value != ()}
-        given = values | flagged
-        return {**defaults(given), **given}
-
-    return read_sections(load_config(config_path, overrides), lambda: classes, adding)
+    def _options(self, ctx: click.Context) -> list[click.Option]:
+        return [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
 
 
-def _with_flag(cls: type) -> dict[str, Option]:
-    return {name: option for name, option in options(cls).items() if option.field.metadata.get("flag") is not False}
-
-
-def _option(option: Option) -> Callable[[Any], Any]:
-    name, default = option.field.name, option.field.default
-    type_, words = choices(option.type)
-    flag = option.field.metadata.get("flag") or "--" + name.replace("_", "-")
-    help_ = str(option.field.metadata.get("help", ""))
-    if "[default: " not in help_:  # a help that states what None or () means
-        help_ += f"  [default: {_shown(default)}]"
-    if type_ is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=help_)
-    if words:
-        type_ = _OrWord(type_, words)
-    if type_ == tuple[float, ...]:
-        return click.option(flag, name, type=_Numbers(), default=None, help=help_)
-    if typing.get_origin(type_) is tuple:
-        return click.option(flag, name, multiple=True, help=help_)
-    return click.option(flag, name, type=type_, default=None, help=help_)
-
-
-class _Numbers(click.ParamType[Any]):
-    """Comma-separated numbers."""
-
-    name = "numbers"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "NUMBER,NUMBER,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return tuple(float(number) for number in value.split(","))
-        except ValueError:
-            self.fail(f"{value!r} is not a list of comma-separated numbers, e.g. 0.7,0.3", param, ctx)
-
-
-class _OrWord(click.ParamType[Any]):
-    """A value of another type, or one of some words, e.g. `none` to turn the setting off; `from_table` converts it."""
-
-    def __init__(self, inner: type, words: tuple[str, ...]) -> None:
-        self._inner = click.types.convert_type(inner)
-        self._words = words
-        self.name = self._inner.name
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "|".join([self._inner.name.upper(), *self._words])
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if value in self._words else self._inner.convert(value, param, ctx)
-
-
-def _shown(default: Any) -> str:
-    if default is None:
-        return "off"
-    if isinstance(default, tuple):
-        return ", ".join(map(str, default)) or "none"
-    return str(default).lower() if isinstance(default, bool) else str(default)
+_EXAMPLE = re.compile(r"^ *(webtext (?:.*\\\n)*.*)", re.MULTILINE)
 
 
 def need_out(out: str | None, marks: Sequence[str] = (), *, on_disk: bool = False) -> str:

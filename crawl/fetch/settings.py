@@ -32,7 +32,7 @@ class FetchSettings:
         group="Sources",
     )
     archive_before: str | None = setting(
-        None, "take an archive's newest capture before this moment; off: the capture nearest to the vote"
+        None, "take an archive's newest capture before this moment; none: the capture nearest to the vote"
     )
     take_gone_sites: bool = setting(
         False, "take archived pages of sites that are gone: the host name doesn't exist, or the site never answered"

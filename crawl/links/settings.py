@@ -112,16 +112,16 @@ class LinkSettings:
         (), "file of domains that are not collected; repeatable", in_recipe=False
     )
     default_score: int | None = setting(
-        None, "score for list rows without one; off: drop them as null_score", group="Inputs and parts"
+        None, "score for list rows without one; none: drop them as null_score", group="Inputs and parts"
     )
     default_created: str | None = setting(
-        None, "creation time for list rows without one; off: drop them as null_created"
+        None, "creation time for list rows without one; none: drop them as null_created"
     )
     source: str | None = setting(
-        None, f"format of all inputs: {', '.join(SOURCES)}; off: by each file's name", in_recipe=False
+        None, f"format of all inputs: {', '.join(SOURCES)}; none: by each file's name", in_recipe=False
     )
     validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
-    parts: int | None = setting(None, "number of parts; off: one per GiB of input", in_recipe=False, flag=False)
+    parts: int | None = setting(None, "number of parts; none: one per GiB of input", in_recipe=False, flag=False)
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -170,7 +170,7 @@ class ApiSettings:
     )
     reddit_credentials: str | None = setting(
         None,
-        "TOML file with client_id and client_secret; off: WEBTEXT_REDDIT_CLIENT_ID and WEBTEXT_REDDIT_CLIENT_SECRET",
+        "TOML file with client_id and client_secret; none: WEBTEXT_REDDIT_CLIENT_ID and WEBTEXT_REDDIT_CLIENT_SECRET",
         in_recipe=False,
     )
     requests_per_minute: float = setting(

@@ -44,6 +44,13 @@ class Other:
     seed: int = setting(1, "seed of the permutations", flag=False)
 
 
+EXAMPLES = """\b
+Examples:
+  webtext links a
+  webtext links b \\
+      --out c
+  webtext links d
+"""
 Call = Callable[..., Result]
 
 
@@ -57,17 +64,21 @@ def call(seen: dict[str, Any]) -> Call:
     """Runs `webtext ARGUMENTS` over four verbs that record what they receive."""
     group = click.Group("webtext")
 
-    @verb(group, "links", settings=Settings, section="crawl.links", workers=True)
+    @verb(group, "links", settings=Settings, section="crawl.links", workers=True, epilog=EXAMPLES)
     @click.argument("inputs", nargs=-1)
     @click.option("--out")
     def links(run: Run, settings: Settings, inputs: tuple[str, ...], out: str | None) -> None:
-        """Collect."""
+        """Collect.
+
+        More about it.
+        """
         seen.update(run=run, settings=settings, inputs=inputs, out=out, workers=run.engine.workers)
         run.console.say("talk")
         run.console.result({"kept": 1}, "kept 1")
 
     @verb(group, "clean", settings={"clean.rules": Settings, "clean.dedup": Other})
     def clean(run: Run, settings: dict[str, Any]) -> None:
+        """Clean texts by rules that nobody could state in the forty-five characters that a list usually has."""
         seen.update(settings=settings)
 
     @verb(group, "build", config_argument=True)
@@ -251,7 +262,7 @@ def test_the_help_lists_each_setting_with_its_default(call: Call) -> None:
     text = " ".join(call("links", "--help").output.split())
     for line in (
         "--min-karma INTEGER keep posts with at least this score [default: 3]",
-        "--max-bytes INTEGER|none upper bound [default: off]",
+        "--max-bytes INTEGER|none upper bound [default: none]",
         "--host TEXT hosts [default: none]",
         "--obey / --no-obey obey robots.txt [default: true]",
         "--threads INTEGER|none threads [default: one per core]",
@@ -267,6 +278,33 @@ def test_many_options_are_listed_in_groups(call: Call, monkeypatch: pytest.Monke
     titles = re.findall(r"^(\S.*):$", call("clean", "--help").output, re.MULTILINE)
     assert titles == ["Settings [clean.rules]", "Settings [clean.dedup]", "Common options"]
     assert re.search(r"^Options:\n  --out TEXT$", call("links", "--help").output, re.MULTILINE)
+
+
+def test_the_short_help_has_the_sentence_two_examples_and_ten_options(call: Call) -> None:
+    text = call("links", "-h").output
+    assert text.startswith("Usage: webtext links [OPTIONS] [INPUTS]...\n\n  Collect.\n\nExamples:\n")
+    assert re.findall(r"^  webtext.*(?:\n    .*)?$", text, re.MULTILINE) == [
+        "  webtext links a",
+        "  webtext links b \\\n      --out c",
+    ]
+    assert re.findall(r"^  (--[\w-]+)", text, re.MULTILINE) == [
+        *("--out", "--min-karma", "--delay", "--before", "--max-bytes", "--host", "--threads", "--obey"),
+        *("--config", "--set"),
+    ]
+    assert text.endswith("\nAll options: webtext links --help\n")
+    short = call("show", "-h").output
+    assert "--dry-run" in short
+    assert "All options" not in short
+
+
+def test_the_long_help_has_its_examples_before_its_options(call: Call) -> None:
+    text = call("links", "--help").output
+    assert text.index("webtext links d") < text.index("--min-karma") < text.index("--dry-run")
+
+
+def test_a_list_of_verbs_shows_whole_sentences(call: Call) -> None:
+    sentence = "Clean texts by rules that nobody could state in the forty-five characters that a list usually has."
+    assert sentence in " ".join(call("--help").output.split())
 
 
 def test_a_setting_without_a_flag_is_set_by_the_file_or_set_and_the_help_names_it(
