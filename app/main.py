@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from webtext import __version__
-from webtext.base.errors import ConfigError, DryRun, MachineError, WebtextError, did_you_mean, missing_extra
+from webtext.base.errors import ConfigError, DryRun, MachineError, WebtextError, did_you_mean, missing_extra, one_line
 
 if TYPE_CHECKING:
     from webtext.base.console import Console
@@ -124,7 +124,7 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         console.error(
             WebtextError(
-                f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:MAX_CAUSE_CHARACTERS]}",
+                f"unexpected {type(error).__name__}: {one_line(error, MAX_CAUSE_CHARACTERS)}",
                 f"to see where, for a bug report: {SHOW_TRACEBACK}=1 webtext ...",
             )
         )

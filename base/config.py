@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from webtext.base.errors import ConfigError, InputError, WebtextError, did_you_mean, label, noted, raise_all
+from webtext.base.errors import MAX_SHOWN, ConfigError, InputError, WebtextError, did_you_mean, noted, raise_all, shown
 
 Settings = TypeVar("Settings")
 
@@ -33,7 +33,7 @@ SECTIONS = (
 )  # fmt: skip
 """All sections of a config file. Every verb accepts all of them, because the verbs share one file."""
 
-MAX_BYTES, MAX_SHOWN = 1 << 20, 100
+MAX_BYTES = 1 << 20
 MAX_DOTS = 100  # in one key: tomllib takes memory by the square of their number
 _NOT_KEYS = re.compile(
     r'''""".*?"""|\'{3}.*?\'{3}|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'|#[^\n]*''', re.DOTALL
@@ -263,7 +263,7 @@ def place(section: str, subsection: str) -> str:
 
 
 def _unknown_key(key: str, section: str, known: Iterable[str]) -> ConfigError:
-    return ConfigError(f"unknown key {_shown(key)} in [{section}]", did_you_mean(key, known))
+    return ConfigError(f"unknown key {shown(key, typed=False)} in [{section}]", did_you_mean(key, known))
 
 
 def choices(type_: Any) -> tuple[Any, tuple[str, ...]]:
@@ -294,21 +294,12 @@ def _sections(config: Mapping[str, Any], errors: list[WebtextError], prefix: str
         with noted(errors):
             if not prefix and not isinstance(value, dict):
                 hint = f"known sections: {', '.join(sorted(SECTIONS))}"
-                raise ConfigError(f"{_shown(key)} is outside any section", hint)
+                raise ConfigError(f"{shown(key, typed=False)} is outside any section", hint)
         if isinstance(value, dict):
             if is_deepest or name in SECTIONS or not value or not all(isinstance(v, dict) for v in value.values()):
                 yield name
             if not is_deepest:
                 yield from _sections(value, errors, f"{name}.")
-
-
-def _shown(value: object) -> str:
-    """Return a value of untrusted TOML as Python writes it, or its beginning."""
-    try:
-        text = repr(value)
-    except ValueError:
-        return "a number of thousands of digits"
-    return label(text, MAX_SHOWN)
 
 
 def _converted(value: Any, type_: Any, place: str) -> Any:
@@ -323,17 +314,19 @@ def _converted(value: Any, type_: Any, place: str) -> Any:
         item_type = typing.get_args(type_)[0]
         if not isinstance(value, (list, tuple)):
             kind = {str: "strings", float: "numbers"}[item_type]
-            raise ConfigError(f"{place} = {_shown(value)}: expected a list of {kind}")
+            raise ConfigError(f"{place} = {shown(value, typed=False)}: expected a list of {kind}")
         return tuple(_converted(item, item_type, place) for item in value)
     if type_ is float and isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63:
         return float(value)
     if not isinstance(value, type_) or (isinstance(value, bool) and type_ is not bool):
         names = {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}
-        raise ConfigError(f"{place} = {_shown(value)}: expected {' or '.join([names[type_], *map(repr, words)])}")
+        raise ConfigError(
+            f"{place} = {shown(value, typed=False)}: expected {' or '.join([names[type_], *map(repr, words)])}"
+        )
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{place} = {_shown(value)}: expected a finite number", "use 'none' for no limit")
+        raise ConfigError(f"{place} = {shown(value, typed=False)}: expected a finite number", "use 'none' for no limit")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{place} = {_shown(value)}: expected a whole number of at most 64 bits")
+        raise ConfigError(f"{place} = {shown(value, typed=False)}: expected a whole number of at most 64 bits")
     return value
 
 

@@ -37,7 +37,8 @@ class Console:
         if self.mode == "human":
             print(visible(text), file=sys.stderr, flush=True)
 
-    def warn(self, text: str) -> None:
+    @staticmethod
+    def warn(text: str) -> None:
         """Print a warning on stderr, in every mode."""
         print(f"warning: {visible(text)}", file=sys.stderr, flush=True)
 
@@ -133,7 +134,6 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the beginning."""
         return time.monotonic() - self._start
 
     @property

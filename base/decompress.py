@@ -71,7 +71,7 @@ SUFFIXES = tuple(codec.suffix for codec in CODECS)
 MAGIC_BYTES = 6
 
 
-def codec_of(head: bytes) -> Codec | None:
+def compression_of(head: bytes) -> Codec | None:
     """Return the format of a file that begins with `head`; None for plain bytes."""
     return next((codec for codec in CODECS if head.startswith(codec.magics)), None)
 
@@ -95,11 +95,9 @@ class _Reader(io.RawIOBase):
         self._ready = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read the next bytes into `buffer`; return 0 at the end."""
         while not self._ready:
             piece = next(self._pieces, None)
             if piece is None:
@@ -140,7 +138,7 @@ def pieces_of(file: BinaryIO) -> Iterator[tuple[bytes, bool]]:
     checksum or an impossible code, so the bytes decoded shortly before may be wrong as well.
     """
     head = file.read(MAGIC_BYTES)
-    codec = codec_of(head)
+    codec = compression_of(head)
     return _plain(file, head) if codec is None else _decoded(codec, file, head)
 
 

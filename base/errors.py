@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 MOST_ERRORS = 20
+MAX_SHOWN, MAX_LABEL = 100, 200  # characters; the time to draw a label grows with their square
 
 
 class WebtextError(Exception):
@@ -131,9 +132,18 @@ def raise_all(errors: list[WebtextError]) -> None:
         raise joined
 
 
-def shown(value: object) -> str:
-    """Format a value of the wrong type for an error message: the value and its type."""
-    return "None" if value is None else " ".join(f"{value!r:.40} ({type(value).__name__})".split())
+def shown(value: object, *, typed: bool = True) -> str:
+    """Format a wrong value for an error message: on one line as Python writes it, or its start, and its type."""
+    try:
+        text = label(" ".join(repr(value).split()), MAX_SHOWN)
+    except ValueError:
+        text = "a number of thousands of digits"
+    return f"{text} ({type(value).__name__})" if typed and value is not None else text
+
+
+def one_line(text: object, most: int = MAX_LABEL) -> str:
+    """Return the start of a library's error on one line."""
+    return " ".join(str(text).split())[:most]
 
 
 def checked_int(name: str, value: Any, least: int, most: int, expected: str) -> int:
@@ -153,7 +163,6 @@ _CONTROLS = re.compile(  # C0, C1, directions, line ends, halves of pairs and ot
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\ufffe\uffff\U000e0000-\U000e007f]"
 )
-MAX_LABEL = 200  # characters; the time to draw a label grows with their square
 
 
 def visible(text: str) -> str:

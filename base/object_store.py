@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from webtext.base.errors import InputError, NetworkError, missing_extra
+from webtext.base.errors import InputError, NetworkError, missing_extra, one_line
 
 READ_BYTES = 8 << 20  # of one request for a file in a store that is read from start to end
 
@@ -70,7 +70,7 @@ class ObjectStore:
             raise
         except Exception as error:
             raise NetworkError(
-                f"'{self._url}' doesn't respond: {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+                f"'{self._url}' doesn't respond: {type(error).__name__}: {one_line(error)}",
                 "check the address, the credentials and the network, then rerun the same command",
             ) from None
 

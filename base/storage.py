@@ -192,8 +192,8 @@ class Folder:
         return self.read_json(name, dict[str, Any], remedy)
 
     def read_json(self, name: str, of: type[T], remedy: str = "make it again") -> T:
-        """Return the JSON in file `name` as a type; like `decoded`."""
-        return decoded(self.read_bytes(name), of, self.location(name), remedy)
+        """Return the JSON in file `name` as a type; like `decode_json`."""
+        return decode_json(self.read_bytes(name), of, self.location(name), remedy)
 
     def write_bytes(self, name: str, data: bytes) -> None:
         """Publish `data` under `name`, completely or not at all. A local file with these bytes isn't touched."""
@@ -337,7 +337,7 @@ def _files_within(folder: Path) -> Iterator[str]:
                 yield path.relative_to(folder).as_posix()
 
 
-def decoded(data: bytes, of: type[T], location: str, remedy: str) -> T:
+def decode_json(data: bytes, of: type[T], location: str, remedy: str) -> T:
     """Return the JSON in `data`, which was read from `location`, as a type: a dict, dataclass or msgspec.Struct.
 
     Raises InputError, which names the field and ends with the remedy, for a value that isn't of that type.

@@ -17,7 +17,6 @@ little-endian.
 
 from __future__ import annotations
 
-import glob
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -30,12 +29,12 @@ import numpy.typing as npt
 
 from webtext.base.config import recipe_settings
 from webtext.base.errors import InputError
-from webtext.base.inputs.files import short_names
+from webtext.base.inputs.files import files_of, short_names
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.storage import Folder, file_sha256
+from webtext.base.storage import file_sha256
 from webtext.shards.format import Tokens, token_dtype
 from webtext.shards.settings import PackSettings
 from webtext.shards.shardfile import pieces, release
@@ -64,6 +63,8 @@ class Format:
     read: Callable[[Path, int, int], Iterator[Tokens]]
     beside: str = ""
     """Suffix of the file with the tokens, if that is a separate file."""
+    after: tuple[str, ...] = ()
+    """What the names of further files add to its name, where they are present."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ def convert_from(
         payload = _Payload(
             path=str(path),
             name=name,
-            split=split or split_of(path),
+            split=split or split_by_name(path),
             format=form,
             vocabulary=vocabulary,
             shard_tokens=settings.shard_tokens,
@@ -104,35 +105,30 @@ def convert_from(
     return made["tokens"]
 
 
-def split_of(path: Path) -> str:
+def split_by_name(path: Path) -> str:
     """Return the split according to the name of a file or its folder.
 
-    >>> split_of(Path("data/fineweb_val_000000.bin")), split_of(Path("validated/train.bin"))
+    >>> split_by_name(Path("data/fineweb_val_000000.bin")), split_by_name(Path("validated/train.bin"))
     ('validation', 'train')
     """
     return "validation" if any(_VALIDATION.search(name) for name in (path.stem, path.parent.name)) else "train"
 
 
 def _files(sources: list[str], form: Format) -> list[Path]:
-    found: list[Path] = []
-    for source in sources:
-        path = Folder(source).local_path()
-        if path.is_dir():
-            of_source = sorted(each for each in path.rglob("*") if each.suffix in form.suffixes and each.is_file())
-        else:
-            of_source = [path] if path.is_file() else [Path(each) for each in sorted(glob.glob(source))]
-        if not of_source:
-            raise InputError(f"no file in '{source}'", f"expected files that end in {' or '.join(form.suffixes)}")
-        found += [
-            each.with_suffix(".idx") if form.beside and each.suffix == form.beside else each for each in of_source
-        ]
-    return list(dict.fromkeys(found))
+    read_too = (*filter(None, [form.beside]), *form.after)
+    found = (file for source in sources for file in files_of(source, "tokens", (*form.suffixes, *read_too)))
+    paths = [file.folder.local_path(file.name) for file in found]
+    if form.beside:
+        paths = [each.with_suffix(form.suffixes[0]) if each.suffix == form.beside else each for each in paths]
+    if not (wanted := dict.fromkeys(each for each in paths if not each.name.endswith(read_too))):
+        raise InputError(f"no file in '{sources[0]}'", f"expected files that end in {' or '.join(form.suffixes)}")
+    return list(wanted)
 
 
 def _belonging(path: Path, form: Format) -> list[Path]:
     """Return the file and the files beside it that are needed to read it."""
     beside = [path.with_suffix(form.beside)] if form.beside else []
-    more = [path.with_name(path.name + suffix) for suffix in (".index", ".metadata")]
+    more = [path.with_name(path.name + suffix) for suffix in form.after]
     for each in (path, *beside):
         if not each.is_file():
             raise InputError(f"no file '{each}'", f"it is needed to read '{path.name}'")
@@ -183,7 +179,7 @@ def read_nanogpt(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
         )
     tokens = mapped(path, "<u2")
     _check_width(tokens, path)
-    yield from cut(tokens, eot_id)
+    yield from cut_documents(tokens, eot_id)
 
 
 def _check_width(tokens: Tokens, path: Path) -> None:
@@ -210,7 +206,7 @@ def read_llm_c(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
     tokens = mapped(path, f"<u{sizes[0]}", LLM_C_HEADER_BYTES)
     if len(tokens) != n_tokens:
         raise InputError(f"'{path}' contains {len(tokens):,} tokens", f"its header says {n_tokens:,}: it is truncated")
-    yield from cut(tokens, eot_id, opens=True)
+    yield from cut_documents(tokens, eot_id, opens=True)
 
 
 def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
@@ -245,7 +241,7 @@ def read_megatron(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
             f"'{path}' doesn't match '{path.with_suffix('.bin').name}' beside it",
             "sequences must follow each other without gaps: make both again",
         )
-    yield from cut(tokens, eot_id, np.append(0, ends)[bounds[1:]])
+    yield from cut_documents(tokens, eot_id, np.append(0, ends)[bounds[1:]])
 
 
 def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]:
@@ -262,7 +258,7 @@ def read_datatrove(path: Path, vocab_size: int, eot_id: int) -> Iterator[Tokens]
         if not rises or int(stored[-1] if len(stored) else 0) != len(tokens):
             raise InputError(f"'{index}' doesn't match '{path.name}': {len(tokens):,} tokens", "make both again")
         ends = stored.astype(np.int64)
-    yield from cut(tokens, eot_id, ends)
+    yield from cut_documents(tokens, eot_id, ends)
 
 
 def _token_bytes(path: Path) -> int | None:
@@ -278,14 +274,16 @@ def _token_bytes(path: Path) -> int | None:
     return int(size)
 
 
-def cut(tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, opens: bool = False) -> Iterator[Tokens]:
+def cut_documents(
+    tokens: Tokens, eot_id: int, ends: npt.NDArray[np.int64] = NO_ENDS, *, opens: bool = False
+) -> Iterator[Tokens]:
     """Yield the documents, each with its end-of-text if it has one, which closes it or, with `opens`, opens it.
 
     `ends` are further document ends, in ascending order; a repeated end makes a document without tokens.
 
-    >>> [document.tolist() for document in cut(np.array([1, 9, 2, 3, 4]), 9, np.array([3, 3, 5]))]
+    >>> [document.tolist() for document in cut_documents(np.array([1, 9, 2, 3, 4]), 9, np.array([3, 3, 5]))]
     [[1, 9], [2], [], [3, 4]]
-    >>> [document.tolist() for document in cut(np.array([1, 9, 2, 9]), 9, opens=True)]
+    >>> [document.tolist() for document in cut_documents(np.array([1, 9, 2, 9]), 9, opens=True)]
     [[1], [9, 2], [9]]
     """
     start = 0
@@ -322,5 +320,5 @@ FORMATS = {
     "nanogpt": Format((".bin",), read_nanogpt),
     "llm.c": Format((".bin",), read_llm_c),
     "megatron": Format((".idx",), read_megatron, beside=".bin"),
-    "datatrove": Format((".ds",), read_datatrove),
+    "datatrove": Format((".ds",), read_datatrove, after=(".index", ".metadata")),
 }

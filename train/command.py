@@ -210,10 +210,10 @@ def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None
 
 
 def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
-    from webtext.base.html_pages.rendering import as_text
+    from webtext.base.html_pages.rendering import sections_text
 
     page = Folder(out).location(f"{verb}.html")
-    run.console.result(found.to_json(), f"{as_text(found.sections())}\npage: '{page}'")
+    run.console.result(found.to_json(), f"{sections_text(found.sections())}\npage: '{page}'")
 
 
 @verb(group, "eval", settings=EvalSettings, section="train.eval")

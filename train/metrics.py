@@ -12,7 +12,7 @@ import msgspec
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.storage import Folder, decoded, no_space_is_an_error, strict_json
+from webtext.base.storage import Folder, decode_json, no_space_is_an_error, strict_json
 
 METRICS = "metrics.jsonl"
 _TAIL_BYTES = 1 << 14
@@ -71,7 +71,7 @@ def read_metrics(folder: Folder, remedy: str) -> list[MetricsRow]:
         raise InputError(f"'{folder.url}' contains no {METRICS}", remedy)
     lines = folder.read_bytes(METRICS).splitlines(keepends=True)
     whole = (line for line in lines if line.endswith(b"\n"))
-    return [decoded(line, MetricsRow, f"{folder.location(METRICS)}:{n}", remedy) for n, line in enumerate(whole, 1)]
+    return [decode_json(line, MetricsRow, f"{folder.location(METRICS)}:{n}", remedy) for n, line in enumerate(whole, 1)]
 
 
 def steps_made(model_dir: Path) -> int:

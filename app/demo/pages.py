@@ -59,7 +59,7 @@ POST = """<div class="post"><div class="user-info"><b>{reader}</b> Posts: 1,204<
 TOOLBAR = '<div class="toolbar"><button>Copy</button> <a href="#">Raw</a> <a href="#">Blame</a></div>'
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """A heading, the plain text below it, and optionally the source code that it describes."""
 
     title: str
@@ -92,7 +92,7 @@ def _pages(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield name, layouts[crc32(name.encode()) % len(layouts)](name, sections, sorted(topics)[:5])
     for name, text in sorted(topics.items()):
         title, _, text = text.strip().partition("\n")
-        yield f"topic-{name}", article(title, [Section(name, text.partition("\n")[2])], sorted(topics)[:5])
+        yield f"topic-{name}", article(title, [PageSection(name, text.partition("\n")[2])], sorted(topics)[:5])
 
 
 def _module_names() -> Iterator[str]:
@@ -106,13 +106,13 @@ def _module_names() -> Iterator[str]:
                     yield f"{name}.{inner.name}"
 
 
-def _sections(name: str, seen: set[str]) -> Iterator[Section]:
+def _sections(name: str, seen: set[str]) -> Iterator[PageSection]:
     """Yield the docstrings of a module and its public members, except those in `seen`, which aliases repeat."""
     for title, thing in _documented(name):
         text = inspect.cleandoc(thing.__doc__) if isinstance(thing.__doc__, str) else ""
         if len(text.split()) >= MIN_DOCSTRING_WORDS and text not in seen and " at 0x" not in text:
             seen.add(text)
-            yield Section(title, text, _source(thing))
+            yield PageSection(title, text, _source(thing))
 
 
 def _documented(name: str) -> Iterator[tuple[str, Any]]:
@@ -139,20 +139,22 @@ def _source(thing: Any) -> str:
     return textwrap.dedent(source) if source.count("\n") <= MAX_SOURCE_LINES else ""
 
 
-def article(title: str, sections: Sequence[Section], related: Iterable[str]) -> str:
+def article(title: str, sections: Sequence[PageSection], related: Iterable[str]) -> str:
     """Return a page with one continuous text and readers' comments below it."""
     return _page(title, f"<article><h1>{escape(title)}</h1>\n{_body(sections)}</article>{COMMENTS}", related)
 
 
-def thread(title: str, sections: Sequence[Section], related: Iterable[str]) -> str:
+def thread(title: str, sections: Sequence[PageSection], related: Iterable[str]) -> str:
     """Return a forum thread: a question, and each section as an answer."""
-    question = Section(f"What is {title} for?", "I keep seeing it in programs. What does it do, and how do I use it?")
+    question = PageSection(
+        f"What is {title} for?", "I keep seeing it in programs. What does it do, and how do I use it?"
+    )
     posts = zip(itertools.cycle(READERS), (question, *sections))  # noqa: B905 - there are always more readers
     main = "".join(POST.format(reader=reader, body=_body([post])) for reader, post in posts)
     return _page(question.title, main, related)
 
 
-def listing(title: str, sections: Sequence[Section], related: Iterable[str]) -> str:
+def listing(title: str, sections: Sequence[PageSection], related: Iterable[str]) -> str:
     """Return a page that alternates explanations and source code."""
     body = "".join(_body([section]) + _code(section.source) for section in sections)
     return _page(title, f"<h1>{escape(title)}</h1>{TOOLBAR}<div>{body}</div>", related)
@@ -163,7 +165,7 @@ def _page(title: str, main: str, related: Iterable[str]) -> str:
     return PAGE.format(title=escape(title), main=main, related=links)
 
 
-def _body(sections: Iterable[Section]) -> str:
+def _body(sections: Iterable[PageSection]) -> str:
     return "".join(f"<h2>{escape(section.title)}</h2>\n{blocks(section.text)}" for section in sections)
 
 

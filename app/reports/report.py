@@ -20,7 +20,7 @@ from webtext.app.chain import Layout
 from webtext.app.inspect.trace import Tracer, find_rows, open_if_there
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
-from webtext.app.reports.report_html import PERPLEXITIES, render
+from webtext.app.reports.report_html import PERPLEXITIES, report_page
 from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
 from webtext.base.errors import InputError
 from webtext.base.html_pages.charts import thinned
@@ -115,7 +115,7 @@ def write_report(root: str) -> str:
     folder = Folder(root)
     data = strict_json(report, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     folder.write_bytes("report.json", data.encode(errors="backslashreplace"))  # half a pair is JSON's escape, too
-    folder.write_bytes("report.html", render(report).encode())
+    folder.write_bytes("report.html", report_page(report).encode())
     return folder.location("report.html")
 
 

@@ -38,7 +38,7 @@ _CONTENTS = Markup('<nav class="contents" aria-label="contents"></nav>')
 _HEADING = re.compile(r'<h2 id="(\w+)">([^<]+)</h2>')
 
 
-def render(
+def report_page(
     report: Row,
     *,
     frame: str = "webtext.base.html_pages/page.html",

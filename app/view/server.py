@@ -25,11 +25,11 @@ from webtext.app.inspect.trace import Tracer, find_cluster, open_if_there
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report import make_report
 from webtext.app.reports.report_charts import CURVES, curve, loss_curves
-from webtext.app.reports.report_html import render as render_report
+from webtext.app.reports.report_html import report_page
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.base.errors import ConfigError, InputError, MachineError, WebtextError
 from webtext.base.html_pages.charts import Line, chart, thinned
-from webtext.base.html_pages.rendering import Section, as_page, cut, own_file, render, stream
+from webtext.base.html_pages.rendering import Section, cut, own_file, render, sections_page, stream
 from webtext.base.storage import Folder
 from webtext.tokenizer import Tokenizer
 from webtext.train.metrics import METRICS, read_metrics
@@ -106,7 +106,7 @@ class Viewer(ThreadingHTTPServer):
         sets = [opened.hash for name in SETS if (opened := open_if_there(getattr(self.layout, name), name)) is not None]
         state = sets, Folder(self.layout.model).files()
         if self._drawn is None or self._drawn[0] != state:
-            page = render_report(make_report(self.root), frame="webtext.app.view/frame.html", records=_records)
+            page = report_page(make_report(self.root), frame="webtext.app.view/frame.html", records=_records)
             self._drawn = state, page
         return self._drawn[1]
 
@@ -172,7 +172,7 @@ class Viewer(ThreadingHTTPServer):
             if points := curve(rows, name):
                 drawn = chart({label: [Line(thinned(points, CURVE_POINTS), "held-out")]}, x="step", y=label, height=260)
                 sections.append(Section(title=label, chart=drawn, notes=[_newest(label, points)]))
-        return as_page("Training", sections)
+        return sections_page("Training", sections)
 
 
 class _Handler(BaseHTTPRequestHandler):

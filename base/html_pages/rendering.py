@@ -30,7 +30,7 @@ class Section:
     chart: str = ""
 
 
-def as_text(sections: Sequence[Section]) -> str:
+def sections_text(sections: Sequence[Section]) -> str:
     """Format sections as lines, with aligned tables and without charts."""
     lines = []
     for section in sections:
@@ -43,7 +43,7 @@ def as_text(sections: Sequence[Section]) -> str:
     return "\n".join(lines)
 
 
-def as_page(title: str, sections: Sequence[Section]) -> str:
+def sections_page(title: str, sections: Sequence[Section]) -> str:
     """Return the page of the sections."""
     return render("webtext.base.html_pages/sections.html", title=title, sections=sections)
 

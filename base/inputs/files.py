@@ -76,7 +76,6 @@ class InputFile:
 
     @property
     def location(self) -> str:
-        """Path or URL, for messages."""
         return self.folder.location(self.name)
 
     @property
@@ -118,7 +117,6 @@ class InputFile:
                 raise broken from None
 
     def broken(self, cause: str) -> BrokenFile:
-        """Return the error for a damaged file."""
         return BrokenFile(f"'{self.location}' cannot be read: {cause}", "write or download it again")
 
     def sha256(self) -> str:
@@ -248,4 +246,4 @@ def files_of(
 
 @functools.cache
 def _warn_once(text: str) -> None:
-    Console().warn(text)  # a verb may look at a folder more than once
+    Console.warn(text)  # a verb may look at a folder more than once

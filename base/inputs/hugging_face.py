@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from webtext.base.errors import ConfigError, InputError, missing_extra
+from webtext.base.errors import ConfigError, InputError, missing_extra, one_line
 from webtext.base.parts.recipe import sha256_json
 
 PREFIX = "huggingface:"
@@ -60,7 +60,7 @@ class Reference:
         return f"{self.folder}/{self.name}" if self.folder else self.name
 
 
-def pinned(text: str, column: str = "") -> Reference:
+def pin_revision(text: str, column: str = "") -> Reference:
     """Return the reference with its current revision; raises InputError if the dataset or the column doesn't exist."""
     reference = Reference.parse(text, column=column)
     splits, files = open_dataset(reference)
@@ -87,7 +87,7 @@ def open_dataset(reference: Reference) -> tuple[dict[str, Any], list[str]]:
         return {str(name): rows for name, rows in builder.as_streaming_dataset().items()}, files
     except Exception as error:  # the type depends on what is missing: network, dataset, configuration, files
         raise InputError(
-            f"the dataset '{reference.path}' cannot be opened: {one_line(error)}",
+            f"the dataset '{reference.path}' cannot be opened: {type(error).__name__}: {one_line(error)}",
             "check its name (the path of a folder, or a name on the Hub), its configuration and the network",
         ) from None
 
@@ -95,11 +95,6 @@ def open_dataset(reference: Reference) -> tuple[dict[str, Any], list[str]]:
 def column_names(rows: Any) -> list[str]:
     """Return the columns of a split; if its metadata doesn't list them, the columns of its first row."""
     return list(rows.column_names or next(iter(rows), {}))
-
-
-def one_line(error: Exception) -> str:
-    """Return an error of `datasets` as one short line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _split_revision(text: str) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe, without_check
 from webtext.base.run import Run
-from webtext.base.storage import Folder, check_version, decoded, file_sha256, pretty_json
+from webtext.base.storage import Folder, check_version, decode_json, file_sha256, pretty_json
 from webtext.base.workers.journal import Journal
 
 if TYPE_CHECKING:  # pyarrow is loaded with the first rows, so a machine without it can read token files
@@ -216,7 +216,7 @@ class PartSet:
             without_check(self.manifest)
         except ValueError as error:
             raise InputError(f"'{folder.location(MANIFEST)}' is damaged: {error}", _MEND) from None
-        typed = decoded(manifest_bytes, _Manifest, folder.location(MANIFEST), _MEND)
+        typed = decode_json(manifest_bytes, _Manifest, folder.location(MANIFEST), _MEND)
         self.kind, self.parts = typed.kind, typed.parts
         self.recipe: dict[str, Any] = self.manifest["recipe"]
 
@@ -446,7 +446,7 @@ def _no_set(folder: Folder) -> InputError:
 
 
 def _parse_manifest(folder: Folder, data: bytes) -> dict[str, Any]:
-    manifest = decoded(data, dict[str, Any], folder.location(MANIFEST), _MEND)
+    manifest = decode_json(data, dict[str, Any], folder.location(MANIFEST), _MEND)
     if "format" not in manifest or "kind" not in manifest:
         raise InputError(
             f"'{folder.location(MANIFEST)}' is not a manifest of a part set", "name a folder that webtext wrote"

@@ -20,7 +20,7 @@ from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.base.warc.arc import ARC_START, read_arc
 from webtext.base.warc.response import UNCHANGED, Response, plain_url
-from webtext.base.warc.scan import GZIP_START, START_BYTES, Tail, records_of, response_of, stretches_of, with_lengths
+from webtext.base.warc.scan import GZIP_START, START_BYTES, Tail, records_of, response_of, scan_records, with_lengths
 
 __all__ = ["UNCHANGED", "Response", "read_response_at", "read_responses"]
 
@@ -45,16 +45,16 @@ def read_responses(folder: Folder, name: str, *, follow_revisits: bool = True) -
         waiting: list[Response] = []  # damage before the first record
         holds_records = False
         places: dict[int, int] = {}  # hash of a record id, or of URL and date -> offset of a response
-        for stretch in with_lengths(stretches_of(file), file):
-            if stretch.is_record and not holds_records:
+        for scanned in with_lengths(scan_records(file), file):
+            if scanned.is_record and not holds_records:
                 holds_records = True
                 yield from waiting
-            response = stretch.response
+            response = scanned.response
             if response is None:
                 continue
             if not response.is_revisit:
                 keys = _id(response, "WARC-Record-ID"), (response.url, response.date)
-                places.update(dict.fromkeys(map(hash, keys), stretch.start))
+                places.update(dict.fromkeys(map(hash, keys), scanned.start))
             elif follow_revisits:
                 _follow(response, folder, name, places)
             if holds_records:
@@ -73,7 +73,7 @@ def read_response_at(folder: Folder, name: str, offset: int, length: int) -> Res
     with folder.open(name) as file:
         file.seek(offset)
         part = io.BytesIO(file.read(length))
-    warc = (stretch.response for stretch in stretches_of(part) if stretch.is_record)
+    warc = (scanned.response for scanned in scan_records(part) if scanned.is_record)
     for response in (*warc, *read_arc(part)):
         if response is not None and (not response.damage or response.url):
             response.offset, response.length = offset, length

@@ -1,4 +1,4 @@
-"""Iterator over a WARC file's records and damaged stretches.
+"""A scan of a WARC file: its records, and the damage between them.
 
 fastwarc stops at the first damage; this module resumes at the next record.
 """
@@ -40,7 +40,7 @@ _END_MEMBERS = {
 
 
 @dataclass(slots=True)
-class Stretch:
+class Scanned:
     """A record of any type (`response` is None if it isn't an HTTP response), or damage between two records."""
 
     start: int
@@ -49,7 +49,7 @@ class Stretch:
     is_record: bool = True
 
 
-def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
+def scan_records(file: BinaryIO) -> Iterator[Scanned]:
     """Yield all records and damaged stretches of a file; fastwarc is restarted at the next record after each damage."""
     file.seek(0)
     kind = file.read(START_BYTES)
@@ -66,7 +66,7 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
                 starts_member = is_next and tail.shows_start(record.stream_pos)
                 before = reached, n_in_member + 1
                 reached = record.stream_pos if starts_member else reached
-                stretch = Stretch(reached, starts_member, response_of(record, reached, tail))
+                scanned = Scanned(reached, starts_member, response_of(record, reached, tail))
                 if unreported is not None:
                     yield _damage(unreported, before=start)
                     unreported = None
@@ -74,8 +74,8 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
                 if has_unusual_length(record):
                     reached = yield from _in_any_case(file, record, (reached, n_in_member), before, tail)
                     break
-                yield stretch
-                if stretch.response and stretch.response.damage in LENGTH_IS_WRONG:
+                yield scanned
+                if scanned.response and scanned.response.damage in LENGTH_IS_WRONG:
                     break  # it may have consumed the records after it
             else:
                 return
@@ -94,7 +94,7 @@ def stretches_of(file: BinaryIO) -> Iterator[Stretch]:
 
 def _in_any_case(
     file: BinaryIO, record: WarcRecord, place: tuple[int, int], before: tuple[int, int], tail: Tail
-) -> Generator[Stretch, None, int]:
+) -> Generator[Scanned, None, int]:
     """Yield `record` and those after it in its member; return the last offset that was read.
 
     A place is a member's offset and the number of records in it that are known. `before` applies if the record isn't
@@ -109,7 +109,7 @@ def _in_any_case(
         for number, found in enumerate(records_in_any_case(member)):
             reached = start if is_packed else start + found.stream_pos
             if number >= n_known:
-                yield Stretch(reached, not is_packed or number == 0, read_record(found, reached))
+                yield Scanned(reached, not is_packed or number == 0, read_record(found, reached))
         if member.ended:
             return member.end - 1
     except (OSError, zlib.error) as error:
@@ -166,31 +166,31 @@ def response_of(record: WarcRecord, offset: int, tail: Tail) -> Response | None:
     return response
 
 
-def _damage(offset: int, *, before: int) -> Stretch:
-    """Return a stretch for damage at or after `offset`; records read before it end at `before` at the latest."""
+def _damage(offset: int, *, before: int) -> Scanned:
+    """Return the damage at or after `offset`; records read before it end at `before` at the latest."""
     response = Response(offset=offset, length=None, damage="damaged_record")
-    return Stretch(before, starts_member=True, response=response, is_record=False)
+    return Scanned(before, starts_member=True, response=response, is_record=False)
 
 
-def with_lengths(stretches: Iterator[Stretch], file: BinaryIO) -> Iterator[Stretch]:
+def with_lengths(scan: Iterator[Scanned], file: BinaryIO) -> Iterator[Scanned]:
     """Set offset and length of each response that has a compressed member of its own."""
-    before: Stretch | None = None
-    for stretch in stretches:
+    before: Scanned | None = None
+    for scanned in scan:
         if before:
-            yield _placed(before, stretch.start if stretch.starts_member else before.start)
-        before = stretch
+            yield _placed(before, scanned.start if scanned.starts_member else before.start)
+        before = scanned
     if before:
         yield _placed(before, file.seek(0, io.SEEK_END))
 
 
-def _placed(stretch: Stretch, end: int) -> Stretch:
-    response = stretch.response
-    if response is not None and stretch.is_record:
-        if stretch.starts_member and end > stretch.start:
-            response.length = end - stretch.start
+def _placed(scanned: Scanned, end: int) -> Scanned:
+    response = scanned.response
+    if response is not None and scanned.is_record:
+        if scanned.starts_member and end > scanned.start:
+            response.length = end - scanned.start
         else:
             response.offset = None
-    return stretch
+    return scanned
 
 
 class Tail:

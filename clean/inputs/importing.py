@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, one_line
 from webtext.base.inputs.encodings import UTF_8, versions_for
 from webtext.base.inputs.files import (
     DOCUMENT_SUFFIXES,
@@ -29,7 +29,7 @@ from webtext.base.inputs.files import (
     lost,
 )
 from webtext.base.inputs.files import TEXT as TEXT_FILE
-from webtext.base.inputs.hugging_face import PREFIX, Reference, one_line, open_dataset, pinned
+from webtext.base.inputs.hugging_face import PREFIX, Reference, open_dataset, pin_revision
 from webtext.base.inputs.identity import (
     HELD_OUT,
     named_split,
@@ -108,7 +108,7 @@ class DatasetOrigin:
 
         COLUMN defaults to `text`. Every split but `train` is held out. If there is only `train`, `split_of` decides.
         """
-        reference = pinned(text, TEXT)
+        reference = pin_revision(text, TEXT)
         splits = open_dataset(reference)[0]
         holds_out = any(named_split(name) == HELD_OUT for name in splits)
         return [
@@ -144,7 +144,8 @@ class DatasetOrigin:
             raise  # the engine handles it
         except Exception as error:  # datasets raises many kinds, for the network and for files
             raise InputError(
-                f"shard {self.shard} of '{self.reference}', split '{self.split_name}', cannot be read: {one_line(error)}",
+                f"shard {self.shard} of '{self.reference}', split '{self.split_name}', cannot be read: "
+                f"{type(error).__name__}: {one_line(error)}",
                 "check the network and the files, then rerun the same command",
             ) from None
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.parts.recipe import canonical_json
-from webtext.base.storage import Folder, decoded
+from webtext.base.storage import Folder, decode_json
 from webtext.clean import _ngrams
 from webtext.clean.text.arrays import texts_of
 
@@ -71,7 +71,7 @@ def open_model(location: str) -> ScoreModel:
     head, _, rest = rest.partition(b"\n")
     if hashlib.sha256(data[:-HASH_BYTES]).digest() != rest[-HASH_BYTES:]:
         raise InputError(f"the model '{location}' was altered or is truncated", "make it again, or copy it again")
-    header = decoded(head, dict[str, Any], location, "make it again")
+    header = decode_json(head, dict[str, Any], location, "make it again")
     if header.get("unicode") != _ngrams.UNICODE_VERSION:
         made = f"Unicode {header.get('unicode')}, this package {_ngrams.UNICODE_VERSION}"
         raise InputError(f"the words of the model '{location}' are those of {made}", "train it again")

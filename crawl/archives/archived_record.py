@@ -22,7 +22,7 @@ from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.captures import not_archived
 from webtext.crawl.pages.exchange import Exchange
 from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.pages.visit import Failure
+from webtext.crawl.pages.visit import FetchFailed
 
 MAX_HEAD_BYTES = 1 << 20  # a record's WARC head and HTTP head together
 _GZIP_START = b"\x1f\x8b"
@@ -51,7 +51,7 @@ class ArchivedRecord:
     original: Original | None = None
 
     def with_body_of(self, found: ArchivedRecord) -> Exchange:
-        """Return the page of this revisit, with the body of `found`. Raises Failure if `found` is not its original."""
+        """Return the page of this revisit, with the body of `found`. Raises FetchFailed if `found` is not its original."""
         original, theirs = self.original, found.capture
         if original is None or found.original is not None or original.digest not in found.digests:
             raise not_archived("the original of a revisit has another body")
@@ -61,10 +61,10 @@ class ArchivedRecord:
         return replace(self.capture, body=body, head=None)
 
 
-def read_record(data: bytes, max_bytes: int) -> ArchivedRecord:
+def read_archived_record(data: bytes, max_bytes: int) -> ArchivedRecord:
     """Read the response or revisit record in `data`, which is one compressed member or uncompressed.
 
-    Raises Failure: `too_large` for a body above max_bytes, `archive_damaged` for a record that is incomplete, has
+    Raises FetchFailed: `too_large` for a body above max_bytes, `archive_damaged` for a record that is incomplete, has
     another type or does not match its digests, `not_archived` for a revisit that does not name its original exactly.
     Memory: a little more than max_bytes, even if `data` is a decompression bomb.
     """
@@ -76,28 +76,28 @@ def read_record(data: bytes, max_bytes: int) -> ArchivedRecord:
         for record in ArchiveIterator(io.BytesIO(plain), parse_http=False):
             headers = Headers(tuple((_text(name), _text(value)) for name, value in record.headers.items_bytes()))
             if record.content_length > room:
-                raise Failure("too_large", f"{record.content_length} bytes in the archive")
+                raise FetchFailed("too_large", f"{record.content_length} bytes in the archive")
             block = record.reader.read(record.content_length)
             if len(block) < record.content_length and len(plain) < room:
-                raise Failure(ARCHIVE_DAMAGED, "the record is incomplete")
+                raise FetchFailed(ARCHIVE_DAMAGED, "the record is incomplete")
             return _checked(headers, block, max_bytes)
     except (zlib.error, OSError, ValueError) as error:
-        raise Failure(ARCHIVE_DAMAGED, f"{type(error).__name__}: {error}") from None
-    raise Failure(ARCHIVE_DAMAGED, "no WARC record found")
+        raise FetchFailed(ARCHIVE_DAMAGED, f"{type(error).__name__}: {error}") from None
+    raise FetchFailed(ARCHIVE_DAMAGED, "no WARC record found")
 
 
 def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
     kind = headers.get("WARC-Type").strip().lower()
     if kind not in ("response", "revisit"):
-        raise Failure(ARCHIVE_DAMAGED, f"the record has type {kind!r}")
+        raise FetchFailed(ARCHIVE_DAMAGED, f"the record has type {kind!r}")
     split = split_http(block)
     url, captured = _url(headers.get("WARC-Target-URI")), _seconds(headers.get("WARC-Date"))
     original = _original(headers) if kind == "revisit" else None
     if split is None or url is None or captured is None:
-        raise Failure(ARCHIVE_DAMAGED, "the record has no HTTP response, no URL or no date")
+        raise FetchFailed(ARCHIVE_DAMAGED, "the record has no HTTP response, no URL or no date")
     status, http, body = split
     if len(body) > max_bytes:
-        raise Failure("too_large", f"{len(body)} bytes in the archive")
+        raise FetchFailed("too_large", f"{len(body)} bytes in the archive")
     fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in http.fields]
     _verify("WARC-Block-Digest", headers, [block])
     if original is not None:
@@ -113,7 +113,7 @@ def _checked(headers: Headers, block: bytes, max_bytes: int) -> ArchivedRecord:
 
 
 def _original(headers: Headers) -> Original:
-    """Return the record that a revisit refers to. Raises Failure if its URL, date or digest is missing."""
+    """Return the record that a revisit refers to. Raises FetchFailed if its URL, date or digest is missing."""
     url = _url(headers.get("WARC-Refers-To-Target-URI"))
     captured = _seconds(headers.get("WARC-Refers-To-Date"))
     algorithm, _, stated = headers.get("WARC-Payload-Digest").strip().partition(":")
@@ -133,14 +133,14 @@ def _is_chunked(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _verify(name: str, headers: Headers, possible: list[bytes]) -> None:
-    """Raise Failure if the record states a digest of a known kind and none of `possible` has it."""
+    """Raise FetchFailed if the record states a digest of a known kind and none of `possible` has it."""
     algorithm, colon, stated = headers.get(name).strip().partition(":")
     algorithm = algorithm.lower().replace("-", "")
     if not colon or algorithm not in ("sha1", "sha256", "sha512", "md5"):
         return
     digests = [hashlib.new(algorithm, data).digest() for data in possible]
     if _decoded(stated, len(digests[0])) not in digests:
-        raise Failure(ARCHIVE_DAMAGED, f"{name} does not match")
+        raise FetchFailed(ARCHIVE_DAMAGED, f"{name} does not match")
 
 
 def _decoded(digest: str, n_bytes: int) -> bytes:

@@ -20,7 +20,7 @@ from webtext.crawl.fetch.robots.robots_txt import Robots
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages.exchange import Exchange
 from webtext.crawl.pages.reasons import NOT_ARCHIVED, ROBOTS_UNREACHABLE
-from webtext.crawl.pages.visit import Failure, Refused, Visit
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused, Visit
 
 
 class Archive(Protocol):
@@ -31,7 +31,7 @@ class Archive(Protocol):
     async def find(self, visit: Visit, url: str, voted: int) -> Exchange:
         """Return the best capture of `url` for a link that was voted for at `voted`, and count requests in `visit`.
 
-        Raises Failure, with the reason `not_archived` if none exists.
+        Raises FetchFailed, with the reason `not_archived` if none exists.
         """
         ...
 
@@ -64,13 +64,13 @@ class Preference:
         return is_redirect, is_truncated, not is_exact, distance
 
 
-class Judge:
+class CaptureJudge:
     """Decides which captures are taken as pages."""
 
     def __init__(self, opt_outs: OptOutCheck, settings: FetchSettings, known: Known) -> None:
-        self._opt_outs = opt_outs
+        self.opt_outs = opt_outs
+        self.known = known
         self._settings = settings
-        self._known = known
         self._stored: dict[tuple[str, str], Robots | None] = {}  # by archive and origin, of gone sites
 
     async def find(self, archive: Archive, url: str, voted: int, earlier: Visit) -> Visit:
@@ -80,26 +80,19 @@ class Judge:
         next_url: str | None = url
         with reasons(visit):
             while next_url is not None:
-                if not await self.ask_site(visit, next_url):
+                if not await self.opt_outs.ask_for_archive(visit, next_url):
                     await self._ask_archive(archive, visit, next_url, voted)
                 next_url = self.take(visit, await archive.find(visit, next_url, voted))
         return visit
 
-    async def ask_site(self, visit: Visit, url: str) -> bool:
-        """Check the live site of `url`. Raises Refused if it opts out or can't be asked, Failure if it has no address.
-
-        With `take_gone_sites`, returns False for a site that is gone.
-        """
-        return await self._opt_outs.ask_for_archive(visit, url)
-
     async def _ask_archive(self, archive: Archive, visit: Visit, url: str, voted: int) -> None:
-        """Check the robots.txt that the archive has of a site that is gone. Raises Refused if it opts out."""
+        """Check the robots.txt that the archive has of a site that is gone. Raises FetchRefused if it opts out."""
         place = (archive.name, origin_of(url))
         if place not in self._stored:
             robots = None
             try:
                 robots = archived_robots(await archive.find(Visit(url=url), f"{origin_of(url)}/robots.txt", voted))
-            except Failure as failure:
+            except FetchFailed as failure:
                 if failure.reason != NOT_ARCHIVED:
                     raise
             while len(self._stored) >= ORIGINS_KEPT:
@@ -108,24 +101,20 @@ class Judge:
         await self.obey(visit, url, self._stored[place], archive.name)
 
     async def obey(self, visit: Visit, url: str, robots: Robots | None, archive: str) -> None:
-        """Record what a gone site's robots.txt in an archive states for `url`. Raises Refused if it opts out."""
+        """Record what a gone site's robots.txt in an archive states for `url`. Raises FetchRefused if it opts out."""
         if robots is not None:
-            await self._opt_outs.apply(visit, url, robots, f" in {archive}")
-
-    def check(self, visit: Visit, url: str) -> None:
-        """Raise Failure if the visit has reached a URL that has another row, and Refused if it is excluded."""
-        self._known.check(visit, url)
+            await self.opt_outs.apply(visit, url, robots, f" in {archive}")
 
     def take(self, visit: Visit, capture: Exchange) -> str | None:
         """Make `capture` the page of the visit and return None; for a redirect, return the URL to look up next.
 
-        Raises Failure or Refused if it is neither a page nor a redirect, or if it may not be taken or followed.
+        Raises FetchFailed or FetchRefused if it is neither a page nor a redirect, or if it may not be taken or followed.
         """
-        self.check(visit, capture.url)
+        self.known.check(visit, capture.url)
         visit.final_url, visit.status = capture.url, capture.status
         if is_redirect(capture.status):
             target = next_hop(visit, capture.url, capture.headers)
-            self.check(visit, target)
+            self.known.check(visit, target)
             return target
         self._accept(visit, capture)
         return None
@@ -134,32 +123,32 @@ class Judge:
         visit.note_headers(capture)
         reason = objection(capture.status, capture.headers, self._settings)
         if reason is not None:
-            raise Failure(reason)
+            raise FetchFailed(reason)
         if len(capture.body) > self._settings.max_bytes:
-            raise Failure("too_large", f"{len(capture.body)} bytes")
+            raise FetchFailed("too_large", f"{len(capture.body)} bytes")
         refuse_marked_page(visit, capture, self._settings)
         capture.identified_type = text_type(capture.body, capture.header("content-encoding") or "")
         visit.exchange = capture
 
 
 def archived_robots(capture: Exchange) -> Robots | None:
-    """Parse an archived robots.txt; a redirect states nothing. Raises Refused if it has no body."""
+    """Parse an archived robots.txt; a redirect states nothing. Raises FetchRefused if it has no body."""
     if is_redirect(capture.status):
         return None
     if not capture.has_body:  # not text, or marked like a page, e.g. with noindex
-        raise Refused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
+        raise FetchRefused(ROBOTS_UNREACHABLE, "the archived robots.txt can't be read")
     return read_robots(capture)
 
 
 @contextlib.contextmanager
 def reasons(visit: Visit) -> Iterator[None]:
-    """Turn a Failure or Refused raised inside the context into the reason of the visit."""
+    """Turn a FetchFailed or FetchRefused raised inside the context into the reason of the visit."""
     try:
         yield
-    except (Failure, Refused) as error:
+    except (FetchFailed, FetchRefused) as error:
         visit.fail(error)
 
 
-def not_archived(cause: str = "") -> Failure:
+def not_archived(cause: str = "") -> FetchFailed:
     """Make the failure of a look-up that found nothing."""
-    return Failure(NOT_ARCHIVED, cause)
+    return FetchFailed(NOT_ARCHIVED, cause)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, one_line
 from webtext.base.web.urls import canonical_url
 from webtext.crawl.archives.archived_record import ArchivedRecord
 from webtext.crawl.archives.captures import Preference, Rank
@@ -109,11 +109,9 @@ class LinkJoin:
         self.close()
 
     def close(self) -> None:
-        """Drop everything and free the disk space."""
         self._db.close()
 
     def add(self, lookup: Lookup, place: Place | None = None) -> None:
-        """Add a look-up, with its place if that is known."""
         visit, original = lookup.visit, lookup.revisit and lookup.revisit.original
         url, only = (original.url, (original.captured, original.digest)) if original else (visit.at, (None, None))
         if lookup.page is not None:
@@ -142,13 +140,11 @@ class LinkJoin:
         self._db.execute("CREATE INDEX by_id ON places (id)")
 
     def placed(self) -> Iterator[tuple[Lookup, Place]]:
-        """Yield the look-ups that have a capture, by file and offset."""
         query = "SELECT lookup, p.file, p.offset, p.length, p.url, p.digest FROM places p JOIN wanted USING (id)"
         for lookup, *place in self._db.execute(query + " ORDER BY p.file, p.offset, p.id"):
             yield self._decoder.decode(lookup), Place(*place)
 
     def others(self) -> Iterator[Lookup]:
-        """Yield the look-ups that have no capture."""
         for (lookup,) in self._db.execute("SELECT lookup FROM wanted WHERE id NOT IN (SELECT id FROM places)"):
             yield self._decoder.decode(lookup)
 
@@ -163,9 +159,8 @@ def open_index(paths: Sequence[str]) -> ds.Dataset:
         try:
             parts.append(_part(path))
         except (OSError, pa.ArrowInvalid) as error:
-            what = " ".join(str(error).split())[:200]
             raise InputError(
-                f"no index in '{path}': {what}", "name Parquet files of Common Crawl's cc-index table"
+                f"no index in '{path}': {one_line(error)}", "name Parquet files of Common Crawl's cc-index table"
             ) from None
         if not parts[-1].files:
             raise InputError(f"no Parquet file in '{path}'", "name the folder of a crawl, or its files")
@@ -243,8 +238,9 @@ def _matches(keys: list[str], index: ds.Dataset) -> Iterator[dict[str, Any]]:
             place = batch.schema.get_field_index("fetch_time")
             yield from batch.set_column(place, "fetch_time", seconds).to_pylist()
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        what = " ".join(str(error).split())[:200]
-        raise InputError(f"the index cannot be read: {what}", "download the file again, or leave it out") from None
+        raise InputError(
+            f"the index cannot be read: {one_line(error)}", "download the file again, or leave it out"
+        ) from None
 
 
 def _is_usable(row: dict[str, Any]) -> bool:

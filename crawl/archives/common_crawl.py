@@ -17,15 +17,15 @@ from typing import TypeVar
 from webtext.base.errors import InputError
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
-from webtext.crawl.archives.captures import Judge, Preference, archived_robots, not_archived, reasons
+from webtext.crawl.archives.archived_record import ArchivedRecord, read_archived_record
+from webtext.crawl.archives.captures import CaptureJudge, Preference, archived_robots, not_archived, reasons
 from webtext.crawl.archives.cc_index import LinkJoin, Lookup, Place, open_index
 from webtext.crawl.archives.server import ArchiveServer
 from webtext.crawl.fetch.client.failures import BAD_RESPONSES
-from webtext.crawl.fetch.page_source import Answer, Queue
+from webtext.crawl.fetch.page_source import Finish, Queue
 from webtext.crawl.fetch.settings import COMMON_CRAWL, FetchSettings
 from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
-from webtext.crawl.pages.visit import Failure, Visit
+from webtext.crawl.pages.visit import FetchFailed, Visit
 
 MAX_RANGE_BYTES = 4 << 20  # one request for several records
 MAX_GAP = 128 << 10  # bytes between two of them: at 10 MB per second they take as long as a request of its own
@@ -42,7 +42,7 @@ class CommonCrawl:
     name = COMMON_CRAWL
 
     def __init__(
-        self, server: ArchiveServer | None, judge: Judge, settings: FetchSettings, preference: Preference
+        self, server: ArchiveServer | None, judge: CaptureJudge, settings: FetchSettings, preference: Preference
     ) -> None:
         """`server` is None if `cc_data` is a folder."""
         self._server = server
@@ -53,8 +53,8 @@ class CommonCrawl:
         self._base = settings.cc_data.rstrip("/")
         self._folder = None if server else Folder(self._base)
 
-    async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
-        """Answer for every link: see `PageSource.run`. Each hop of a redirect takes another pass over the index."""
+    async def run(self, queues: Iterable[Queue], finish: Finish) -> None:
+        """Finish every link: see `PageSource.run`. Each hop of a redirect takes another pass over the index."""
         with contextlib.ExitStack() as stack:
             join = stack.enter_context(LinkJoin())
             for queue in queues:
@@ -62,17 +62,17 @@ class CommonCrawl:
                     join.add(Lookup(link, Visit(url=link.url, source=COMMON_CRAWL, at=link.url)))
             while join.n_wanted:
                 later = stack.enter_context(LinkJoin())
-                await self._look_up(join, later, answer)
+                await self._look_up(join, later, finish)
                 join.close()
                 join = later
 
-    async def _look_up(self, join: LinkJoin, later: LinkJoin, answer: Answer) -> None:
-        """Answer for each look-up of `join`, or add the next look-up of its link to `later`."""
+    async def _look_up(self, join: LinkJoin, later: LinkJoin, finish: Finish) -> None:
+        """Finish each look-up of `join`, or add the next look-up of its link to `later`."""
         await asyncio.to_thread(join.choose, self._index, self._preference)
         for lookup in join.others():
             if lookup.page is None:
                 lookup.visit.fail(not_archived(_sought(lookup)))
-                answer(lookup.link, lookup.visit)
+                finish(lookup.link, lookup.visit)
             else:  # without a robots.txt
                 later.add(lookup, lookup.page)
         room = asyncio.Semaphore(GROUPS_AT_A_TIME)
@@ -80,26 +80,26 @@ class CommonCrawl:
             async with asyncio.TaskGroup() as tasks:
                 for group in neighbours(join.placed(), MAX_GAP):
                     await room.acquire()
-                    task = tasks.create_task(self._take(group, later, answer))
+                    task = tasks.create_task(self._take(group, later, finish))
                     task.add_done_callback(lambda _: room.release())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
-    async def _take(self, group: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
+    async def _take(self, group: Sequence[tuple[Lookup, Place]], later: LinkJoin, finish: Finish) -> None:
         """Fetch the records of one group whose sites have not opted out. Of gone sites, look up robots.txt instead."""
         wanted = []
         are_gone = await asyncio.gather(*(self._ask(lookup, place) for lookup, place in group))
         for (lookup, place), is_gone in zip(group, are_gone, strict=True):
             if lookup.visit.reason is not None:
-                answer(lookup.link, lookup.visit)
+                finish(lookup.link, lookup.visit)
             elif is_gone:
                 later.add(Lookup(lookup.link, lookup.visit, lookup.revisit, place))
             else:
                 wanted.append((lookup, place))
         for members in neighbours(wanted, MAX_GAP):
-            await self._take_records(members, later, answer)
+            await self._take_records(members, later, finish)
 
-    async def _take_records(self, members: Sequence[tuple[Lookup, Place]], later: LinkJoin, answer: Answer) -> None:
+    async def _take_records(self, members: Sequence[tuple[Lookup, Place]], later: LinkJoin, finish: Finish) -> None:
         """Fetch neighbouring records in one request, or one by one if that fails because one of them is damaged."""
         asker, first = members[0]  # a request for several links counts for the first one
         end = max(place.offset + place.length for _, place in members)
@@ -109,11 +109,11 @@ class CommonCrawl:
             data = await self._fetch(
                 Visit(url="") if is_robots else asker.visit, first.file, first.offset, end - first.offset
             )
-        except Failure as error:
+        except FetchFailed as error:
             failure = error
         if failure is not None and failure.reason == ARCHIVE_DAMAGED and len(members) > 1:
             for member in members:
-                await self._take_records([member], later, answer)
+                await self._take_records([member], later, finish)
             return
         for lookup, place in members:
             further: Lookup | None = None
@@ -129,7 +129,7 @@ class CommonCrawl:
                     await self._judge.obey(lookup.visit, lookup.visit.at, robots, self.name)
                     further = lookup
             if further is None:
-                answer(lookup.link, lookup.visit)
+                finish(lookup.link, lookup.visit)
             else:
                 later.add(further, further.page)
 
@@ -141,25 +141,25 @@ class CommonCrawl:
         visit, is_gone = lookup.visit, False
         with reasons(visit):
             if not _FILE_NAME.fullmatch(place.file):
-                raise Failure(ARCHIVE_DAMAGED, f"the index has an invalid file name {place.file!r}")
+                raise FetchFailed(ARCHIVE_DAMAGED, f"the index has an invalid file name {place.file!r}")
             if place.length > 2 * self._settings.max_bytes:
-                raise Failure("too_large", f"{place.length} bytes in the archive")
+                raise FetchFailed("too_large", f"{place.length} bytes in the archive")
             if lookup.page is not None:
                 return False
             if lookup.revisit is None:  # the original of a revisit may be another link's page: its body is stored twice
-                self._judge.check(visit, place.url)
-            is_gone = not await self._judge.ask_site(visit, visit.at)
+                self._judge.known.check(visit, place.url)
+            is_gone = not await self._judge.opt_outs.ask_for_archive(visit, visit.at)
             if place.url != visit.at:
-                is_gone |= not await self._judge.ask_site(visit, place.url)
+                is_gone |= not await self._judge.opt_outs.ask_for_archive(visit, place.url)
         return is_gone
 
     def _read_record(self, place: Place, data: bytes) -> ArchivedRecord:
         """Read a record, and check that it is the one in the index."""
-        record = read_record(data, self._settings.max_bytes)
+        record = read_archived_record(data, self._settings.max_bytes)
         if record.capture.url != place.url:
-            raise Failure(ARCHIVE_DAMAGED, f"the record is of '{record.capture.url}'")
+            raise FetchFailed(ARCHIVE_DAMAGED, f"the record is of '{record.capture.url}'")
         if place.digest is not None and place.digest not in record.digests:
-            raise Failure(ARCHIVE_DAMAGED, "the record's payload does not have the digest in its index")
+            raise FetchFailed(ARCHIVE_DAMAGED, "the record's payload does not have the digest in its index")
         source = f"{self._base}/{place.file}" if "://" in self._base else place.file
         origin = [("WARC-Source-URI", source), ("WARC-Source-Range", _range(place.offset, place.length))]
         return replace(record, capture=replace(record.capture, origin=origin))
@@ -178,22 +178,22 @@ class CommonCrawl:
         return Lookup(lookup.link, lookup.visit)
 
     async def _fetch(self, visit: Visit, file: str, offset: int, length: int) -> bytes:
-        """Return `length` bytes of a file at `offset`. Raises Failure if the archive does not return exactly these."""
+        """Return `length` bytes of a file at `offset`. Raises FetchFailed if the archive does not return exactly these."""
         if self._server is None:
             visit.requests += 1
             return await asyncio.to_thread(self._read, file, offset, length)
         url = canonical_url(f"{self._base}/{file}")
         if url is None:
-            raise Failure(ARCHIVE_DAMAGED, f"the index has an invalid file name {file!r}")
+            raise FetchFailed(ARCHIVE_DAMAGED, f"the index has an invalid file name {file!r}")
         headers = {"Range": _range(offset, length), "Accept": "*/*", "Accept-Encoding": "identity"}
         try:
             reply = await self._server.get(url, headers, lambda status, _: status == 206, visit, length)
-        except Failure as failure:
+        except FetchFailed as failure:
             is_damage = failure.reason in {"too_large", *BAD_RESPONSES}
-            raise Failure(ARCHIVE_DAMAGED if is_damage else failure.reason, str(failure)) from None
+            raise FetchFailed(ARCHIVE_DAMAGED if is_damage else failure.reason, str(failure)) from None
         sent = _CONTENT_RANGE.fullmatch((reply.header("content-range") or "").strip())
         if not reply.has_body or sent is None or (int(sent[1]), len(reply.body)) != (offset, length):
-            raise Failure(ARCHIVE_DAMAGED, f"HTTP status {reply.status} instead of {_range(offset, length)}")
+            raise FetchFailed(ARCHIVE_DAMAGED, f"HTTP status {reply.status} instead of {_range(offset, length)}")
         return reply.body
 
     def _read(self, file: str, offset: int, length: int) -> bytes:
@@ -203,9 +203,9 @@ class CommonCrawl:
                 opened.seek(offset)
                 data = opened.read(length)
         except InputError as error:
-            raise Failure(ARCHIVE_DAMAGED, error.lines[0]) from None
+            raise FetchFailed(ARCHIVE_DAMAGED, error.lines[0]) from None
         if len(data) < length:
-            raise Failure(ARCHIVE_DAMAGED, f"'{file}' ends before {_range(offset, length)}")
+            raise FetchFailed(ARCHIVE_DAMAGED, f"'{file}' ends before {_range(offset, length)}")
         return data
 
 

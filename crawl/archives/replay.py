@@ -16,7 +16,7 @@ from webtext.base.inputs.files import files_of
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_responses
 from webtext.base.web.urls import canonical_url
-from webtext.crawl.archives.archived_record import ArchivedRecord, read_record
+from webtext.crawl.archives.archived_record import ArchivedRecord, read_archived_record
 from webtext.crawl.archives.captures import Preference, not_archived
 from webtext.crawl.fetch.answers import PAGE_STATUSES
 from webtext.crawl.fetch.client.headers import is_redirect
@@ -24,7 +24,7 @@ from webtext.crawl.fetch.settings import WARC
 from webtext.crawl.pages.exchange import Exchange
 from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.pages.surt import surt
-from webtext.crawl.pages.visit import Failure, Visit
+from webtext.crawl.pages.visit import FetchFailed, Visit
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[!-;=?-~]+")  # in ASCII without spaces, to be a header's value
 SUFFIXES = (".warc", ".warc.gz", ".warc.zst", ".warc.lz4")
@@ -72,12 +72,12 @@ class WarcReplay:
         for _, place in sorted(ranked):
             try:
                 return self._page(self._read(*place))
-            except Failure as error:
+            except FetchFailed as error:
                 failure = error
         raise failure
 
     def _page(self, record: ArchivedRecord) -> Exchange:
-        """Return the capture of a record; a revisit gets its original's body. Raises Failure if that is missing."""
+        """Return the capture of a record; a revisit gets its original's body. Raises FetchFailed if that is missing."""
         capture, original = record.capture, record.original
         if original is not None:
             failure = not_archived("the original of a revisit is in none of the files")
@@ -90,20 +90,20 @@ class WarcReplay:
                 try:
                     capture = record.with_body_of(self._read(*place))
                     break
-                except Failure as error:
+                except FetchFailed as error:
                     failure = error
             else:
                 raise failure
         if not _URI.fullmatch(record.record_id):
-            raise Failure(ARCHIVE_DAMAGED, "the record has no valid WARC-Record-ID")
+            raise FetchFailed(ARCHIVE_DAMAGED, "the record has no valid WARC-Record-ID")
         return replace(capture, origin=[("WARC-Source-URI", f"<{record.record_id}>")])
 
     def _read(self, folder: str, name: str, offset: int, length: int) -> ArchivedRecord:
         if length > 2 * self._max_bytes:
-            raise Failure("too_large", f"{length} bytes in the archive")
+            raise FetchFailed("too_large", f"{length} bytes in the archive")
         with Folder(folder).open(name) as file:
             file.seek(offset)
-            return read_record(file.read(length), self._max_bytes)
+            return read_archived_record(file.read(length), self._max_bytes)
 
     def _add(self, folder: Folder, name: str) -> None:
         for response in read_responses(folder, name, follow_revisits=False):

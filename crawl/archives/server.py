@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import Collection, Sequence
 
 from webtext.base.errors import NetworkError
-from webtext.crawl.fetch.client.client import Client, Limits, WantsBody
+from webtext.crawl.fetch.client.client import Client, RequestLimits, WantsBody
 from webtext.crawl.fetch.client.failures import BAD_RESPONSES
 from webtext.crawl.fetch.client.headers import retry_after
 from webtext.crawl.fetch.hosts import Hosts
 from webtext.crawl.pages.exchange import Exchange
 from webtext.crawl.pages.reasons import ARCHIVE_UNAVAILABLE
-from webtext.crawl.pages.visit import Failure, Refused, Visit
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused, Visit
 
 RETRY_SECONDS = 1.0  # the shortest pause before a retry; it doubles with each
 MAX_RETRY_SECONDS = 300.0
@@ -36,7 +37,7 @@ class ArchiveServer:
         self,
         name: str,
         clients: Sequence[Client],
-        limits: Limits,
+        limits: RequestLimits,
         hosts: Hosts,
         *,
         busy: Collection[int] = BUSY_STATUSES,
@@ -67,39 +68,35 @@ class ArchiveServer:
         await self._stack.aclose()
 
     async def get(
-        self, url: str, headers: dict[str, str], wants_body: WantsBody, visit: Visit | None, max_bytes: int
+        self, url: str, headers: dict[str, str], wants_body: WantsBody, visit: Visit, max_bytes: int
     ) -> Exchange:
         """GET `url` from the archive in up to TRIES tries, and add requests and seconds to `visit`.
 
-        Raises Failure if all tries fail, and NetworkError after MAX_LOST such requests in a row or if the archive's
+        Raises FetchFailed if all tries fail, and NetworkError after MAX_LOST such requests in a row or if the archive's
         address is not allowed.
         """
-        limits = Limits(
-            max_bytes=max_bytes, total_seconds=self._limits.total_seconds, connect_seconds=self._limits.connect_seconds
-        )
+        limits = dataclasses.replace(self._limits, max_bytes=max_bytes)
         for attempt in range(TRIES):
             client = await self._free.get()
             try:
                 await self._wait()
-                if visit is not None:
-                    visit.requests += 1
+                visit.requests += 1
                 reply = await client.get(url, headers, limits, wants_body)
-            except Failure as error:
+            except FetchFailed as error:
                 if error.reason in {"too_large", *BAD_RESPONSES}:
                     raise
                 failure, wanted = error, 0.0
-            except Refused as error:
+            except FetchRefused as error:
                 raise NetworkError(
                     f"requests to the archive '{self._name}' are not allowed: {error.reason}",
                     "see --contact and --allow-address",
                 ) from None
             else:
-                if visit is not None:
-                    visit.seconds = (visit.seconds or 0.0) + reply.seconds
+                visit.seconds = (visit.seconds or 0.0) + reply.seconds
                 if reply.status not in self._busy:
                     self._n_lost, self._is_slow = 0, False
                     return reply
-                failure = Failure(ARCHIVE_UNAVAILABLE, f"HTTP status {reply.status}")
+                failure = FetchFailed(ARCHIVE_UNAVAILABLE, f"HTTP status {reply.status}")
                 wanted = retry_after(reply.header("retry-after"), reply.header("date"))
             finally:
                 self._free.put_nowait(client)
@@ -112,7 +109,7 @@ class ArchiveServer:
                 f"the archive '{self._name}' does not answer: {failure}",
                 "fetched pages are kept: rerun the same command later",
             )
-        raise Failure(ARCHIVE_UNAVAILABLE, str(failure))
+        raise FetchFailed(ARCHIVE_UNAVAILABLE, str(failure))
 
     async def _wait(self) -> None:
         """Wait until a request may be sent. After a "too much", requests go one at a time until an answer comes."""

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Collection
 
-from webtext.crawl.archives.captures import Archive, Judge, Preference
+from webtext.crawl.archives.captures import Archive, CaptureJudge, Preference
 from webtext.crawl.archives.server import BUSY_STATUSES, MAX_RETRY_SECONDS, ArchiveServer
 from webtext.crawl.archives.wayback import Wayback
 from webtext.crawl.fetch.answers import Known, limits_of
@@ -31,7 +31,7 @@ async def open_archives(
     stack: contextlib.AsyncExitStack,
 ) -> dict[str, PageSource]:
     """Open the archives that `settings.sources` name. `hosts` keeps their clocks across runs; `stack` closes them."""
-    judge = Judge(opt_outs, settings, known)
+    judge = CaptureJudge(opt_outs, settings, known)
     preference = Preference(settings.before)
     limits = limits_of(settings)
     found: dict[str, PageSource] = {}
@@ -69,5 +69,5 @@ def _client(settings: FetchSettings, rule: AddressRule, busy: Collection[int] = 
     return Client(user_agent(settings.contact), rule, Hosts(pace), busy)
 
 
-def _one_by_one(judge: Judge, archive: Archive, settings: FetchSettings) -> HostQueues:
+def _one_by_one(judge: CaptureJudge, archive: Archive, settings: FetchSettings) -> HostQueues:
     return HostQueues(archive.name, lambda link, earlier: judge.find(archive, link.url, link.voted, earlier), settings)

@@ -26,7 +26,7 @@ from webtext.crawl.fetch.settings import WAYBACK, FetchSettings
 from webtext.crawl.pages.exchange import Exchange, Headers, media_type
 from webtext.crawl.pages.reasons import ARCHIVE_DAMAGED
 from webtext.crawl.pages.surt import surt
-from webtext.crawl.pages.visit import Failure, Visit
+from webtext.crawl.pages.visit import FetchFailed, Visit
 from webtext.crawl.pages.warc_writer import seconds_of, stamp, warc_date
 
 CDX_LIMIT = 25  # captures to request from the CDX server, nearest first
@@ -88,7 +88,7 @@ class Wayback:
             body = decode_body(reply.body, "", reply.header("content-encoding") or "", MAX_CDX_BYTES)
             rows = list(_read_rows(body))
         except (BodyError, ValueError, TypeError, RecursionError):
-            raise Failure(ARCHIVE_DAMAGED, "the index returned no list of captures") from None
+            raise FetchFailed(ARCHIVE_DAMAGED, "the index returned no list of captures") from None
         return list(self._usable(rows, url, voted, visit.redirects))
 
     def _usable(self, rows: list[dict[str, Any]], url: str, voted: int, passed: list[str]) -> Iterator[_Row]:
@@ -114,7 +114,7 @@ class Wayback:
             url = canonical_url(original)
             asked = canonical_url(f"{self._replay}{timestamp}id_/{original}")
             if url is None or asked is None or not asked.startswith(self._replay):
-                raise Failure(ARCHIVE_DAMAGED, "the index has no valid URL")
+                raise FetchFailed(ARCHIVE_DAMAGED, "the index has no valid URL")
             reply = await self._server.get(asked, HEADERS, self._wants_body, visit, self._settings.max_bytes)
             target = redirect_target(asked, reply.headers) if is_redirect(reply.status) else None
             replayed = _REPLAYED.fullmatch(target.removeprefix(self._replay)) if target else None
@@ -126,7 +126,7 @@ class Wayback:
                         raise not_archived("the archive redirects to another page")
                     continue
             return self._capture(reply, url, asked, named if replayed else None, voted)
-        raise Failure(ARCHIVE_DAMAGED, "the archive redirects too often between captures")
+        raise FetchFailed(ARCHIVE_DAMAGED, "the archive redirects too often between captures")
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         is_memento = any(name.lower() == b"memento-datetime" for name, _ in headers)
@@ -148,7 +148,7 @@ class Wayback:
             and reply.status in PAGE_STATUSES
             and objection(reply.status, headers, self._settings) is None
         ):
-            raise Failure(ARCHIVE_DAMAGED, "no body")
+            raise FetchFailed(ARCHIVE_DAMAGED, "no body")
         if reply.has_body:
             headers += [(b"Content-Length", str(len(reply.body)).encode())]
         origin = [("WARC-Source-URI", asked), ("WARC-Creation-Date", warc_date(int(time.time())))]

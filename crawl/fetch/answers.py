@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from webtext.base.web.content_coding import BodyError, decoded_start
 from webtext.base.web.opt_outs import body_opt_outs, header_opt_outs, obeyed
-from webtext.crawl.fetch.client.client import Limits
+from webtext.crawl.fetch.client.client import RequestLimits
 from webtext.crawl.fetch.client.headers import redirect_target
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages.exchange import Exchange, Headers, lower_headers, media_type
 from webtext.crawl.pages.reasons import EXCLUDED_DOMAIN, REDIRECTS_TO_LINK
-from webtext.crawl.pages.visit import MAX_CAUSE, Failure, Refused, Visit
+from webtext.crawl.pages.visit import MAX_CAUSE, FetchFailed, FetchRefused, Visit
 from webtext.crawl.tracking import without_tracking
 
 PAGE_STATUSES = frozenset({200, 203})
@@ -55,23 +55,23 @@ class Known:
     is_excluded: Callable[[str], bool]  # the URL's site is excluded from the links
 
     def check(self, visit: Visit, url: str) -> None:
-        """Raise Failure if the visit was redirected to a URL with another row, and Refused if the URL is excluded."""
+        """Raise FetchFailed if the visit was redirected to a URL with another row, and FetchRefused if the URL is excluded."""
         if url == visit.url:
             return
         if self.is_excluded(url):
-            raise Refused(EXCLUDED_DOMAIN, url)
+            raise FetchRefused(EXCLUDED_DOMAIN, url)
         if self.is_link(url) or self.is_held(url):
             visit.final_url = url
-            raise Failure(REDIRECTS_TO_LINK)
+            raise FetchFailed(REDIRECTS_TO_LINK)
         link = without_tracking(url)  # the form of stored links; a page may redirect to itself with tracking parameters
         if link not in visit.redirects and link != visit.url and self.is_link(link):
             visit.final_url = link
-            raise Failure(REDIRECTS_TO_LINK)
+            raise FetchFailed(REDIRECTS_TO_LINK)
 
 
-def limits_of(settings: FetchSettings, *, of_page: bool = False) -> Limits:
+def limits_of(settings: FetchSettings, *, of_page: bool = False) -> RequestLimits:
     """Return the limits of one exchange in these settings; only a page of the web must come at MIN_RATE."""
-    return Limits(
+    return RequestLimits(
         max_bytes=settings.max_bytes,
         total_seconds=settings.total_seconds,
         connect_seconds=CONNECT_SECONDS,
@@ -80,16 +80,16 @@ def limits_of(settings: FetchSettings, *, of_page: bool = False) -> Limits:
 
 
 def next_hop(visit: Visit, url: str, headers: Headers) -> str:
-    """Return the target of the redirect that `url` answered with. Raises Failure if it can't be followed."""
+    """Return the target of the redirect that `url` answered with. Raises FetchFailed if it can't be followed."""
     visit.redirects.append(url)
     target = redirect_target(url, headers)
     if target is None:
         named = next((value for name, value in headers if name.lower() == b"location"), b"")
-        raise Failure("bad_redirect", f"Location: {named[:MAX_CAUSE]!r}")
+        raise FetchFailed("bad_redirect", f"Location: {named[:MAX_CAUSE]!r}")
     if target in visit.redirects:
-        raise Failure("redirect_loop", f"to {target}")
+        raise FetchFailed("redirect_loop", f"to {target}")
     if len(visit.redirects) > MAX_REDIRECTS:
-        raise Failure("too_many_redirects", f"the next would be {target}")
+        raise FetchFailed("too_many_redirects", f"the next would be {target}")
     return target
 
 
@@ -106,25 +106,25 @@ def objection(status: int, headers: Headers, settings: FetchSettings) -> str | N
 
 
 def refuse_marked_page(visit: Visit, page: Exchange, settings: FetchSettings) -> None:
-    """Record the opt-outs in the page's meta tags. Raises Refused if one is obeyed."""
+    """Record the opt-outs in the page's meta tags. Raises FetchRefused if one is obeyed."""
     found = body_opt_outs(page.body, lower_headers(page.headers))
     visit.note(found, f"meta tag of {page.url}", page.captured)
     reason = obeyed(found, settings)
     if reason is not None:
-        raise Refused(reason)
+        raise FetchRefused(reason)
 
 
 def text_type(body: bytes, content_encoding: str) -> str | None:
     """Return the type that the body's first bytes show, or None.
 
-    Raises Refused if it is not a type of text, and Failure if the body can't be decoded, so that it can't be read later.
+    Raises FetchRefused if it is not a type of text, and FetchFailed if the body can't be decoded, so that it can't be read later.
     """
     try:
         identified = identified_type(body, content_encoding)
     except BodyError as error:
-        raise Failure("bad_content_coding", str(error)) from None
+        raise FetchFailed("bad_content_coding", str(error)) from None
     if identified is not None and identified not in TEXT_TYPES:
-        raise Refused("not_text", f"begins as {identified}")
+        raise FetchRefused("not_text", f"begins as {identified}")
     return identified
 
 

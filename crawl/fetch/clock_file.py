@@ -60,7 +60,6 @@ class ClockJournal:
 
     @property
     def is_long(self) -> bool:
-        """Whether the file has enough lines to be rewritten."""
         return self._n_lines >= MAX_LINES
 
     def note(self, *clocks: tuple[str, float, float]) -> None:
@@ -70,7 +69,6 @@ class ClockJournal:
         os.write(self._file, "".join([_line(name, now, wait, pace) for name, wait, pace in clocks]).encode())
 
     def close(self) -> None:
-        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

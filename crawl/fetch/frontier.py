@@ -68,7 +68,6 @@ class Frontier:
         self.close()
 
     def __len__(self) -> int:
-        """The number of links."""
         return int(self._ends[-1]) if len(self._ends) else 0
 
     def close(self) -> None:

@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 
 from webtext.base.errors import WebtextError
-from webtext.crawl.fetch.page_source import Answer, Queue
+from webtext.crawl.fetch.page_source import Finish, Queue
 from webtext.crawl.fetch.settings import MAX_JITTER, MIN_JITTER, RETRY_SECONDS, FetchSettings
-from webtext.crawl.pages.visit import Failure, Link, Visit
+from webtext.crawl.pages.visit import FetchFailed, Link, Visit
 
 HOSTS_AT_ONCE = 10_000  # begun and not finished; 20 KiB each, with connection and clocks
 VISITS_PER_ADDRESS = 4  # one has the address's turn; the others wait for it, for their host's, or for another address
@@ -70,9 +70,9 @@ class HostQueues:
         self._retries = settings.retries
         self._max_pause = settings.max_pause
 
-    async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
+    async def run(self, queues: Iterable[Queue], finish: Finish) -> None:
         """Process all queues, HOSTS_AT_ONCE of them at a time: see `PageSource.run`."""
-        self._answer = answer
+        self._finish = finish
         self._new = iter(queues)
         self._addresses: dict[str, _Address] = {}
         self._released: deque[tuple[Queue, str]] = deque()  # were parked, each with a visit at its address
@@ -84,7 +84,6 @@ class HostQueues:
             raise errors.exceptions[0] from None
 
     def _begin(self) -> None:
-        """Begin hosts while there is room."""
         while self._n_begun < HOSTS_AT_ONCE:
             links, address = self._released.popleft() if self._released else (next(self._new, None), None)
             if links is None:
@@ -127,7 +126,7 @@ class HostQueues:
             if visit.may_pass and visit.n_tries <= self._retries:
                 heapq.heappush(again, (time.monotonic() + self._wait(visit), next(ticket), link, visit))
             else:
-                self._answer(link, visit)
+                self._finish(link, visit)
         self._n_begun -= 1
         self._begin()
 
@@ -159,7 +158,7 @@ class HostQueues:
         except Exception as error:
             logger.exception("the fetcher raised at '%s'", link.url)
             visit = Visit(url=link.url, source=self.name)
-            visit.fail(Failure("fetcher_raised", repr(error)))
+            visit.fail(FetchFailed("fetcher_raised", repr(error)))
             return visit
 
     def _wait(self, visit: Visit) -> float:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from webtext.crawl.fetch.clock_file import FORGOTTEN_SECONDS, ClockJournal, NotedClock
 from webtext.crawl.pages.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
-from webtext.crawl.pages.visit import Refused
+from webtext.crawl.pages.visit import FetchRefused
 
 MAX_CRAWL_DELAY = 30.0  # the longest Crawl-delay to obey; like Nutch, skip pages of sites that ask for more
 MAX_DELAY = 60.0  # the longest delay, in seconds, for a host that is slow, busy or does not answer
@@ -123,12 +123,11 @@ class Hosts:
     def turn(self, host: str, address: str) -> Turn:
         """Return a context manager that allows one request to `host` at `address`. A task must not take two at once.
 
-        Entering it waits for the turn, and raises Refused if the host is given up by then.
+        Entering it waits for the turn, and raises FetchRefused if the host is given up by then.
         """
         return Turn(self, host, f"@{address}")
 
     def close(self) -> None:
-        """Close the journal."""
         if self._journal is not None:
             self._journal.close()
 
@@ -215,7 +214,7 @@ class Turn:
             if own.gave_up is None and own.free_at > time.monotonic():
                 await _sleep_until(own.free_at)
             if own.gave_up is not None:
-                raise Refused(own.gave_up)
+                raise FetchRefused(own.gave_up)
             await shared.lock.acquire()
             held.append(shared.lock)
             if shared.free_at > time.monotonic():

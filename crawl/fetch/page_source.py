@@ -20,7 +20,7 @@ from webtext.crawl.pages.visit import Link, Visit
 
 Queue = Callable[[], Iterator[Link]]
 """Reads the links of a host from the first."""
-Answer = Callable[[Link, Visit], None]
+Finish = Callable[[Link, Visit], None]
 
 LINKS_AT_A_TIME = 1024
 SCHEMA = pa.schema(
@@ -39,10 +39,10 @@ class PageSource(Protocol):
 
     name: str
 
-    async def run(self, queues: Iterable[Queue], answer: Answer) -> None:
-        """Call `answer` exactly once for every link of all queues, which are one queue per host.
+    async def run(self, queues: Iterable[Queue], finish: Finish) -> None:
+        """Call `finish` exactly once for every link of all queues, which are one queue per host.
 
-        The run ends if `answer` raises or if the source is unusable, but never because of a single page.
+        The run ends if `finish` raises or if the source is unusable, but never because of a single page.
         """
         ...
 
@@ -62,12 +62,10 @@ class Leftovers:
         self._file.close()
 
     def add(self, link: Link) -> None:
-        """Append a link."""
         encoded = self._encoder.encode(link)
         self._file.write(len(encoded).to_bytes(4, "little") + encoded)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all links that were added."""
         decoder = msgspec.msgpack.Decoder()
         self._file.seek(0)
         sizes = iter(lambda: self._file.read(4), b"")

@@ -50,9 +50,9 @@ from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.pages.link_table import (
     LinkTable,
     are_fetchable,
-    batches,
     hosts_of,
-    link_keys,
+    id_keys,
+    link_batches,
     only,
     over_host_cap,
     part_of,
@@ -118,7 +118,7 @@ def fetch_pages(
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
         run.console.say(f"crawl.fetch: starts with the {counted(smaller.records, 'link')} of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings.part_pages)
-    table = LinkTable(link_keys(batch["link_id"]) for batch in batches(parent, ["link_id"]))
+    table = LinkTable(id_keys(batch["link_id"]) for batch in link_batches(parent, ["link_id"]))
     n_gone = pages.done.missing_from(table)
     if n_gone:
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
@@ -297,7 +297,7 @@ class _Crawl:
                     left = stack.enter_context(Leftovers(self.pages.scratch_path("leftovers")))
                     is_last = source.name == settings.sources[-1]
                     with Frontier(self._under_cap(links), self.pages.scratch_path("frontier")) as frontier:
-                        await source.run(frontier.queues(), functools.partial(self._answer, None if is_last else left))
+                        await source.run(frontier.queues(), functools.partial(self._finish, None if is_last else left))
                     links = left.batches()
 
     async def _sources(self, hosts: Hosts, stack: contextlib.AsyncExitStack) -> list[PageSource]:
@@ -326,7 +326,7 @@ class _Crawl:
         path = folder / SILENT_SITES if folder and settings.take_gone_sites else None
         return SilentSites(path, GONE_RUNS, GONE_DAYS)
 
-    def _answer(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
+    def _finish(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
         """Write the link's row, or leave the link to the next source or to a later run."""
         settings = self.settings
         is_over = visit.reason is None or is_final(visit.reason, take_gone_sites=settings.take_gone_sites)
@@ -371,7 +371,7 @@ def _links(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the links on hosts of these parts, or of all, and in the sample, that are not done, with `Link`'s fields."""
     names = ["link_id", "url", "karma", "split", "posts", "first_created"]
-    for batch in batches(links, names):
+    for batch in link_batches(links, names):
         is_mine = np.ones(batch.num_rows, np.bool_)
         if done is not None:
             is_mine &= ~done.has(batch["link_id"])
@@ -383,5 +383,5 @@ def _links(
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:
-    for batch in batches(links, [name]):
+    for batch in link_batches(links, [name]):
         yield from batch[name].to_pylist()

@@ -12,9 +12,9 @@ from webtext.crawl.fetch.client.client import Client
 from webtext.crawl.fetch.client.headers import is_redirect, retry_after
 from webtext.crawl.fetch.robots.check import OptOutCheck
 from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.pages.exchange import Exchange, Headers
+from webtext.crawl.pages.exchange import Headers
 from webtext.crawl.pages.reasons import REDIRECTS_TO_LINK
-from webtext.crawl.pages.visit import Failure, Refused, Visit
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused, Visit
 
 HEADERS = {
     "Accept": "text/html,application/xhtml+xml,text/plain;q=0.9,text/markdown;q=0.9,*/*;q=0.1",
@@ -39,13 +39,14 @@ class Visitor:
         visit.retry_after = 0.0
         try:
             await self._follow(visit)
-        except (Failure, Refused) as error:
+        except (FetchFailed, FetchRefused) as error:
             visit.fail(error)
         return visit
 
     async def _follow(self, visit: Visit) -> None:
         while True:
-            reply = await self._request(visit, visit.at)
+            await self._opt_outs.ask(visit, visit.at)
+            reply = await self._client.get(visit.at, HEADERS, self._limits, self._wants_body, visit)
             visit.final_url, visit.status = visit.at, reply.status
             visit.seconds = (visit.seconds or 0.0) + reply.seconds
             visit.retry_after = retry_after(reply.header("retry-after"), reply.header("date"))
@@ -56,16 +57,12 @@ class Visitor:
         visit.note_headers(reply)
         reason = objection(reply.status, reply.headers, self._settings) if not reply.has_body else None
         if reason is not None:
-            raise Failure(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
+            raise FetchFailed(reason, f"Content-Type: {reply.header('content-type')}" if reason == "not_text" else "")
         reply.identified_type = text_type(reply.body, reply.header("content-encoding") or "")
         refuse_marked_page(visit, reply, self._settings)
         if visit.redirects and self._known.is_held(visit.at):  # by a link that was visited at the same time
-            raise Failure(REDIRECTS_TO_LINK)
+            raise FetchFailed(REDIRECTS_TO_LINK)
         visit.exchange = reply
-
-    async def _request(self, visit: Visit, url: str) -> Exchange:
-        await self._opt_outs.ask(visit, url)
-        return await self._client.get(url, HEADERS, self._limits, self._wants_body, visit.count_request)
 
     def _wants_body(self, status: int, headers: Headers) -> bool:
         return objection(status, headers, self._settings) is None

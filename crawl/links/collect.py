@@ -25,12 +25,12 @@ from webtext.base.parts.stage import PartTask, all_done, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
-from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.merging import MergePayload, merge_part
 from webtext.crawl.links.reading import Dump, Spill, SpillJob, identify_dumps, spill_dumps
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
 from webtext.crawl.links.sources.inputs import find_files
-from webtext.crawl.links.spill import N_BUCKETS, Block
+from webtext.crawl.links.spill import N_BUCKETS, SpillBlock
 
 STAGE = "crawl.links"
 CODE_VERSION = 3  # 3: times in smaller units
@@ -53,7 +53,7 @@ def collect_links(
     changes a byte. A dump that breaks off contributes everything before the break, and one failure with the reason
     `truncated_stream` or `damaged_stream`: see `broken_dumps`.
     """
-    rule = recipe_settings(settings) | Judge.of(settings).about()
+    rule = recipe_settings(settings) | KarmaJudge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
     SetWriter(out, "links", recipe).check_place(run.replaces)
     defaults = {"url": None, "score": settings.default_score, "created": settings.default_created}
@@ -117,9 +117,9 @@ def _tasks(dumps: Sequence[Dump], n_parts: int) -> list[PartTask]:
 def _with_spills(
     tasks: Sequence[PartTask], spills: Sequence[Spill], work: Folder, settings: LinkSettings
 ) -> list[PartTask]:
-    blocks: list[list[tuple[str, tuple[Block, ...]]]] = [[] for _ in tasks]
+    blocks: list[list[tuple[str, tuple[SpillBlock, ...]]]] = [[] for _ in tasks]
     for spill in spills:
-        of_part: dict[int, list[Block]] = {}
+        of_part: dict[int, list[SpillBlock]] = {}
         for block in spill.blocks:
             of_part.setdefault(block.bucket * len(tasks) // N_BUCKETS, []).append(block)
         for part, its_blocks in of_part.items():

@@ -14,9 +14,9 @@ from typing import Any
 from webtext.base.parts.counts import Counts
 from webtext.base.web.urls import registrable_domain
 from webtext.base.workers.journal import FIRST_FILE, KILLED_WORKER, Journal
-from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.sources.lines import Batch, Unreadable, lines_of
-from webtext.crawl.links.sources.submission import Dropped, LinkSource, SiftingSource, Submission
+from webtext.crawl.links.sources.submission import DeletedPost, LinkSource, SiftingSource, Submission
 from webtext.crawl.links.spill import Vote
 
 MAX_NAMED_FAILURES = 100
@@ -48,7 +48,7 @@ def votes_in(
     records: Iterable[tuple[int, Any | Unreadable]],
     source: LinkSource[Any],
     journal: Journal,
-    judge: Judge,
+    judge: KarmaJudge,
     funnel: Funnel,
 ) -> Iterator[Vote]:
     """Yield the votes that count, reading one record at a time."""
@@ -57,14 +57,14 @@ def votes_in(
         if isinstance(posts, Unreadable):
             funnel.fail(position, posts.reason, posts.cause)
             continue
-        if isinstance(posts, Dropped):
+        if isinstance(posts, DeletedPost):
             funnel.counts.drop(posts.reason)
         else:
             yield from _judged(posts, judge, funnel)
 
 
 def votes_in_batches(
-    batches: Iterable[Batch], source: SiftingSource, journal: Journal, judge: Judge, funnel: Funnel
+    batches: Iterable[Batch], source: SiftingSource, journal: Journal, judge: KarmaJudge, funnel: Funnel
 ) -> Iterator[Vote]:
     """Yield the votes that count in batches of lines; votes and funnel are equal to those of `votes_in`."""
     rule = judge.post_rule
@@ -89,7 +89,7 @@ def votes_in_batches(
         yield from votes_in(others, source, journal, judge, funnel)
 
 
-def _judged(posts: Iterable[Submission], judge: Judge, funnel: Funnel) -> Iterator[Vote]:
+def _judged(posts: Iterable[Submission], judge: KarmaJudge, funnel: Funnel) -> Iterator[Vote]:
     for post in posts:
         url, reason = judge(post)
         if reason is not None:

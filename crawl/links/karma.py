@@ -47,7 +47,7 @@ AUDIO = "aac|flac|m4a|mid|midi|mp3|ogg|opus|wav|wma"
 VIDEO = "3gp|avi|flv|m4v|mkv|mov|mp4|mpeg|mpg|ogv|webm|wmv"
 
 
-class Judge:
+class KarmaJudge:
     """A rule with its blocklists. Call it with a post: (link URL, None) if the vote counts, else (None, reason)."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Judge:
         )
 
     @classmethod
-    def of(cls, settings: LinkSettings) -> Judge:
+    def of(cls, settings: LinkSettings) -> KarmaJudge:
         """Return the judge for these settings. Raises InputError if a blocklist cannot be read."""
         subreddits = SubredditBlocklists.read(settings.subreddit_blocklist)
         domains = DomainBlocklists.read(settings.domain_blocklist)
@@ -117,7 +117,6 @@ class Judge:
         return "score_too_fresh" if is_too_fresh else None
 
     def _judge_url(self, url: str) -> str | None:
-        """Return why a link is not collected, or None if it is."""
         domain = registrable_domain(url)
         if domain in REDDIT_DOMAINS and not self.rule.keep_links_back:
             return "links_back"

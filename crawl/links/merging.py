@@ -21,7 +21,7 @@ from webtext.base.parts.schemas import LINK, POST
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
 from webtext.crawl.links.sources.submission import Submission
-from webtext.crawl.links.spill import N_BUCKETS, Block, Vote, read_blocks
+from webtext.crawl.links.spill import N_BUCKETS, SpillBlock, Vote, read_votes
 
 MERGE_BYTES = 16 << 20  # encoded votes merged at a time, or one bucket if larger; as Python objects they take 8x
 ROWS_AT_A_TIME = 8192
@@ -32,7 +32,7 @@ class MergePayload:
     """The input of one part."""
 
     work: Folder
-    blocks: tuple[tuple[str, tuple[Block, ...]], ...]  # (spill file, its blocks for this part)
+    blocks: tuple[tuple[str, tuple[SpillBlock, ...]], ...]  # (spill file, its blocks for this part)
     unlinked: Counts  # records of all dumps that gave no vote; only in part 0
     failures: tuple[Failure, ...]
     validation_ratio: float
@@ -47,13 +47,13 @@ def merge_part(context: PartContext, task: PartTask) -> None:
     writer.name_failures(payload.failures)
     for buckets in _batches_of_buckets(payload.blocks):
         identifiers, votes = _votes_of(buckets, payload)
-        for start, stop in _stretches(identifiers):
+        for start, stop in _ranges(identifiers):
             columns = LinkColumns(payload.validation_ratio)
             _add_links(identifiers[start:stop], votes[start:stop], columns, payload.min_karma_sum, writer.counts)
             writer.write_table(columns.table())
 
 
-def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[Block, ...]]]) -> Iterator[range]:
+def _batches_of_buckets(blocks: Sequence[tuple[str, tuple[SpillBlock, ...]]]) -> Iterator[range]:
     """Yield ranges of buckets in order, each with up to MERGE_BYTES of votes, but at least one bucket."""
     n_bytes: dict[int, int] = {}
     for _, its_blocks in blocks:
@@ -76,7 +76,7 @@ def _votes_of(buckets: range, payload: MergePayload) -> tuple[list[str], list[Vo
         wanted = [block for block in blocks if block.bucket in buckets]
         if wanted:
             with payload.work.open(name) as file:
-                for vote in read_blocks(file, wanted, payload.work.location(name)):
+                for vote in read_votes(file, wanted, payload.work.location(name)):
                     if votes and vote.url == votes[-1].url:  # a link may have millions of posts: share their strings
                         shared = {"source": sys.intern(vote.post.source), "url": sys.intern(vote.post.url or "")}
                         vote = Vote(votes[-1].url, votes[-1].domain, msgspec.structs.replace(vote.post, **shared))
@@ -86,8 +86,8 @@ def _votes_of(buckets: range, payload: MergePayload) -> tuple[list[str], list[Vo
     return [identifiers[place] for place in order], [votes[place] for place in order]
 
 
-def _stretches(identifiers: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Yield (start, stop) of stretches of about ROWS_AT_A_TIME sorted identifiers; equal ones stay together."""
+def _ranges(identifiers: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of ranges of about ROWS_AT_A_TIME sorted identifiers; equal ones stay together."""
     start = 0
     while start < len(identifiers):
         stop = min(start + ROWS_AT_A_TIME, len(identifiers))
@@ -175,7 +175,6 @@ class LinkColumns:
         self.posts += posts
 
     def table(self) -> pa.Table:
-        """Return the rows as a table with the schema LINK."""
         of_posts = {
             "source": [post.source for post in self.posts],
             "post_id": [post.post_id for post in self.posts],

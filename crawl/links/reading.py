@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
-from webtext.base.decompress import MAGIC_BYTES, codec_of, decompress
+from webtext.base.decompress import MAGIC_BYTES, compression_of, decompress
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
@@ -27,14 +27,14 @@ from webtext.base.storage import Folder
 from webtext.base.workers.journal import KILLED_WORKER, Journal
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.decoder import decompressed_ahead
-from webtext.crawl.links.sources.inputs import InputFile, link_source
+from webtext.crawl.links.sources.inputs import LinkFile, link_source
 from webtext.crawl.links.sources.lines import Unreadable, read_batches
 from webtext.crawl.links.sources.submission import LinkSource, SiftingSource
-from webtext.crawl.links.spill import SUFFIX, Block, SpillWriter, Vote, bucket_of
+from webtext.crawl.links.spill import SUFFIX, SpillBlock, SpillWriter, Vote, bucket_of
 
 if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
-    from webtext.crawl.links.karma import Judge
+    from webtext.crawl.links.karma import KarmaJudge
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -65,17 +65,16 @@ class Dump(msgspec.Struct, frozen=True, kw_only=True):
     codec: str  # "" for plain bytes
 
     @classmethod
-    def of(cls, file: InputFile) -> Dump:
+    def of(cls, file: LinkFile) -> Dump:
         """Return the dump of a file, not hashed yet."""
         with file.open() as stream:
-            codec = codec_of(stream.read(MAGIC_BYTES))
+            codec = compression_of(stream.read(MAGIC_BYTES))
         name = codec.name if codec else ""
         return cls(folder=file.folder, name=file.name, source=file.source, n_bytes=file.n_bytes, sha256="", codec=name)
 
     @property
-    def file(self) -> InputFile:
-        """The input file."""
-        return InputFile(self.folder, self.name, self.source)
+    def file(self) -> LinkFile:
+        return LinkFile(self.folder, self.name, self.source)
 
 
 class Spill(msgspec.Struct, kw_only=True):
@@ -84,7 +83,7 @@ class Spill(msgspec.Struct, kw_only=True):
     key: str
     sha256: str  # of the dump
     n_bytes: int
-    blocks: list[Block]
+    blocks: list[SpillBlock]
     dropped: dict[str, int]
     failed: dict[str, int]
     failures: list[tuple[str, str, str]]  # (FILE:POSITION, reason, cause), the first MAX_NAMED_FAILURES
@@ -114,14 +113,13 @@ class SpillJob:
 
     @property
     def local_path(self) -> Path:
-        """The path of the dump, for a decoder."""
         return Folder(self.dump.folder).local_path(self.dump.name)
 
-    def judge(self) -> Judge:
+    def judge(self) -> KarmaJudge:
         """Return the judge, with blocklists read now. Raises InputError if one differs from the recipe."""
-        from webtext.crawl.links.karma import Judge
+        from webtext.crawl.links.karma import KarmaJudge
 
-        judge = Judge.of(self.settings)
+        judge = KarmaJudge.of(self.settings)
         if not judge.about().items() <= self.rule.items():
             raise InputError("a blocklist was changed while dumps were read", "rerun the same command")
         return judge
@@ -140,7 +138,7 @@ def finished_spill(job: SpillJob) -> Spill | None:
     return spill if is_there and (spill.key, spill.sha256) == (job.key, job.dump.sha256) else None
 
 
-def digest_file(_: Journal, file: InputFile) -> Dump:
+def digest_file(_: Journal, file: LinkFile) -> Dump:
     """Runs in a worker: return the file's dump, hashed."""
     return _hashed(Dump.of(file))
 
@@ -224,7 +222,7 @@ def source_of(job: SpillJob) -> LinkSource[Any]:
     return link_source(job.dump.source, job.dump.folder, job.dump.name, job.settings)
 
 
-def identify_dumps(files: Sequence[InputFile], run: Run) -> list[Dump]:
+def identify_dumps(files: Sequence[LinkFile], run: Run) -> list[Dump]:
     """Return the files with their SHA-256, in an order that does not depend on the command line."""
     names = [file.location for file in files]
     return _sorted(run.map(digest_file, files, "identifying dumps", unit="file", names=names))

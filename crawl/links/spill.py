@@ -32,7 +32,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, gc=False):
     post: Submission
 
 
-class Block(msgspec.Struct, frozen=True, array_like=True):
+class SpillBlock(msgspec.Struct, frozen=True, array_like=True):
     """The place of some votes of one bucket in a spill."""
 
     bucket: int
@@ -54,7 +54,7 @@ class SpillWriter:
     """Writes one spill. `close` writes the buffered votes; `blocks` is complete after it."""
 
     def __init__(self, file: BinaryIO, flush_bytes: int = FLUSH_BYTES) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[SpillBlock] = []
         self._file = file
         self._flush_bytes = flush_bytes
         self._buffers: dict[int, list[bytes]] = {}
@@ -64,7 +64,6 @@ class SpillWriter:
         self._compress = zstandard.ZstdCompressor(level=1, write_checksum=True).compress
 
     def add(self, bucket: int, vote: Vote) -> None:
-        """Add a vote to `bucket`."""
         encoded = self._encode(vote)
         self._buffers.setdefault(bucket, []).append(encoded)
         self._buffered_bytes += len(encoded)
@@ -72,7 +71,6 @@ class SpillWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write the votes that are still buffered."""
         self._flush()
 
     def _flush(self) -> None:
@@ -81,13 +79,13 @@ class SpillWriter:
                 array = _ARRAY_OF_32_BIT_LENGTH + len(some).to_bytes(4, "big") + b"".join(some)
                 data = self._compress(array)
                 self._file.write(data)
-                self.blocks.append(Block(bucket, self._offset, len(data), len(array)))
+                self.blocks.append(SpillBlock(bucket, self._offset, len(data), len(array)))
                 self._offset += len(data)
         self._buffers.clear()
         self._buffered_bytes = 0
 
 
-def read_blocks(file: BinaryIO, blocks: Iterable[Block], name: str) -> Iterator[Vote]:
+def read_votes(file: BinaryIO, blocks: Iterable[SpillBlock], name: str) -> Iterator[Vote]:
     """Yield the votes in these blocks. Raises InputError if the spill is damaged."""
     decoder, decompressor = msgspec.msgpack.Decoder(list[Vote]), zstandard.ZstdDecompressor()
     for block in blocks:

@@ -27,7 +27,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 class LinkTable:
-    """A set of link_ids, stored by their keys (`link_keys`)."""
+    """A set of link_ids, stored by their keys (`id_keys`)."""
 
     def __init__(self, keys: Iterable[Keys] = ()) -> None:
         self._keys: Keys = np.empty(0, np.uint64)
@@ -45,16 +45,14 @@ class LinkTable:
 
     def has(self, link_ids: pa.Array) -> npt.NDArray[np.bool_]:
         """Return for each link_id whether it is in the table. Links added by `add_url` are not considered."""
-        return is_in(link_keys(link_ids), self._keys) if len(self._keys) else np.zeros(len(link_ids), np.bool_)
+        return is_in(id_keys(link_ids), self._keys) if len(self._keys) else np.zeros(len(link_ids), np.bool_)
 
     def has_url(self, url: str) -> bool:
-        """Whether the canonical URL is in the table."""
         key = _key(url)
         place = int(np.searchsorted(self._keys, np.uint64(key)))
         return (place < len(self._keys) and int(self._keys[place]) == key) or key in self._added
 
     def add_url(self, url: str) -> None:
-        """Add one canonical URL."""
         if self.has_url(url):
             return
         self._added.add(_key(url))
@@ -77,10 +75,10 @@ def is_in(keys: Keys, ascending: Keys) -> npt.NDArray[np.bool_]:
     return found
 
 
-def link_keys(link_ids: pa.Array) -> Keys:
+def id_keys(link_ids: pa.Array) -> Keys:
     """Return the first 64 bits of each link_id.
 
-    >>> [hex(key) for key in link_keys(pa.array(["0123456789abcdef" * 2, "f" * 32]))]
+    >>> [hex(key) for key in id_keys(pa.array(["0123456789abcdef" * 2, "f" * 32]))]
     ['0x123456789abcdef', '0xffffffffffffffff']
     """
     starts = pc.utf8_slice_codeunits(link_ids, 0, _HEX_DIGITS).cast(pa.binary()).cast(pa.binary(_HEX_DIGITS))
@@ -154,7 +152,7 @@ def are_fetchable(urls: pa.Array) -> npt.NDArray[np.bool_]:
 def count_hosts(links: PartSet) -> pa.Table:
     """Return a table (host, n) of links per host, largest first, then by name."""
     counts, n_hosts = _COUNTS.empty_table(), 0
-    for batch in batches(links, ["url"]):
+    for batch in link_batches(links, ["url"]):
         hosts = pa.table({"host": hosts_of(batch["url"]), "n": pa.array(np.ones(batch.num_rows, np.int64))})
         counts = pa.concat_tables([counts, hosts])
         if counts.num_rows > max(_FOLD_AT, 2 * n_hosts):
@@ -177,11 +175,11 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
     if not len(crowded):
         return LinkTable()
     columns: list[list[np.ndarray]] = [[], [], [], []]
-    for some in batches(links, ["url", "karma", "first_created", "link_id"]):
+    for some in link_batches(links, ["url", "karma", "first_created", "link_id"]):
         batch = only(some, are_fetchable(some["url"]))
         place = pc.index_in(hosts_of(batch.column("url")), value_set=crowded)
         rows = batch.append_column("host", place).filter(pc.is_valid(place))
-        keys = link_keys(rows.column("link_id"))
+        keys = id_keys(rows.column("link_id"))
         found = [rows.column(name).to_numpy() for name in ("host", "karma", "first_created")]
         for column, values in zip(columns, [*found, keys], strict=True):
             column.append(values)
@@ -197,7 +195,7 @@ def only(batch: pa.RecordBatch, chosen: npt.NDArray[np.bool_]) -> pa.RecordBatch
     return batch if chosen.all() else batch.filter(pa.array(chosen))
 
 
-def batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def link_batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the columns of all parts."""
     for part in links.parts:
         yield from links.batches(part, columns, batch_size=_ROWS_AT_A_TIME)

@@ -79,12 +79,10 @@ class OpenPart:
 
     @property
     def n_bytes(self) -> int:
-        """Length of the WARC file."""
         return self._warc.n_bytes
 
     @property
     def seconds(self) -> float:
-        """Seconds since the part was started or resumed."""
         return time.monotonic() - self._started
 
     def add(self, row: dict[str, Any], exchange: Exchange | None) -> None:
@@ -108,7 +106,6 @@ class OpenPart:
         self.n_rows += 1
 
     def publish(self, writer: SetWriter, generation: int) -> Part:
-        """Publish the part in that generation and remove its journal."""
         key = part_key(writer.recipe, (), f"{generation}.{self.index}")
         with no_space_is_an_error(self._folder.url), writer.part(self.index, key=key) as part:
             part.attach(self._warc_name, self._warc_path)

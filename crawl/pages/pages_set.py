@@ -26,7 +26,7 @@ from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import PAGE
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.crawl.pages.link_table import Keys, LinkTable, link_keys
+from webtext.crawl.pages.link_table import Keys, LinkTable, id_keys
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
 from webtext.crawl.pages.reasons import FETCHED, outcome_of
 from webtext.crawl.pages.visit import Link, Visit
@@ -136,7 +136,7 @@ class PagesSet:
             is_redirected = pc.and_(pc.equal(rows["outcome"], FETCHED), pc.not_equal(rows["final_url"], rows["url"]))
             for url in rows["final_url"].filter(is_redirected).to_pylist():
                 self.held.add_url(url)
-            yield link_keys(rows["link_id"])
+            yield id_keys(rows["link_id"])
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         columns = ["link_id", "url", "outcome", "final_url"]

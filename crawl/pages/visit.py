@@ -35,11 +35,11 @@ class _NoPage(Exception):
         self.cause = cause or None
 
 
-class Failure(_NoPage):
+class FetchFailed(_NoPage):
     """A failed exchange."""
 
 
-class Refused(_NoPage):
+class FetchRefused(_NoPage):
     """A refused connection, or an answer that is not kept."""
 
 
@@ -77,16 +77,12 @@ class Visit:
         """Whether another try may succeed."""
         return self.reason in RETRIED_REASONS
 
-    def fail(self, error: Failure | Refused) -> None:
+    def fail(self, error: FetchFailed | FetchRefused) -> None:
         """Set the reason, and the cause as one printable line, since it may quote a hostile server."""
         self.reason = error.reason
         quoted = (error.cause or "")[: 2 * MAX_CAUSE]
         text = "".join(character if character.isprintable() else " " for character in quoted)
         self.cause = " ".join(text.split())[:MAX_CAUSE] or None
-
-    def count_request(self) -> None:
-        """Count a request."""
-        self.requests += 1
 
     def arrive(self, address: str) -> None:
         """Called with the address of each hop, before anything is sent. A subclass may raise to postpone the visit."""
@@ -101,5 +97,4 @@ class Visit:
 
     @property
     def opt_outs(self) -> list[str]:
-        """The opt-outs that apply."""
         return [each.rule for each in self.evidence]

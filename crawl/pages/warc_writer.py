@@ -108,7 +108,6 @@ class WarcWriter:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Nothing more can be written."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -20,14 +20,14 @@ import pytest
 from webtext.app.demo import plan as plans
 from webtext.app.demo import run as demo
 from webtext.app.demo import web
-from webtext.app.demo.pages import NAMES, Section, article, blocks, listing, render_pages, thread
+from webtext.app.demo.pages import NAMES, PageSection, article, blocks, listing, render_pages, thread
 from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan, write_dump
 from webtext.app.demo.run import summary, web_running
 from webtext.base.errors import MachineError
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.web.urls import canonical_url
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
-from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.lines import Unreadable
 from webtext.crawl.links.sources.reddit import RedditDump
@@ -109,7 +109,7 @@ def test_the_dump_reads_as_the_plan_voted(plan: Plan, tmp_path: Path) -> None:
     assert len(records) == len(plan.all) + second_posts + len(plans.BAD_LINES) + len(plans.ODD_ROWS)
     posts = [post for record in records if not isinstance(record, Unreadable) for post in record]
     assert len(records) - len(posts) == len(plans.BAD_LINES)
-    verdicts = [Judge.of(LinkSettings())(post) for post in posts]
+    verdicts = [KarmaJudge.of(LinkSettings())(post) for post in posts]
     expected = {page.url for page in plan.all if page.stage != "links"}
     assert {url for url, _ in verdicts if url} == expected
     planned = Counter(page.reason for page in plan.planted if page.stage == "links")
@@ -124,7 +124,7 @@ def test_the_same_plan_gives_the_same_dump(plan: Plan, tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-Layout = Callable[[str, Sequence[Section], Iterable[str]], str]
+Layout = Callable[[str, Sequence[PageSection], Iterable[str]], str]
 Get = Callable[[str], tuple[int, dict[str, str], bytes]]
 
 
@@ -281,7 +281,11 @@ def test_plain_text_becomes_headings_paragraphs_items_rows_and_code() -> None:
 @pytest.mark.parametrize("layout", [article, thread, listing])
 def test_the_extractor_keeps_the_text_of_a_page_and_leaves_out_what_is_around_it(layout: Layout) -> None:
     long = "It is said that every one of the readers waits for the end, and that the end is near by now."
-    sections = [Section("", TOPIC), Section("Queue.get", long), Section("Queue.put", TOPIC.upper(), "def put(): pass")]
+    sections = [
+        PageSection("", TOPIC),
+        PageSection("Queue.get", long),
+        PageSection("Queue.put", TOPIC.upper(), "def put(): pass"),
+    ]
     body = extract_body(layout("queue", sections, ["stack"]).encode(), "text/html; charset=utf-8", ExtractSettings())
     assert isinstance(body, Body)
     assert "hands things on in the order" in body.text

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator
 from webtext.app.main import run
 from webtext.app.reports.report import ALARM_RATIO, CURVE_POINTS, make_report, write_report
 from webtext.app.reports.report_charts import histogram, karma_by_year, loss_curves, sankey
-from webtext.app.reports.report_html import marked, render
+from webtext.app.reports.report_html import marked, report_page
 from webtext.app.reports.signals import FACTORS, bounds_of
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
@@ -49,7 +49,7 @@ def report(written_build: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def page(report: dict[str, Any]) -> str:
-    return render(report)
+    return report_page(report)
 
 
 def test_the_funnel_is_that_of_the_manifests(report: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def test_a_domain_that_dedup_emptied_raises_an_alarm_while_the_set_is_the_one_th
     (root / "losses.json").write_text(json.dumps(about | {"losses": [loss]}))
     alarm = make_report(str(root))["alarms"][-1]
     assert alarm == {"stage": "corpus", "domain": "wiped<b>.example", "records": 999, "ratio": 0.999}
-    page = render(make_report(str(root)))
+    page = report_page(make_report(str(root)))
     assert "the domain <code>wiped&lt;b&gt;.example</code> lost 999 documents as duplicates, 99.9% of those" in page
     (root / "losses.json").write_text(json.dumps({"dropped": "another", "losses": [loss]}))
     assert "domain" not in make_report(str(root))["alarms"][-1]
@@ -113,7 +113,7 @@ def test_a_domain_that_dedup_emptied_raises_an_alarm_while_the_set_is_the_one_th
 def test_failures_corpus_tokens_and_training_are_told(report: dict[str, Any]) -> None:
     assert report["n_failures"] == 2, "one of them has no cause"
     assert sum(sum(stage["counts"]["failed"].values()) for stage in report["stages"]) == 2
-    assert "2 records failed, over all stages of the funnel. The causes of 1 are listed:" in render(report)
+    assert "2 records failed, over all stages of the funnel. The causes of 1 are listed:" in report_page(report)
     assert report["failures"][0]["reason"] == "too_deep"
     assert report["corpus"]["splits"] == {"train": 1, "validation": 1}
     assert report["corpus"]["domains"] == [("held.example", 1), ("kept.example", 1)]
@@ -376,7 +376,7 @@ def test_hostile_names_are_escaped_wherever_a_report_holds_text(report: dict[str
     ]
     rest = {key: hostile(value) for key, value in report.items() if key not in ("stages", "tokens", "alarms")}
     alarms = [hostile(alarm) for alarm in report["alarms"]]
-    page = render(rest | {"stages": stages, "tokens": report["tokens"], "alarms": alarms})
+    page = report_page(rest | {"stages": stages, "tokens": report["tokens"], "alarms": alarms})
     assert "<script" not in page
     assert not set(CONTROLS) & set(page)
     parsed(page)
@@ -402,7 +402,7 @@ def test_the_time_cpu_and_memory_of_each_stage_are_shown(written_build: Path, tm
     shutil.copytree(written_build / "links", build / "links")
     about = json.loads((build / "links" / "run.json").read_text())
     (build / "links" / "run.json").write_text(json.dumps(about | {"cpu_seconds": 83.0, "peak_bytes": 123_000_000}))
-    found = render(make_report(str(build)))
+    found = report_page(make_report(str(build)))
     for shown in ("1.5 s", "1 min 23 s", "123 MB"):
         assert f'<td class="n">{shown}</td>' in found
 
@@ -424,7 +424,7 @@ def test_measures_of_the_paper_are_beside_its_values(written_build: Path, tmp_pa
         (build / "model" / f"evaluation-{task}.json").write_text(json.dumps(answer))
     report = make_report(str(build))
     assert report["paper"] == [{"task": "ptb", "measure": "perplexity", "paper": {"117M": 65.85}, "ours": 412.5}]
-    assert '<td class="n"><b>412.5</b></td><td class="n">65.85</td>' in render(report)
+    assert '<td class="n"><b>412.5</b></td><td class="n">65.85</td>' in report_page(report)
 
 
 @pytest.mark.parametrize("change", [{"results": 5}, {"results": [{}]}, {"task": None}, {"paper": {"perplexity": 7}}])
@@ -486,7 +486,7 @@ def test_the_command_writes_page_and_json_which_agree(
     shutil.copytree(written_build, build)
     assert run(["report", str(build), "--json"]) == 0
     written = json.loads(capsys.readouterr().out)
-    assert Path(written["report"]).read_text() == render(json.loads((build / "report.json").read_text()))
+    assert Path(written["report"]).read_text() == report_page(json.loads((build / "report.json").read_text()))
     first = (build / "report.html").read_bytes()
     assert run(["report", str(build), "--quiet"]) == 0
     assert (build / "report.html").read_bytes() == first
@@ -496,7 +496,7 @@ def test_a_build_that_went_no_further_than_its_links_has_a_report(only_links: Pa
     report = make_report(str(only_links))
     assert [stage["name"] for stage in report["stages"]] == ["links"]
     assert (report["corpus"], report["lengths"], report["tokens"], report["training"]) == (None, None, None, None)
-    page = render(report)
+    page = report_page(report)
     parsed(page)
     assert "too_little_karma" in page
     assert "Training" not in page
@@ -510,7 +510,7 @@ def test_a_training_under_way_is_drawn_as_far_as_it_is(written_build: Path, tmp_
     (build / "model" / "metrics.jsonl").write_text('{"step": 0, "validation_loss": 5.0}\n{"step": 1, "lo')
     report = make_report(str(build))
     assert report["training"] == {"training_loss": [], "validation_loss": [(0, 5.0)], "curves": {}, "evaluation": None}
-    assert "too few steps for a curve" in render(report)
+    assert "too few steps for a curve" in report_page(report)
 
 
 def test_drawings_hold_for_one_value_and_for_none() -> None:

@@ -14,7 +14,7 @@ from webtext.app.config import BuildConfig
 from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
 from webtext.app.reports.report import make_report
-from webtext.app.reports.report_html import render
+from webtext.app.reports.report_html import report_page
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
@@ -94,7 +94,7 @@ def test_the_largest_smaller_sample_beside_a_build_is_taken_over(tmp_path: Path)
 
 def test_a_sample_says_that_it_is_one(sampled: Layout) -> None:
     assert PartSet.open(sampled.pages).recipe["settings"]["sample"] == "60%"
-    assert "a sample of 60% of the links" in render(make_report(sampled.root))
+    assert "a sample of 60% of the links" in report_page(make_report(sampled.root))
     assert "**a sample**: 60% of the links" in Path(sampled.corpus, "README.md").read_text()
     assert json.loads(Path(sampled.root, "config.json").read_text())["build"]["sample"] == "60%"
 

@@ -21,7 +21,7 @@ import pytest
 
 from webtext.app.main import run
 from webtext.app.reports.report import make_report
-from webtext.app.reports.report_html import render
+from webtext.app.reports.report_html import report_page
 from webtext.app.view import search as search_module
 from webtext.app.view.search import PAGE_ROWS, Query, Search
 from webtext.app.view.server import Viewer
@@ -144,7 +144,7 @@ def test_nothing_can_be_written(client: Client, method: str) -> None:
 
 def test_the_first_page_is_the_report_whose_reasons_lead_to_the_records(client: Client) -> None:
     text = client.ask("/")[2]
-    written = render(make_report(client.server.root))
+    written = report_page(make_report(client.server.root))
     assert re.findall("<h2.*?</h2>", text) == re.findall("<h2.*?</h2>", written) != []
     assert '<a href="#funnel">The funnel</a>' in text
     links = [unescape(each) for each in re.findall(r'href="(/search[?][^"]*)"', text)]

@@ -10,7 +10,16 @@ from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from webtext.base.html_pages.charts import COLOURS, Line, chart, colour, swatch, thinned
-from webtext.base.html_pages.rendering import Section, as_page, as_text, count, duration, render, size, stream
+from webtext.base.html_pages.rendering import (
+    Section,
+    count,
+    duration,
+    render,
+    sections_page,
+    sections_text,
+    size,
+    stream,
+)
 
 SCRIPT = "<script>alert('&\"')</script>"
 SECTIONS = [
@@ -40,7 +49,7 @@ class _Nested(HTMLParser):
 
 
 def test_a_page_closes_what_it_opens_and_every_text_stays_text() -> None:
-    made = as_page(f"a < b {SCRIPT}", SECTIONS)
+    made = sections_page(f"a < b {SCRIPT}", SECTIONS)
     found = _Nested(made)
     assert found.open == []
     assert "script" not in found.tags
@@ -51,21 +60,21 @@ def test_a_page_closes_what_it_opens_and_every_text_stays_text() -> None:
 
 
 def test_a_text_is_cut_where_no_template_asks_for_more() -> None:
-    made = as_page("x" * 100_000, [Section(title="\ud800\ufeff", notes=["<" * 3_000])])
+    made = sections_page("x" * 100_000, [Section(title="\ud800\ufeff", notes=["<" * 3_000])])
     assert made.count("x") < 5_000
     assert "\\ud800\\ufeff" in made
     assert "&lt;" * 2_000 + "… and 1,000 more characters" in made
 
 
 def test_the_first_column_is_words_and_the_others_are_numbers() -> None:
-    made = as_page("runs", SECTIONS)
+    made = sections_page("runs", SECTIONS)
     assert '<tr><th>run</th><th class="n">loss</th></tr>' in made
     assert '&lt;/script&gt;</td><td class="n">3.25</td></tr>' in made
 
 
 def test_sections_are_aligned_lines_in_a_terminal() -> None:
     sections = [Section(title="Loss", notes=["of two runs"], rows=[("run", "loss"), ("one", "3.25"), ("b", "12.5")])]
-    assert as_text(sections).split("\n") == ["Loss", "  run  loss", "  one  3.25", "  b    12.5", "  of two runs"]
+    assert sections_text(sections).split("\n") == ["Loss", "  run  loss", "  one  3.25", "  b    12.5", "  of two runs"]
 
 
 def test_a_missing_value_is_an_error_and_none_is_empty() -> None:

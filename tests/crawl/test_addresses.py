@@ -10,7 +10,7 @@ import pytest
 from webtext.base.errors import ConfigError
 from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.fetch.client.resolver import Names, PinnedResolver, guarded_socket
-from webtext.crawl.pages.visit import Refused
+from webtext.crawl.pages.visit import FetchRefused
 
 # fmt: off
 FORBIDDEN = [
@@ -132,9 +132,9 @@ def test_the_next_address_is_pinned_on_request() -> None:
 
 def test_no_socket_is_made_for_a_forbidden_address() -> None:
     make = guarded_socket(AddressRule())
-    with pytest.raises(Refused, match="address_not_public"):
+    with pytest.raises(FetchRefused, match="address_not_public"):
         make((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 80)))
-    with pytest.raises(Refused, match="address_not_public"):
+    with pytest.raises(FetchRefused, match="address_not_public"):
         make((socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::ffff:127.0.0.1", 80, 0, 0)))
     with make((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("8.8.8.8", 80))) as made:
         assert made.type == socket.SOCK_STREAM

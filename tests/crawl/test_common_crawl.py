@@ -24,11 +24,11 @@ from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_responses
 from webtext.crawl.archives import cc_index, common_crawl
 from webtext.crawl.archives import server as archive_server
-from webtext.crawl.archives.archived_record import read_record
+from webtext.crawl.archives.archived_record import read_archived_record
 from webtext.crawl.archives.cc_index import Place
 from webtext.crawl.archives.common_crawl import neighbours
 from webtext.crawl.pages.surt import surt
-from webtext.crawl.pages.visit import Failure
+from webtext.crawl.pages.visit import FetchFailed
 
 
 def test_a_page_keeps_the_bytes_of_its_record(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_real_records_of_common_crawl_fit_their_index(shared_data: Path) -> None
                 index |= {row["filename"]: row for row in map(json.loads, answer["response_text"].splitlines())}
             elif answer["url"].startswith("https://data."):
                 row = index[answer["url"].split(".org/", 1)[1]]
-                record = read_record(base64.b64decode(answer["response_text"]), 1_000_000)
+                record = read_archived_record(base64.b64decode(answer["response_text"]), 1_000_000)
                 assert row["digest"] in record.digests
                 assert surt(record.capture.url) == row["urlkey"]
                 assert time.strftime("%Y%m%d%H%M%S", time.gmtime(record.capture.captured)) == row["timestamp"]
@@ -348,10 +348,10 @@ def test_a_record_that_decompresses_to_too_much_is_rejected_early(n_bytes: int) 
     head += f"Content-Type: application/http\r\nContent-Length: {len(block)}\r\n\r\n"
     member = gzip.compress(head.encode() + block + b"\r\n\r\n")
     if n_bytes < 100:
-        assert read_record(member, 100).capture.body == bytes(10)
+        assert read_archived_record(member, 100).capture.body == bytes(10)
         return
-    with pytest.raises(Failure, match="too_large"):
-        read_record(member, 100_000)
+    with pytest.raises(FetchFailed, match="too_large"):
+        read_archived_record(member, 100_000)
 
 
 def test_the_index_may_be_at_an_fsspec_url(crawl_archive: LocalCommonCrawl, tmp_path: Path) -> None:

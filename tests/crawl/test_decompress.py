@@ -119,7 +119,7 @@ def test_a_reader_that_stops_early_leaves_no_decoder_behind(tmp_path: Path) -> N
     with decompressed_ahead(tmp_path / "file") as chunks:
         next(chunks)
     children = Path(f"/proc/self/task/{__import__('threading').get_native_id()}/children")
-    assert not children.exists() or b"streams.decoder" not in b"".join(
+    assert not children.exists() or b"sources.decoder" not in b"".join(
         Path(f"/proc/{child}/cmdline").read_bytes() for child in children.read_text().split()
     )
 

@@ -26,7 +26,7 @@ from webtext.base.workers.engine import LocalEngine
 from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
 from webtext.crawl.links.reddit_api import client as api
 from webtext.crawl.links.reddit_api import listing as reddit_api
-from webtext.crawl.links.reddit_api.client import Api, Pace
+from webtext.crawl.links.reddit_api.client import Api, RateLimit
 from webtext.crawl.links.reddit_api.harvest import Listing
 from webtext.crawl.links.settings import ApiSettings
 
@@ -316,7 +316,7 @@ def test_invalid_rate_limit_headers_are_ignored(remaining: str, reset: str) -> N
     """Obeying them would mean to wait for most of an hour."""
 
     async def turn() -> None:
-        pace = Pace(60_000.0)
+        pace = RateLimit(60_000.0)
         pace.obey({"X-Ratelimit-Remaining": remaining, "X-Ratelimit-Reset": reset})
         async with asyncio.timeout(600):
             await pace.turn()

@@ -13,7 +13,7 @@ from local_reddit import post, recorded
 
 from webtext.crawl.links.sources.lines import Unreadable
 from webtext.crawl.links.sources.reddit import Harvested, removal_of
-from webtext.crawl.links.sources.submission import Dropped
+from webtext.crawl.links.sources.submission import DeletedPost
 
 RECORDINGS = [
     "TestDomainListing.test_top",
@@ -48,9 +48,9 @@ def test_every_recorded_post_is_read(name: str, request: pytest.FixtureRequest) 
         votes = Harvested().parse(line(data))
         removal = removal_of(data["author"], data["selftext"], data.get("removed_by_category"))
         if removal is not None:
-            assert votes == Dropped(removal)
+            assert votes == DeletedPost(removal)
             continue
-        assert not isinstance(votes, (Dropped, Unreadable))
+        assert not isinstance(votes, (DeletedPost, Unreadable))
         (vote,) = votes
         assert (vote.post_id, vote.score, vote.url, vote.is_self) == (
             data["id"],
@@ -110,7 +110,7 @@ VALUES = st.recursive(
 @given(data=VALUES | st.dictionaries(FIELDS, VALUES, max_size=8).map(lambda changes: {**post(1), **changes}))
 def test_any_value_of_a_field_gives_votes_or_a_reason(data: Any) -> None:
     votes = Harvested().parse(line(data))
-    if isinstance(votes, (Dropped, Unreadable)):
+    if isinstance(votes, (DeletedPost, Unreadable)):
         assert votes.reason
         return
     for vote in votes:

@@ -30,7 +30,7 @@ from local_names import (
 
 from webtext.crawl.fetch.client.addresses import AddressRule
 from webtext.crawl.fetch.client.resolver import Names, PinnedResolver
-from webtext.crawl.pages.visit import Refused
+from webtext.crawl.pages.visit import FetchRefused
 
 pytestmark = pytest.mark.usefixtures("wire")
 
@@ -244,7 +244,7 @@ def test_ten_thousand_answers_are_all_judged() -> None:
 
     assert asyncio.run(ask(["8.8.8.8", "1.1.1.1"])) == "8.8.8.8"
     assert asyncio.run(ask(public)) == "8.0.0.0"
-    with pytest.raises(Refused):
+    with pytest.raises(FetchRefused):
         asyncio.run(ask([*public, "127.0.0.1"]))
 
 

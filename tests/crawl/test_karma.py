@@ -16,7 +16,7 @@ from webtext.base.config import recipe_settings, timestamp
 from webtext.base.errors import ConfigError
 from webtext.base.parts.identifiers import VALIDATION_RATIO
 from webtext.crawl.blocklists import is_wikipedia
-from webtext.crawl.links.karma import Judge, is_media, link_url
+from webtext.crawl.links.karma import KarmaJudge, is_media, link_url
 from webtext.crawl.links.settings import PROFILES, KarmaRule, LinkSettings
 
 WEBTEXT = LinkSettings()
@@ -28,12 +28,12 @@ OLD_WIKIPEDIA = ("https://secure.wikimedia.org/wikipedia/en/wiki/A", "http://wik
 
 
 def verdict(settings: LinkSettings = WEBTEXT, **changes: object) -> str | None:
-    return Judge.of(settings)(msgspec.structs.replace(POST, **changes))[1]
+    return KarmaJudge.of(settings)(msgspec.structs.replace(POST, **changes))[1]
 
 
 def test_an_outbound_link_with_three_karma_is_kept() -> None:
     """Radford et al. 2019, section 2.1: "outbound links from Reddit ... which received at least 3 karma"."""
-    assert Judge.of(WEBTEXT)(POST) == ("http://example.com/page", None)
+    assert KarmaJudge.of(WEBTEXT)(POST) == ("http://example.com/page", None)
     assert verdict(score=2) == "too_little_karma"
 
 
@@ -43,7 +43,7 @@ SUFFIXES = ("com", "org", "net", "edu", "gov", "co.uk", "de", "gl", "co", "kr", 
 
 def share_kept(settings: LinkSettings, data: Path) -> tuple[float, list[str]]:
     """Return the share of the mass of OpenAI's list that a rule keeps, and the names it drops. One row has no name."""
-    judge = Judge.of(settings)
+    judge = KarmaJudge.of(settings)
     kept = total = 0
     lost = []
     for line in (data / "crawl/reddit/gpt2_webtext_top1000_domains.txt").read_text().splitlines():
@@ -193,9 +193,9 @@ def test_the_profiles_differ_as_documented(post: dict[str, object], kept_by: set
 
 def test_one_rule_has_one_recipe_however_it_was_chosen() -> None:
     same = LinkSettings(profile="openwebtext2", before="2018-01-01T00:00:00Z", sum_karma=False, keep_over_18=False)
-    assert Judge.of(same).about() == Judge.of(WEBTEXT).about()
+    assert KarmaJudge.of(same).about() == KarmaJudge.of(WEBTEXT).about()
     assert recipe_settings(same) == recipe_settings(WEBTEXT)
-    assert Judge.of(LinkSettings(min_karma=4)).about() != Judge.of(WEBTEXT).about()
+    assert KarmaJudge.of(LinkSettings(min_karma=4)).about() != KarmaJudge.of(WEBTEXT).about()
 
 
 def test_blocklists_are_part_of_the_rule(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_blocklists_are_part_of_the_rule(tmp_path: Path) -> None:
     assert verdict(settings, subreddit="music") == "blocked_domain"
     assert verdict(settings, subreddit=None, url="http://www.example.com/b.jpg") == "blocked_domain"
     assert verdict(settings, subreddit="music", url="http://example.org/") is None
-    about = Judge.of(settings).about()
+    about = KarmaJudge.of(settings).about()
     assert [each["name"] for each in about["subreddit_blocklists"] + about["domain_blocklists"]] == ["mine", "domains"]
 
 
@@ -255,7 +255,7 @@ def test_the_default_share_is_webtexts() -> None:
 
 @given(st.text(max_size=50), st.integers(-(2**63), 2**63 - 1))
 def test_a_vote_has_either_a_url_or_a_reason(url: str, score: int) -> None:
-    found, reason = Judge.of(WEBTEXT)(msgspec.structs.replace(POST, url=url, score=score))
+    found, reason = KarmaJudge.of(WEBTEXT)(msgspec.structs.replace(POST, url=url, score=score))
     assert (found is None) != (reason is None)
 
 

@@ -36,7 +36,7 @@ from webtext.crawl.links.collect import broken_dumps, collect_links
 from webtext.crawl.links.judging import MAX_NAMED_FAILURES
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.inputs import find_files
-from webtext.crawl.links.spill import N_BUCKETS, VOTES_PER_BLOCK, Block, SpillWriter, Vote, read_blocks
+from webtext.crawl.links.spill import N_BUCKETS, VOTES_PER_BLOCK, SpillBlock, SpillWriter, Vote, read_votes
 
 
 def made_dumps(folder: Path, n_posts: int) -> list[str]:
@@ -309,9 +309,9 @@ def test_small_buffers_change_nothing(tmp_path: Path) -> None:
                 writer.add(i % 3, vote(i))
             writer.close()
             of_one = [block for block in writer.blocks if block.bucket == 1]
-            assert list(read_blocks(file, of_one, "spill")) == [vote(i) for i in range(1, 100, 3)]
+            assert list(read_votes(file, of_one, "spill")) == [vote(i) for i in range(1, 100, 3)]
             with pytest.raises(InputError, match="damaged"):
-                list(read_blocks(file, [Block(1, of_one[0].offset + 1, of_one[0].length, 0)], "spill"))
+                list(read_votes(file, [SpillBlock(1, of_one[0].offset + 1, of_one[0].length, 0)], "spill"))
 
 
 def test_the_posts_of_one_link_share_their_strings_and_are_decoded_a_few_at_a_time(tmp_path: Path) -> None:
@@ -342,8 +342,8 @@ def test_buckets_are_merged_as_many_at_a_time_as_memory_allows(monkeypatch: pyte
     """Ten bytes at a time: a larger bucket is merged alone, and buckets without votes are skipped."""
     monkeypatch.setattr(merging, "MERGE_BYTES", 10)
     sizes = {0: 4, 1: 5, 2: 2, 700: 8, 701: 99, 1023: 1}
-    one = tuple(Block(bucket, 0, 1, n_bytes) for bucket, n_bytes in sizes.items())
-    batches = list(merging._batches_of_buckets([("one", one), ("two", (Block(1, 0, 1, 1),))]))
+    one = tuple(SpillBlock(bucket, 0, 1, n_bytes) for bucket, n_bytes in sizes.items())
+    batches = list(merging._batches_of_buckets([("one", one), ("two", (SpillBlock(1, 0, 1, 1),))]))
     merged = [[bucket for bucket in sizes if bucket in batch] for batch in batches]
     assert merged == [[0, 1], [2, 700], [701], [1023]]
     assert [b.start for b in batches[1:]] + [N_BUCKETS] == [b.stop for b in batches]

@@ -18,7 +18,7 @@ from dump_files import rows_of
 
 from webtext.base.workers.journal import Journal
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
-from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.lines import read_batches, read_lines
 from webtext.crawl.links.sources.reddit import RedditDump
@@ -105,7 +105,7 @@ def test_rows_of_a_schema_are_judged_alike_at_once_and_one_by_one(request: pytes
     usual |= {"url": "http://a.com/", "score": 9, "is_self": False, "over_18": False}
     rows = [usual] + [usual | {name: _value(name, other)} for name, types in schema.items() for other in types[1:]]
     data = lines_of(*rows)
-    judge = Judge.of(ALL)
+    judge = KarmaJudge.of(ALL)
     one_by_one, at_once = Funnel("RS"), Funnel("RS")
     votes = list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Journal(), judge, one_by_one))
     assert list(votes_in_batches(read_batches([data]), RedditDump(), Journal(), judge, at_once)) == votes

@@ -154,7 +154,7 @@ def test_a_crawl_delay_does_not_apply_to_archived_pages_but_opt_outs_do(
     replay: Any, web: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The site is asked for its two files only, at the longest delay that is obeyed."""
-    for module in ("exchange.hosts", "opt_outs.check"):
+    for module in ("fetch.hosts", "fetch.robots.check"):
         monkeypatch.setattr(f"webtext.crawl.{module}.MAX_CRAWL_DELAY", 0.2)
     web.page("/robots.txt", "User-agent: *\nCrawl-delay: 9\nDisallow: /closed\n")
     web.page(TDM_PATH, '[{"location": "/reserved", "tdm-reservation": 1}]', "Content-Type: application/json")

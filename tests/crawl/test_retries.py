@@ -21,7 +21,7 @@ from local_web import SITE_FILES
 from webtext.crawl.fetch.client.headers import retry_after
 from webtext.crawl.fetch.clock_file import NAME, ClockJournal, NotedClock
 from webtext.crawl.fetch.hosts import Hosts, Pace
-from webtext.crawl.pages.visit import Refused
+from webtext.crawl.pages.visit import FetchRefused
 
 SOON = {"retries": 2, "retry_seconds": 0.05}
 
@@ -279,7 +279,7 @@ def test_a_host_given_up_refuses_waiting_requests() -> None:
             waiting = asyncio.ensure_future(one_turn(hosts))
             await asyncio.sleep(0)
             hosts.failed("a.example")
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(FetchRefused) as refused:
             await waiting
         return refused.value.reason
 

@@ -17,7 +17,7 @@ from reference import sift as sift_reference
 from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
-from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.settings import LinkSettings, PostRule
 from webtext.crawl.links.sources import lines as streams
 from webtext.crawl.links.sources import reddit
@@ -26,7 +26,7 @@ from webtext.crawl.links.sources.reddit import RedditDump
 from webtext.crawl.links.sources.submission import SiftingSource
 from webtext.crawl.links.spill import Vote
 
-JUDGE = Judge.of(LinkSettings(min_score_age=60))
+JUDGE = KarmaJudge.of(LinkSettings(min_score_age=60))
 PLAIN = {
     "id": "88",
     "url": "http://a.com/",
@@ -45,7 +45,7 @@ NO_RULE = PostRule(
 )
 RULES = [
     JUDGE.post_rule,
-    Judge.of(LinkSettings()).post_rule,
+    KarmaJudge.of(LinkSettings()).post_rule,
     NO_RULE,
     PostRule(
         end=2**70,

@@ -19,13 +19,13 @@ import zstandard
 from dump_files import by_url, counts_of, rows_of
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.inputs.hugging_face import Reference, _revision, pinned
+from webtext.base.inputs.hugging_face import Reference, _revision, pin_revision
 from webtext.crawl.links.settings import SOURCES, LinkSettings
 from webtext.crawl.links.sources.inputs import (
     HARVEST,
     HUGGING_FACE,
     PATTERNS,
-    InputFile,
+    LinkFile,
     find_files,
     link_source,
     source_by_name,
@@ -82,7 +82,7 @@ def test_a_name_that_matches_no_source_needs_the_option(tmp_path: Path) -> None:
         find_files([str(tmp_path / "links")])
     assert "links' matches no source" in str(error.value)
     assert "--source (submissions: RS_* " in str(error.value)
-    assert find_files([str(tmp_path / "links")], "urls") == [InputFile(str(tmp_path), "links", "urls")]
+    assert find_files([str(tmp_path / "links")], "urls") == [LinkFile(str(tmp_path), "links", "urls")]
 
 
 def test_a_folder_contributes_the_files_of_one_source_in_its_tree(
@@ -227,7 +227,7 @@ def test_a_datasets_column_gives_the_links_of_all_splits_in_any_folder(collect: 
     }
     (source,) = links.parts[0].sources
     assert source.set == HUGGING_FACE
-    assert source.part == str(pinned(name))
+    assert source.part == str(pin_revision(name))
     (tmp_path / "elsewhere").mkdir()
     moved = (tmp_path / "set").rename(tmp_path / "elsewhere/set")
     again = collect(f"huggingface:{moved}:link", out="again", default_score=3)
@@ -262,10 +262,10 @@ def test_the_datasets_library_is_imported_only_for_a_dataset() -> None:
 
 def test_a_local_dataset_is_pinned_by_its_content(tmp_path: Path) -> None:
     first, second = dataset(tmp_path / "one/set"), dataset(tmp_path / "two/set")
-    revision = pinned(f"huggingface:{first}:link").revision
-    assert pinned(f"huggingface:{second}:link").revision == revision
+    revision = pin_revision(f"huggingface:{first}:link").revision
+    assert pin_revision(f"huggingface:{second}:link").revision == revision
     pq.write_table(pa.table({"link": [URL]}), second / "data/train-00000.parquet")
-    assert pinned(f"huggingface:{second}:link").revision != revision
+    assert pin_revision(f"huggingface:{second}:link").revision != revision
 
 
 def test_a_dataset_on_the_hub_is_pinned_to_its_commit() -> None:

@@ -37,7 +37,7 @@ from webtext.base.warc.reader import read_responses
 from webtext.clean.dedup import sign
 from webtext.clean.score import model as score_model
 from webtext.crawl.links.reddit_api import harvest
-from webtext.crawl.links.reddit_api.listing import Page
+from webtext.crawl.links.reddit_api.listing import ListingPage
 from webtext.shards import TokenShards, format
 from webtext.shards.sampling.stream import ORDER_VERSION
 from webtext.shards.shardfile import ShardFile, ShardWriter
@@ -56,9 +56,9 @@ SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens",
 class Answers:
     """Reddit with two pages of a post each."""
 
-    async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> Page:
+    async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> ListingPage:
         post = {"id": "1" if after is None else "2"}
-        return Page([{"kind": "t3", "data": post}], "t3_1" if after is None else None, 1_496_318_400)
+        return ListingPage([{"kind": "t3", "data": post}], "t3_1" if after is None else None, 1_496_318_400)
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,16 @@ from webtext.base.workers.journal import Journal
 from webtext.crawl import _sift
 from webtext.crawl.blocklists import Blocklist, SubredditBlocklists
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
-from webtext.crawl.links.karma import Judge
+from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources import reddit
 from webtext.crawl.links.sources.lines import read_batches, read_lines
 from webtext.crawl.links.sources.reddit import RedditDump
 
 JUDGES = [
-    Judge.of(LinkSettings(min_score_age=60)),
-    Judge.of(LinkSettings(keep_over_18=True, keep_self_posts=True, min_karma=None, before=None)),
-    Judge(LinkSettings().rule, SubredditBlocklists([Blocklist("made", None, "", frozenset({"books", "a"}))])),
+    KarmaJudge.of(LinkSettings(min_score_age=60)),
+    KarmaJudge.of(LinkSettings(keep_over_18=True, keep_self_posts=True, min_karma=None, before=None)),
+    KarmaJudge(LinkSettings().rule, SubredditBlocklists([Blocklist("made", None, "", frozenset({"books", "a"}))])),
 ]
 DICTIONARY = [
     *(b'"%s":' % name.encode() for name in (*sift_reference.FIELDS, "retrieved_2nd_on", "title", "media")),

@@ -17,7 +17,7 @@ from webtext.base.errors import InputError
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.shards import convert_from as convert
-from webtext.shards.convert_from import cut
+from webtext.shards.convert_from import cut_documents
 from webtext.shards.convert_to import convert_to
 from webtext.shards.settings import PackSettings
 from webtext.shards.shardfile import pieces
@@ -241,13 +241,13 @@ def test_the_split_is_that_of_the_name_unless_one_is_given(tokens: str, tmp_path
 def test_documents_begin_or_end_at_end_of_text_and_end_at_their_own_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.shards.convert_from.PIECE", 3)
     stream = np.array(ids("ab||cdefg|hi"), np.uint16)
-    assert [part.tolist() for part in cut(stream, EOT, np.array([0, 2, 6, 6, 12]))] == [
+    assert [part.tolist() for part in cut_documents(stream, EOT, np.array([0, 2, 6, 6, 12]))] == [
         ids(text) for text in ("", "ab", "|", "|", "cd", "", "efg|", "hi")
     ]
-    assert [part.tolist() for part in cut(stream, EOT, opens=True)] == [
+    assert [part.tolist() for part in cut_documents(stream, EOT, opens=True)] == [
         ids(text) for text in ("ab", "|", "|cdefg", "|hi")
     ]
-    assert [part.tolist() for part in cut(stream[:0], EOT, np.array([0, 0]))] == [[], []]
+    assert [part.tolist() for part in cut_documents(stream[:0], EOT, np.array([0, 0]))] == [[], []]
 
 
 def llm_c(magic: int = 20240520, version: int = 1, n: int = 2, tokens: bytes = b"a\0b\0") -> bytes:
@@ -266,7 +266,7 @@ def megatron(code: int = 8, lengths: tuple[int, ...] = (2,), offsets: tuple[int,
     [
         ("nanogpt", {"a.bin": b"abc"}, "has 3 bytes"),
         ("nanogpt", {"a.bin": b"a\0b\x07"}, r"token 1 of '.*a\.bin' is 1890; the vocabulary has 257 tokens"),
-        ("nanogpt", {"a.txt": b""}, "no file in"),
+        ("nanogpt", {"a.txt": b""}, r"contains no \.bin file; it contains 1 \.txt"),
         ("llm.c", {"a.bin": b"a\0"}, "is not a token file of llm.c"),
         ("llm.c", {"a.bin": llm_c(magic=7)}, "starts with magic 7, version 1"),
         ("llm.c", {"a.bin": llm_c(n=3)}, "contains 2 tokens"),
@@ -350,7 +350,7 @@ def test_windows_of_a_map_do_not_stay_in_memory(tmp_path: Path) -> None:
         return int(maps[1].split("Rss:")[1].split()[0]) << 10
 
     assert max(resident() for _, window in pieces(convert.mapped(path, "<u2")) if window.sum()) < 5 << 20
-    assert max(resident() for document in cut(convert.mapped(path, "<u2"), EOT) if len(document)) < 1 << 20
+    assert max(resident() for document in cut_documents(convert.mapped(path, "<u2"), EOT) if len(document)) < 1 << 20
 
 
 def test_a_changed_file_is_converted_again_and_the_others_are_not(tmp_path: Path, tokens: str) -> None:

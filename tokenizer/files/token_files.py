@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, one_line
 from webtext.tokenizer.encode.special import Names
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ class _NpyReader:
             if min(shape, default=0) < 0:
                 raise ValueError(f"shape {shape}")
         except (ValueError, KeyError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-            cause = " ".join(str(error).split())[:80]
+            cause = one_line(error, 80)
             raise InputError(f"'{place}' is not a valid .npy file: {cause}", "write it again") from None
         if len(shape) != 1 or self._dtype.kind not in "iu":
             raise InputError(f"'{place}' has {self._dtype} of shape {shape}", "expected integers in one dimension")

@@ -61,7 +61,7 @@ def published(task: str) -> dict[str, Any]:
 
 def task_text(answer: Mapping[str, Any]) -> str:
     """Format the results of `evaluate_task` or `evaluate_tasks`; each measure's rows are ours, then the paper's."""
-    from webtext.base.html_pages.rendering import Section, as_text
+    from webtext.base.html_pages.rendering import Section, sections_text
 
     part = answer["part"]
     if answer.get("scored_ratio", 1) < 1:
@@ -79,7 +79,7 @@ def task_text(answer: Mapping[str, Any]) -> str:
     note = "compare only rows of equal unit, stride, context and de-tokenizer"
     if any(row["unit"] == "token" for row in answer["results"]):
         note += "; per token, of one tokenizer too"
-    return as_text([Section(title=f"{answer['task']} ({part}), {tokenizer}", rows=rows, notes=[note])])
+    return sections_text([Section(title=f"{answer['task']} ({part}), {tokenizer}", rows=rows, notes=[note])])
 
 
 def _our_row(answer: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, ...]:

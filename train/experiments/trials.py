@@ -26,7 +26,7 @@ from typing import Any
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, Interrupted, MachineError, RunFailed, WebtextError
-from webtext.base.html_pages.rendering import Section, as_page
+from webtext.base.html_pages.rendering import Section, sections_page
 from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.base.workers.engine import available_cores
@@ -144,7 +144,7 @@ def run_experiment(
             folder.write_bytes(name, content)
         found = judge(run_trials(trials, verb, run, side_by_side, may_fail=may_fail))
         folder.write_object(f"{verb}.json", found.to_json())
-        folder.write_bytes(f"{verb}.html", as_page(found.title, found.sections()).encode())
+        folder.write_bytes(f"{verb}.html", sections_page(found.title, found.sections()).encode())
     return found
 
 

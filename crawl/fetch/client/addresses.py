@@ -101,7 +101,6 @@ class AllowedAddress:
         return cls(network, port)
 
     def covers(self, address: IPAddress, port: int) -> bool:
-        """Whether this opens `port` of `address`."""
         return address in self.network and self.port in (None, port)
 
 

@@ -12,7 +12,7 @@ from typing import IO
 
 from aiohttp import StreamReader
 
-from webtext.crawl.pages.visit import Failure
+from webtext.crawl.pages.visit import FetchFailed
 
 RATE_SECONDS = 10.0  # after these seconds, a body must have come at min_rate on average
 MEMORY_BYTES = 6 * 2**20  # of all buffered bodies together; 64 endless answers in memory took 605 MiB
@@ -59,22 +59,22 @@ async def read_body(
 ) -> bytes:
     """Return the body of an answer as it came, without chunks; with `truncate`, at most max_bytes of it.
 
-    Raises Failure if its transfer coding is unknown or, without `truncate`, if it is larger than max_bytes. After a
-    Failure or a cut, the connection can't be used again.
+    Raises FetchFailed if its transfer coding is unknown or, without `truncate`, if it is larger than max_bytes. After a
+    FetchFailed or a cut, the connection can't be used again.
     """
     coding = headers.get("Transfer-Encoding", "chunked").strip().lower()
     if coding not in ("chunked", "identity"):
-        raise Failure("bad_response", f"transfer coding {coding!r}")
+        raise FetchFailed("bad_response", f"transfer coding {coding!r}")
     announced = headers.get("Content-Length")
     if not truncate and announced is not None and int(announced) > max_bytes:
-        raise Failure("too_large", f"{announced} bytes announced")
+        raise FetchFailed("too_large", f"{announced} bytes announced")
     with Spool(memory or SpoolMemory()) as body:
         while not content.at_eof():
             body.write(await content.readany())
             if body.size > max_bytes:
                 if truncate:
                     break
-                raise Failure("too_large", f"more than {max_bytes} bytes")
+                raise FetchFailed("too_large", f"more than {max_bytes} bytes")
             if rate is not None:
                 rate.n_bytes = body.size
         return body.read(max_bytes)
@@ -109,7 +109,6 @@ class Spool:
             self._file.close()
 
     def write(self, data: bytes) -> None:
-        """Append to the body."""
         self.size += len(data)
         if self._file is not None:
             self._file.write(data)
@@ -124,7 +123,6 @@ class Spool:
             self._release()
 
     def read(self, max_bytes: int) -> bytes:
-        """Return at most the first `max_bytes` bytes of the body."""
         if self._file is None:
             data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
             return data[:max_bytes]

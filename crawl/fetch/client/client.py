@@ -25,7 +25,7 @@ from webtext.crawl.fetch.client.headers import retry_after
 from webtext.crawl.fetch.client.resolver import PinnedResolver
 from webtext.crawl.fetch.hosts import Hosts
 from webtext.crawl.pages.exchange import Exchange, Headers
-from webtext.crawl.pages.visit import Failure
+from webtext.crawl.pages.visit import FetchFailed, Visit
 
 MAX_TRIED_ADDRESSES = 3
 KEEP_ALIVE_MARGIN = 2.0  # seconds beyond the delay: most hosts get two requests, and idle TLS connections are large
@@ -35,7 +35,7 @@ NO_ANSWER = frozenset({"timed_out", "connection_failed", "tls_failed", "dns_fail
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """Limits on the size, time and rate of one exchange."""
 
     max_bytes: int
@@ -52,8 +52,6 @@ class Limits:
 
 WantsBody = Callable[[int, Headers], bool]
 """Whether to read the body of an answer with this status and these headers."""
-Sent = Callable[[], None]
-"""Called when a request is sent."""
 
 
 class Client:
@@ -82,7 +80,7 @@ class Client:
     async def address(self, url: str, *, once: bool = False) -> str:
         """Return the vetted address of the URL's host; with `once`, look it up only once per run.
 
-        Raises Failure if the name has no address, and Refused if the address is forbidden.
+        Raises FetchFailed if the name has no address, and Refused if the address is forbidden.
         """
         host, port = host_and_port(url)
         try:
@@ -93,13 +91,18 @@ class Client:
             raise dns_failure(error) from None
 
     async def get(
-        self, url: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody, sent: Sent = lambda: None
+        self,
+        url: str,
+        headers: dict[str, str],
+        limits: RequestLimits,
+        wants_body: WantsBody,
+        visit: Visit | None = None,
     ) -> Exchange:
         """GET `url` in its host's turn, and adapt the host's pace.
 
         If an address doesn't connect, the host's next address is tried, and if a kept connection broke, a new one: each
-        in another turn, after calling `sent`. Raises Failure if no answer comes or it breaks a limit, and
-        Refused if the address is forbidden or the host was given up.
+        in another turn, and counted in `visit`. Raises FetchFailed if no answer comes or it breaks a limit, and
+        FetchRefused if the address is forbidden or the host was given up.
         """
         host, _ = host_and_port(url)
         for attempt in range(1, MAX_TRIED_ADDRESSES + 1):
@@ -107,13 +110,14 @@ class Client:
             address = await self.address(url)
             async with self.hosts.turn(host, address):
                 start = time.monotonic()
-                sent()
+                if visit is not None:
+                    visit.requests += 1
                 try:
                     reply = await self._exchange(url, address, headers, limits, wants_body)
                 except KeptConnectionBroke:
                     if attempt == MAX_TRIED_ADDRESSES:
                         raise
-                except Failure as failure:
+                except FetchFailed as failure:
                     if failure.reason in NO_ANSWER:
                         self.hosts.failed(host)
                     else:
@@ -134,7 +138,7 @@ class Client:
             self.hosts.answered(host, reply.seconds)
 
     async def _exchange(
-        self, url: str, address: str, headers: dict[str, str], limits: Limits, wants_body: WantsBody
+        self, url: str, address: str, headers: dict[str, str], limits: RequestLimits, wants_body: WantsBody
     ) -> Exchange:
         start = time.monotonic()
         scheme, _, authority, target = url.split("/", 3)
@@ -160,11 +164,11 @@ class Client:
                             message.headers, answer.content, limits.max_bytes, limits.truncate, self._memory, rate
                         )
                         was_cut = answer.was_cut
-        except Failure:
+        except FetchFailed:
             raise
         except (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and rate is not None and rate.is_below:
-                raise Failure("too_slow", f"fewer than {limits.min_rate:g} bytes per second") from None
+                raise FetchFailed("too_slow", f"fewer than {limits.min_rate:g} bytes per second") from None
             raise failure_of(error) from None
         finally:
             if rate is not None:

@@ -47,7 +47,7 @@ Tls = ssl.SSLContext | bool
 _BREAKS_A_HEAD = re.compile(r"[\r\n\0]")
 
 
-class Answer:
+class OpenResponse:
     """An answer whose head has come. `content` streams its body, without chunks but otherwise as sent.
 
     Use as a context manager: on leaving, the connection is kept for another request if the entire body has come, else
@@ -73,7 +73,7 @@ class Answer:
         has_end = self.message.chunked or "Content-Length" in self.message.headers
         return not has_end and not self._protocol.has_ended
 
-    def __enter__(self) -> Answer:
+    def __enter__(self) -> OpenResponse:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -91,12 +91,11 @@ class Connections:
         self._request = functools.lru_cache(maxsize=ORIGINS_KNOWN)(_request)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._connector.close()
 
     async def get(
         self, origin: str, target: str, headers: str, tls: Tls, timeout: aiohttp.ClientTimeout
-    ) -> tuple[bytes, Answer]:
+    ) -> tuple[bytes, OpenResponse]:
         """GET `target` from `origin` (scheme, host and port of a canonical URL), with `headers` besides Host.
 
         Returns the head of the request, as it was sent, and the answer. Raises what aiohttp and the system raise, and
@@ -108,7 +107,7 @@ class Connections:
         head = f"GET {target} HTTP/1.1\r\nHost: {request.headers[hdrs.HOST]}\r\n{headers}\r\n".encode()
         return head, await self._exchange(request, head, timeout)
 
-    async def _exchange(self, request: ClientRequest, head: bytes, timeout: aiohttp.ClientTimeout) -> Answer:
+    async def _exchange(self, request: ClientRequest, head: bytes, timeout: aiohttp.ClientTimeout) -> OpenResponse:
         try:
             connection = await self._connector.connect(request, [], timeout)
         except TimeoutError as error:
@@ -131,7 +130,7 @@ class Connections:
             while True:
                 message, content = await protocol.read()
                 if not 100 <= message.code < 200 or message.code == 101:
-                    return Answer(connection, protocol, message, content)
+                    return OpenResponse(connection, protocol, message, content)
         except BaseException as error:
             connection.close()
             is_broken = isinstance(error, (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError))

@@ -8,7 +8,7 @@ import ssl
 
 import aiohttp
 
-from webtext.crawl.pages.visit import Failure
+from webtext.crawl.pages.visit import FetchFailed
 
 REJECTED = {
     "repeated_length": "Duplicate Content-Length",
@@ -20,22 +20,22 @@ REJECTED = {
 BAD_RESPONSES = frozenset({"bad_response", *REJECTED})
 
 
-class NotConnected(Failure):
+class NotConnected(FetchFailed):
     """A failure to connect, after which another address of the host may work."""
 
 
-class KeptConnectionBroke(Failure):
+class KeptConnectionBroke(FetchFailed):
     """A kept connection broke before an answer: the server may have closed it just before the request."""
 
 
-def dns_failure(error: OSError) -> Failure:
+def dns_failure(error: OSError) -> FetchFailed:
     """Return the failure of a look-up: the name has no address, or no name server answered in time, which may pass.
 
     >>> dns_failure(TimeoutError()).reason
     'dns_unanswered'
     """
     reason = "dns_unanswered" if is_unanswered(error) else "dns_failed"
-    return Failure(reason, str(error) or type(error).__name__)
+    return FetchFailed(reason, str(error) or type(error).__name__)
 
 
 def is_unanswered(error: OSError) -> bool:
@@ -43,22 +43,22 @@ def is_unanswered(error: OSError) -> bool:
     return error.errno not in (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
-def failure_of(error: Exception) -> Failure:
-    """Convert an error raised by aiohttp, asyncio or the system into a Failure."""
+def failure_of(error: Exception) -> FetchFailed:
+    """Convert an error raised by aiohttp, asyncio or the system into a FetchFailed."""
     cause = f"{type(error).__name__}: {error}"
     if isinstance(error, (aiohttp.ClientSSLError, ssl.SSLError)):
-        return Failure("tls_failed", cause)
+        return FetchFailed("tls_failed", cause)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return dns_failure(error.os_error)
     if isinstance(error, aiohttp.ConnectionTimeoutError):
         return NotConnected("timed_out", cause)
     if isinstance(error, TimeoutError):
-        return Failure("timed_out", cause)
+        return FetchFailed("timed_out", cause)
     if isinstance(error, aiohttp.ClientConnectorError):
         return NotConnected("connection_failed", cause)
     cut_short = isinstance(error.__cause__, aiohttp.http_exceptions.ContentLengthError)
     if cut_short or isinstance(error, (aiohttp.ClientConnectionError, OSError)):
-        return Failure("connection_failed", cause)
+        return FetchFailed("connection_failed", cause)
     message = str(getattr(error, "message", ""))
     reasons = (reason for reason, start in REJECTED.items() if re.match(start, message))
-    return Failure(next(reasons, "bad_response"), cause)
+    return FetchFailed(next(reasons, "bad_response"), cause)

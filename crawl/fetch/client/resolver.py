@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from webtext.crawl.fetch.client.addresses import AddressRule
 from webtext.crawl.fetch.client.failures import is_unanswered
-from webtext.crawl.pages.visit import Refused
+from webtext.crawl.pages.visit import FetchRefused
 
 if TYPE_CHECKING:
     import pycares
@@ -79,7 +79,6 @@ class Names:
         return list(dict.fromkeys(node.addr[0].decode() for node in nodes))
 
     def close(self) -> None:
-        """Cancel all look-ups."""
         if self._channel is not None:
             self._channel.close()
 
@@ -99,7 +98,7 @@ class PinnedResolver(AbstractResolver):
     async def address(self, host: str, port: int, *, once: bool = False) -> str:
         """Return the address that `host` is pinned to. `once` keeps the first look-up's result for the entire run.
 
-        Raises Refused if any of its addresses is forbidden, and OSError if it has none.
+        Raises FetchRefused if any of its addresses is forbidden, and OSError if it has none.
         """
         if _is_literal(host):
             answers = [host]
@@ -108,7 +107,7 @@ class PinnedResolver(AbstractResolver):
         for answer in answers:
             reason = self._rule.refusal(answer, port)
             if reason is not None:
-                raise Refused(reason, f"{host} is {answer}, port {port}")
+                raise FetchRefused(reason, f"{host} is {answer}, port {port}")
         return answers[0]
 
     def next_address(self, host: str) -> bool:
@@ -184,13 +183,13 @@ class PinnedResolver(AbstractResolver):
 
 
 def guarded_socket(rule: AddressRule) -> Callable[[Any], socket.socket]:
-    """Return a socket factory for aiohttp's connector that raises Refused for addresses `rule` refuses."""
+    """Return a socket factory for aiohttp's connector that raises FetchRefused for addresses `rule` refuses."""
 
     def make(address_info: Any) -> socket.socket:
         family, kind, protocol, _, address = address_info
         reason = rule.refusal(str(address[0]), int(address[1]))
         if reason is not None:
-            raise Refused(reason)
+            raise FetchRefused(reason)
         made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         return made

@@ -21,12 +21,12 @@ from pathlib import Path
 from webtext.base.storage import Folder
 from webtext.base.web.content_coding import BodyError, decoded_start
 from webtext.base.web.opt_outs import KNOWN_TOKENS, PRODUCT_TOKEN
-from webtext.crawl.fetch.client.client import NO_ANSWER, Client, Limits, host_and_port
+from webtext.crawl.fetch.client.client import NO_ANSWER, Client, RequestLimits, host_and_port
 from webtext.crawl.fetch.client.headers import is_redirect, redirect_target
 from webtext.crawl.fetch.robots.robots_txt import MAX_ROBOTS_BYTES, TDM_PATH, Robots, TdmFile
 from webtext.crawl.fetch.settings import MIN_JITTER, RETRY_SECONDS
 from webtext.crawl.pages.exchange import Exchange
-from webtext.crawl.pages.visit import Failure, Refused
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused
 
 MAX_ROBOTS_REDIRECTS = 5  # RFC 9309 §2.3.1.2
 KEPT_SECONDS = 24 * 3600.0
@@ -104,7 +104,7 @@ def _line(origin: str, first: float, latest: float, n_runs: int) -> str:
 class RobotsCache:
     """Fetches each origin's robots.txt once a day. Pages that need it at the same time share one request."""
 
-    def __init__(self, client: Client, limits: Limits, silent: SilentSites, max_tdm_delay: float | None) -> None:
+    def __init__(self, client: Client, limits: RequestLimits, silent: SilentSites, max_tdm_delay: float | None) -> None:
         """Only sites with a Crawl-delay of up to `max_tdm_delay` are asked for their tdmrep.json; if None, no site."""
         self._client = client
         self._silent = silent
@@ -165,7 +165,7 @@ class RobotsCache:
         for hop in range(1 + MAX_ROBOTS_REDIRECTS):
             try:
                 reply = await self._client.get(url, HEADERS, self._limits, lambda status, _: 200 <= status < 300)
-            except (Failure, Refused) as error:
+            except (FetchFailed, FetchRefused) as error:
                 if hop == 0 and error.reason in NO_ANSWER:
                     self._silent.did_not_answer(origin)
                 return str(error)

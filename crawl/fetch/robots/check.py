@@ -14,7 +14,7 @@ from webtext.crawl.fetch.robots.cache import RobotsCache, SilentSites, origin_of
 from webtext.crawl.fetch.robots.robots_txt import TDM_PATH, Robots
 from webtext.crawl.fetch.settings import WEB, FetchSettings
 from webtext.crawl.pages.reasons import CRAWL_DELAY_TOO_LONG, HOST_KEPT_FAILING, ROBOTS_UNREACHABLE
-from webtext.crawl.pages.visit import Failure, Refused, Visit
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused, Visit
 
 _NOBODY_ANSWERED = frozenset({ROBOTS_UNREACHABLE, HOST_KEPT_FAILING, "dns_unanswered"})
 
@@ -35,13 +35,13 @@ class OptOutCheck:
     async def ask(self, visit: Visit, url: str) -> None:
         """Record in `visit` the opt-outs that the site's robots.txt states for `url`.
 
-        Raises Refused if an obeyed opt-out applies, if robots.txt can't be fetched or asks for longer delays than
-        MAX_CRAWL_DELAY, or if the host was given up. Raises Failure if the host has no address.
+        Raises FetchRefused if an obeyed opt-out applies, if robots.txt can't be fetched or asks for longer delays than
+        MAX_CRAWL_DELAY, or if the host was given up. Raises FetchFailed if the host has no address.
         """
         robots = await self._ask(visit, url, once=False)
         delay = robots.group(PRODUCT_TOKEN).crawl_delay if robots is not None else None
         if delay is not None and delay > MAX_CRAWL_DELAY and self._settings.obey_robots:
-            raise Refused(CRAWL_DELAY_TOO_LONG, f"Crawl-delay: {delay:g}")
+            raise FetchRefused(CRAWL_DELAY_TOO_LONG, f"Crawl-delay: {delay:g}")
 
     async def ask_for_archive(self, visit: Visit, url: str) -> bool:
         """Like `ask`, for a page from an archive: each host is looked up once per run, and a Crawl-delay of any length
@@ -53,7 +53,7 @@ class OptOutCheck:
         try:
             await self._ask(visit, url, once=True)
             return True
-        except (Failure, Refused) as error:
+        except (FetchFailed, FetchRefused) as error:
             is_silent = error.reason in _NOBODY_ANSWERED and self._silent.is_gone(origin_of(url))
             if not (self._settings.take_gone_sites and (is_silent or error.reason == "dns_failed")):
                 raise
@@ -72,32 +72,32 @@ class OptOutCheck:
         visit.asked = url
         refusal = self._client.hosts.refusal(host_and_port(url)[0])
         if refusal is not None and not once:
-            raise Refused(refusal)
+            raise FetchRefused(refusal)
         try:
             visit.arrive(await self._client.address(url, once=once))
-        except Failure as failure:
+        except FetchFailed as failure:
             if failure.reason == "dns_unanswered":
                 self._silent.did_not_answer(origin_of(url))
             raise
         if refusal is not None:  # only after the look-up, so that a host without an address counts as gone
-            raise Refused(refusal)
+            raise FetchRefused(refusal)
         robots = await self._robots.get(url)
         if not isinstance(robots, str):
             await self.apply(visit, url, robots)
             return robots
         if self._obeys_robots:
-            raise Refused(ROBOTS_UNREACHABLE, robots)
+            raise FetchRefused(ROBOTS_UNREACHABLE, robots)
         return None
 
     async def apply(self, visit: Visit, url: str, robots: Robots, archive: str = "") -> None:
-        """Record what `robots`, from the site or an archive, states for `url`. Raises Refused if an opt-out is obeyed."""
+        """Record what `robots`, from the site or an archive, states for `url`. Raises FetchRefused if an opt-out is obeyed."""
         found = await robots.judged(robots_opt_outs, robots, target_of(url))
         for each in found:
             place = TDM_PATH if each == "tdm_reserved" else "/robots.txt"
             visit.note([each], origin_of(url) + place + archive, robots.fetched)
         reason = obeyed(found, self._settings)
         if reason is not None:
-            raise Refused(reason)
+            raise FetchRefused(reason)
 
 
 def robots_opt_outs(robots: Robots, path: str) -> list[str]:

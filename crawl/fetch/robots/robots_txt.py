@@ -147,7 +147,6 @@ class Robots:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it states nothing."""
         return not (self._groups or self.outside.content_signal or self.outside.usages or self.tdm_file.rules)
 
     def group(self, token: str) -> Group:

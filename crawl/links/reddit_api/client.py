@@ -27,7 +27,7 @@ from webtext.crawl.fetch.client.connections import guarded_session
 from webtext.crawl.fetch.client.failures import NotConnected, failure_of
 from webtext.crawl.fetch.client.headers import retry_after
 from webtext.crawl.fetch.client.resolver import PinnedResolver
-from webtext.crawl.pages.visit import Failure, Refused
+from webtext.crawl.pages.visit import FetchFailed, FetchRefused
 
 MAX_ANSWER_BYTES = 8 << 20  # as sent and decoded; 100 posts of Reddit are about half a MiB
 MAX_WAIT_SECONDS = 3600.0  # if a service asks for a longer pause, the run ends with an error
@@ -38,7 +38,7 @@ HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """An answer: the HTTP status, the JSON value (None unless the status is 2xx) and the UTC second of reading."""
 
     status: int
@@ -46,7 +46,7 @@ class Answer:
     read: int
 
 
-class Pace:
+class RateLimit:
     """The rate limit: a number of requests per minute, or fewer if the answers' headers leave fewer.
 
     `X-Ratelimit-Remaining` requests may be sent in the next `X-Ratelimit-Reset` seconds; they are spread evenly.
@@ -58,11 +58,9 @@ class Pace:
 
     @property
     def wait(self) -> float:
-        """Seconds until a request may be sent."""
         return max(0.0, self._free_at - time.monotonic())
 
     async def turn(self) -> None:
-        """Wait until a request may be sent."""
         while (wait := self.wait) > 0:
             await asyncio.sleep(wait)
         self._free_at = time.monotonic() + self._interval
@@ -74,7 +72,6 @@ class Pace:
             self.pause(reset / remaining if remaining >= 1 else reset)
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for this long."""
         self._free_at = max(self._free_at, time.monotonic() + seconds)
 
 
@@ -84,7 +81,7 @@ class Api:
     def __init__(self, user_agent: str, rule: AddressRule, requests_per_minute: float) -> None:
         self._resolver = PinnedResolver(rule)
         self._session = guarded_session(user_agent, self._resolver, rule)
-        self._pace = Pace(requests_per_minute)
+        self._pace = RateLimit(requests_per_minute)
 
     async def __aenter__(self) -> Api:
         return self
@@ -93,19 +90,19 @@ class Api:
         await self._session.close()
         await self._resolver.close()
 
-    async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None) -> Answer:
+    async def get(self, url: str, query: Mapping[str, str], headers: Mapping[str, str] | None = None) -> ApiAnswer:
         """Send GET `url?query` and return the answer. Status 429 or 5xx, broken answers and invalid JSON are retried.
 
         Raises NetworkError if no usable answer came in MAX_TRIES attempts, or if the address is forbidden.
         """
         return await self._ask("GET", f"{url}?{urlencode(query)}" if query else url, headers or {}, None)
 
-    async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> Answer:
+    async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> ApiAnswer:
         """Send a form by POST; retries and errors are those of `get`."""
         form_type = {"Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, {**headers, **form_type}, urlencode(form).encode())
 
-    async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    async def _ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> ApiAnswer:
         host, _ = host_and_port(url)
         cause = f"its rate limit asks for a pause of {self._pace.wait:,.0f} s"
         for attempt in range(1, MAX_TRIES + 1):
@@ -114,13 +111,13 @@ class Api:
             await self._pace.turn()
             try:
                 return await self._exchange(method, url, headers, body)
-            except Refused as error:
+            except FetchRefused as error:
                 raise NetworkError(
                     f"no connection to '{host}': {error.reason}", "its name must lead to a public address"
                 ) from None
             except _RetryLater as later:
                 cause, wait = str(later), later.seconds
-            except Failure as error:
+            except FetchFailed as error:
                 cause, wait = str(error), 0.0
                 if isinstance(error, NotConnected):
                     self._resolver.next_address(host)
@@ -131,7 +128,7 @@ class Api:
             "earlier answers are kept; rerun the same command later to resume",
         )
 
-    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> ApiAnswer:
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         request = self._session.request(
             method,
@@ -150,11 +147,11 @@ class Api:
                     raise _RetryLater(f"status {status}", asked_for)
                 raw = await read_body(response.headers, response.content, MAX_ANSWER_BYTES, truncate=False)
                 coding = ", ".join(response.headers.getall("Content-Encoding", ()))
-        except (Failure, Refused):
+        except (FetchFailed, FetchRefused):
             raise
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise failure_of(error) from None
-        return Answer(status, _json(raw, coding) if 200 <= status < 300 else None, int(time.time()))
+        return ApiAnswer(status, _json(raw, coding) if 200 <= status < 300 else None, int(time.time()))
 
 
 class _RetryLater(Exception):
@@ -169,7 +166,7 @@ def _json(raw: bytes, content_coding: str) -> Any:
     try:
         return json.loads(decode_body(raw, "", content_coding, MAX_ANSWER_BYTES), parse_constant=_refuse)
     except (BodyError, ValueError, RecursionError) as error:
-        raise Failure("bad_response", f"invalid JSON: {error}"[:200]) from None
+        raise FetchFailed("bad_response", f"invalid JSON: {error}"[:200]) from None
 
 
 def _refuse(constant: str) -> Any:

@@ -142,7 +142,6 @@ class HarvestFiles:
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing left to request."""
         return self.cursors[-1:] == [END]
 
     def about(self) -> dict[str, Any] | None:
@@ -154,7 +153,6 @@ class HarvestFiles:
         return about
 
     def begin(self, text: str, began: int) -> None:
-        """Record the request."""
         self.folder.write_object(ABOUT, {"format": FORMAT_VERSION, "input": text, "began": began})
 
     def publish(self, lines: list[bytes], cursor: str) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from webtext.base.errors import ConfigError, InputError, NetworkError
 from webtext.crawl.fetch.client.addresses import AddressRule
-from webtext.crawl.links.reddit_api.client import Answer, Api
+from webtext.crawl.links.reddit_api.client import Api, ApiAnswer
 from webtext.crawl.links.settings import ApiSettings
 
 APP_ID = "webtext"
@@ -93,7 +93,7 @@ def _user_agent(name: str) -> str:
     return f"{platform.system().lower()}:{APP_ID}:{__version__} (by /u/{name})"
 
 
-class Page(NamedTuple):
+class ListingPage(NamedTuple):
     """One page of a listing: things as received (`{"kind": ..., "data": ...}`), and the cursor of the next page."""
 
     things: list[Any]
@@ -110,12 +110,12 @@ class Reddit:
         self._token = ""
         self._token_ends = 0.0
 
-    async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> Page:
+    async def listing(self, path: str, query: Mapping[str, str], after: str | None) -> ListingPage:
         """Return the page of the listing `path` (such as `r/programming/top`) that follows the post named `after`."""
         place = {"after": after, "limit": str(POSTS_PER_PAGE)} if after else {"limit": str(POSTS_PER_PAGE)}
         return self._page(await self._get(f"/{path}", {**query, **place}), path)
 
-    async def _get(self, path: str, query: Mapping[str, str]) -> Answer:
+    async def _get(self, path: str, query: Mapping[str, str]) -> ApiAnswer:
         url = API_URL + path
         for is_last in (False, True):
             token = await self._valid_token()
@@ -144,7 +144,7 @@ class Reddit:
         self._token_ends = time.monotonic() + min(max(lasts, 2 * RENEW_SECONDS), MAX_TOKEN_SECONDS)
         return token
 
-    def _page(self, answer: Answer, path: str) -> Page:
+    def _page(self, answer: ApiAnswer, path: str) -> ListingPage:
         """Return the page in an answer. Raises NetworkError if it is not a listing."""
         data = answer.value.get("data") if isinstance(answer.value, dict) else None
         things = data.get("children") if isinstance(data, dict) else None
@@ -153,7 +153,9 @@ class Reddit:
                 f"Reddit's answer for '{path}' is not a listing", "check the name, or rerun the same command"
             )
         after = data.get("after")
-        return Page(things, after if isinstance(after, str) and _FULLNAME.fullmatch(after) else None, answer.read)
+        return ListingPage(
+            things, after if isinstance(after, str) and _FULLNAME.fullmatch(after) else None, answer.read
+        )
 
 
 def _hint(status: int) -> str:

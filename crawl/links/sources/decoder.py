@@ -84,13 +84,11 @@ class RingWriter:
             self._final = (self._slot, self._filled)
 
     def discard(self) -> None:
-        """Discard the bytes that are not final."""
         self._slot, self._filled = self._final
         self._n_free += self._n_full
         self._n_full = 0
 
     def flush(self) -> None:
-        """Send everything that was written to the reader."""
         self._send_full()
         if self._filled:
             self._send(self._filled)

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 from webtext.base.config import timestamp
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import files_of
-from webtext.base.inputs.hugging_face import PREFIX, pinned
+from webtext.base.inputs.hugging_face import PREFIX, pin_revision
 from webtext.base.storage import Folder
 from webtext.crawl.links.settings import SOURCES, LinkSettings
 from webtext.crawl.links.sources.submission import LinkSource
@@ -50,7 +50,7 @@ FOREIGN_MAGICS = {b"PK\x03\x04": "a ZIP archive", b"7z\xbc\xaf": "a 7z archive",
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class InputFile:
+class LinkFile:
     """An input file, by folder and name, and its source. A dataset counts as a file that contains its reference."""
 
     folder: str
@@ -59,20 +59,17 @@ class InputFile:
 
     @property
     def location(self) -> str:
-        """The path or URL, for messages."""
         return self.name if self.source == HUGGING_FACE else Folder(self.folder).location(self.name)
 
     @property
     def n_bytes(self) -> int:
-        """The size of the file."""
         return len(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).size(self.name)
 
     def open(self) -> BinaryIO:
-        """Open the file for reading; it is seekable."""
         return io.BytesIO(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).open(self.name)
 
 
-def find_files(inputs: Iterable[str], source: str | None = None, needed: Sequence[str] = ("url",)) -> list[InputFile]:
+def find_files(inputs: Iterable[str], source: str | None = None, needed: Sequence[str] = ("url",)) -> list[LinkFile]:
     """Return the files that `inputs` name, sorted and without repeats.
 
     Each is read by `source` if given, otherwise by the source that its name implies. A folder contributes the
@@ -89,7 +86,7 @@ def find_files(inputs: Iterable[str], source: str | None = None, needed: Sequenc
     return files
 
 
-def _check_content(file: InputFile, needed: Sequence[str]) -> None:
+def _check_content(file: LinkFile, needed: Sequence[str]) -> None:
     with file.open() as opened:
         head = opened.read(4)
         for magic, what in FOREIGN_MAGICS.items():
@@ -110,13 +107,13 @@ def _check_content(file: InputFile, needed: Sequence[str]) -> None:
             check_columns(file.source, opened, file.location, needed)
 
 
-def _files_of(name: str, source: str | None) -> list[InputFile]:
+def _files_of(name: str, source: str | None) -> list[LinkFile]:
     if name.startswith(PREFIX):
-        reference = pinned(name)
-        return [InputFile(reference.folder or "", str(reference), HUGGING_FACE)]
+        reference = pin_revision(name)
+        return [LinkFile(reference.folder or "", str(reference), HUGGING_FACE)]
     of_folder = source or SUBMISSIONS
     found = files_of(name, "links", PATTERNS[of_folder][:2], takes=lambda file: source_by_name(file.name) == of_folder)
-    return [InputFile(each.folder.url, each.name, need_source(each.name, each.location, source)) for each in found]
+    return [LinkFile(each.folder.url, each.name, need_source(each.name, each.location, source)) for each in found]
 
 
 def source_by_name(name: str) -> str | None:

@@ -22,13 +22,13 @@ from typing import Any, BinaryIO
 import msgspec
 import pyarrow as pa
 
-from webtext.base.errors import InputError
+from webtext.base.errors import InputError, one_line, shown
 from webtext.base.inputs.hugging_face import Reference, column_names, open_dataset
 from webtext.base.inputs.identity import unix_seconds
 from webtext.base.parts.untrusted_parquet import BATCH_ROWS, Expands, open_parquet, parquet_batches, rows_of
 from webtext.crawl.links.settings import SOURCES
 from webtext.crawl.links.sources.lines import Unreadable, read_lines
-from webtext.crawl.links.sources.reddit import RowReader, unescaped, whole_number
+from webtext.crawl.links.sources.reddit import RowReader, as_int64, unescaped
 from webtext.crawl.links.sources.submission import Submission
 
 _, CSV, JSONL, PARQUET, _ = SOURCES
@@ -57,7 +57,6 @@ class RowSource:
         self._defaults = defaults
 
     def parse(self, record: Row) -> Sequence[Submission] | Unreadable:
-        """Return the vote of one row."""
         position, row = record
         try:
             return (_submission(row, position, self._defaults),)
@@ -69,7 +68,6 @@ class UrlList(RowSource):
     """One URL per line; lines that begin with `#` are comments and count as no record."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Yield lines with their positions."""
         for position, line in read_lines(file):
             if isinstance(line, Unreadable):
                 yield position, line
@@ -90,7 +88,6 @@ class JsonLines(RowSource):
     """One JSON object per line, with the keys of COLUMNS."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Yield rows with the positions of their lines."""
         for position, line in read_lines(file):
             row = line if isinstance(line, Unreadable) else _json_rows.row(line)
             yield position, row if isinstance(row, Unreadable) else (position, msgspec.structs.asdict(row))
@@ -184,7 +181,6 @@ class ParquetFile(RowSource):
     """A Parquet file with the columns of COLUMNS, read by row group; a position is a row number."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Row | Unreadable]]:
-        """Yield the rows in order."""
         position = 0
         try:
             known = open_parquet(file).schema_arrow.names
@@ -193,7 +189,7 @@ class ParquetFile(RowSource):
                     yield position, _typed_row(position, row)
                     position += 1
         except (pa.ArrowException, OSError, Expands) as error:
-            yield position, Unreadable("damaged_stream", f"Parquet: {' '.join(str(error).split())[:200]}")
+            yield position, Unreadable("damaged_stream", f"Parquet: {one_line(error)}")
 
 
 class HuggingFaceColumn(RowSource):
@@ -233,8 +229,7 @@ def check_columns(source: str, file: BinaryIO, location: str, needed: Sequence[s
         try:
             names = open_parquet(file).schema_arrow.names
         except (pa.ArrowException, OSError) as error:
-            cause = " ".join(str(error).split())[:200]
-            raise InputError(f"'{location}' is damaged: {cause}", "download it again") from None
+            raise InputError(f"'{location}' is damaged: {one_line(error)}", "download it again") from None
     elif source == CSV:
         names = _csv_names(_csv_rows(file))
     elif source == JSONL:
@@ -242,10 +237,10 @@ def check_columns(source: str, file: BinaryIO, location: str, needed: Sequence[s
     else:
         names = [URL]
     if missing := [name for name in needed if name not in names]:
-        shown = ", ".join(names[:12])[:200]
+        known = ", ".join(names[:12])[:200]
         missing_names = "', '".join(missing)
         raise InputError(
-            f"'{location}' has no column '{missing_names}': its columns are {shown or 'none'}",
+            f"'{location}' has no column '{missing_names}': its columns are {known or 'none'}",
             f"name the column of links '{URL}', and those of votes and times '{SCORE}' and '{CREATED}'",
             "or set the score and time of all rows: --default-score, --default-created",
         )
@@ -263,7 +258,7 @@ def _json_names(file: BinaryIO) -> list[str]:
 def _submission(row: Mapping[str, Any], position: int, defaults: Defaults) -> Submission:
     score, created, url = _number(row.get(SCORE), SCORE), _moment(row.get(CREATED)), row.get(URL)
     if not isinstance(url, str | None):
-        raise msgspec.ValidationError(f"{URL} is {_shown(url)}, not text")
+        raise msgspec.ValidationError(f"{URL} is {shown(url, typed=False)}, not text")
     url = (url or "").strip().encode("utf-8", "replace").decode()
     return Submission(
         source=SOURCE,
@@ -284,8 +279,8 @@ def _number(value: Any, field: str) -> int | None:
     if value is None or (isinstance(value, float) and value != value):
         return None  # data frames write NaN for a missing value
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise msgspec.ValidationError(f"{field} is {_shown(value)}, not a number")
-    return whole_number(value, field)
+        raise msgspec.ValidationError(f"{field} is {shown(value, typed=False)}, not a number")
+    return as_int64(value, field)
 
 
 def _moment(value: Any) -> int | None:
@@ -294,7 +289,7 @@ def _moment(value: Any) -> int | None:
         try:
             value = datetime.fromisoformat(value.strip())
         except ValueError:
-            raise msgspec.ValidationError(f"{CREATED} is {_shown(value)}, not a date or time") from None
+            raise msgspec.ValidationError(f"{CREATED} is {shown(value, typed=False)}, not a date or time") from None
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
     if isinstance(value, datetime):
@@ -304,7 +299,3 @@ def _moment(value: Any) -> int | None:
 
 
 _DATE = re.compile(r"\d{4}-?\d\d-?\d\d(\D|$)")
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:40]

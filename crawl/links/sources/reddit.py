@@ -28,7 +28,7 @@ import msgspec
 from webtext.crawl import _sift
 from webtext.crawl.links.settings import PostRule
 from webtext.crawl.links.sources.lines import Unreadable, read_lines
-from webtext.crawl.links.sources.submission import Dropped, Sifted, Submission
+from webtext.crawl.links.sources.submission import DeletedPost, Sifted, Submission
 
 SOURCE = "reddit"
 SITE = "https://www.reddit.com"
@@ -72,7 +72,7 @@ class _Row(msgspec.Struct):
     def retrieved(self) -> int | None:
         """Return when the score was read, in UTC seconds; None if unknown."""
         later = self.meta.retrieved_2nd_on if self.meta else None
-        return whole_number(later or self.retrieved_on or self.retrieved_utc, "retrieved_on")
+        return as_int64(later or self.retrieved_on or self.retrieved_utc, "retrieved_on")
 
 
 class _Answer(_Row):
@@ -95,7 +95,6 @@ class RowReader(Generic[AnyRow]):
         self._fields = tuple(field.encode_name for field in msgspec.structs.fields(row_type))
 
     def row(self, line: bytes) -> AnyRow | Unreadable:
-        """Return the row in a line, or Unreadable."""
         try:
             return self._row(line)
         except msgspec.ValidationError as error:
@@ -124,7 +123,6 @@ class RedditDump:
     """The link source for `RS_*` files."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Yield lines with their positions."""
         return read_lines(file)
 
     def parse(self, record: bytes) -> Sequence[Submission] | Unreadable:
@@ -171,8 +169,8 @@ def _submission(row: _Row) -> Submission:
         post_id=row.post_id,
         subreddit=row.subreddit,
         url=_on_site(unescaped(row.url)) if row.url else None,
-        score=whole_number(row.score, "score"),
-        created=whole_number(row.created_utc, "created_utc"),
+        score=as_int64(row.score, "score"),
+        created=as_int64(row.created_utc, "created_utc"),
         retrieved=row.retrieved(),
         is_self=_is_self(row) if row.is_self is None else row.is_self,
         over_18=bool(row.over_18),
@@ -188,10 +186,9 @@ class Harvested:
     """The link source for `*.harvest.jsonl.zst` files."""
 
     def records(self, file: BinaryIO) -> Iterator[tuple[int, bytes | Unreadable]]:
-        """Yield lines with their positions."""
         return read_lines(file)
 
-    def parse(self, record: bytes) -> Sequence[Submission] | Dropped | Unreadable:
+    def parse(self, record: bytes) -> Sequence[Submission] | DeletedPost | Unreadable:
         """Return the vote in one line.
 
         >>> line = b'{"api":"reddit","retrieved":9,"data":{"id":"p7","url":"http://a.com/?x&amp;","score":3,"created_utc":1}}'
@@ -206,7 +203,7 @@ class Harvested:
             return row
         removal = removal_of(row.author, row.selftext, row.removed_by_category)
         if removal is not None:
-            return Dropped(removal)
+            return DeletedPost(removal)
         if not row.post_id:
             return NO_POST_ID
         try:
@@ -224,8 +221,8 @@ def _answered(row: _Answer, retrieved: int) -> Submission:
         post_id=row.post_id,
         subreddit=row.subreddit,
         url=_on_site(row.url) if row.url else row.url,
-        score=whole_number(row.score, "score"),
-        created=whole_number(row.created_utc, "created_utc"),
+        score=as_int64(row.score, "score"),
+        created=as_int64(row.created_utc, "created_utc"),
         retrieved=retrieved,
         is_self=bool(row.is_self),
         over_18=bool(row.over_18),
@@ -271,7 +268,7 @@ _ESCAPED = re.compile("&(amp|lt|gt);")
 _UNESCAPED = {"amp": "&", "lt": "<", "gt": ">"}
 
 
-def whole_number(value: Number, field: str) -> int | None:
+def as_int64(value: Number, field: str) -> int | None:
     """Return the value as a whole number of 64 bits; floats are rounded down.
 
     Raises msgspec.ValidationError, which names the field, for anything else.

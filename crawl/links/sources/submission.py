@@ -3,7 +3,7 @@
 A source reads a file in two steps, so that a record that kills its worker can be identified and set aside:
 
     records(file)    yields (position, raw record) or (position, Unreadable)
-    parse(raw)       returns its Submission, or Dropped, or Unreadable
+    parse(raw)       returns its Submission, or DeletedPost, or Unreadable
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Submission(msgspec.Struct, frozen=True, array_like=True, kw_only=True, gc=
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DeletedPost:
     """A record that was read but does not vote, since its post was deleted or removed; `reason` is the counted key."""
 
     reason: str
@@ -48,7 +48,7 @@ class LinkSource(Protocol[Raw]):
     def records(self, file: BinaryIO) -> Iterator[tuple[int, Raw | Unreadable]]:
         """Yield the file's raw records in order, each with its position."""
 
-    def parse(self, record: Raw) -> Sequence[Submission] | Dropped | Unreadable:
+    def parse(self, record: Raw) -> Sequence[Submission] | DeletedPost | Unreadable:
         """Return the vote in one raw record."""
 
 

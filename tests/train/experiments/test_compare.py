@@ -14,7 +14,7 @@ from browser import shown
 from small_runs import talking, texts_of
 
 from webtext.base.config import changed
-from webtext.base.html_pages.rendering import as_page
+from webtext.base.html_pages.rendering import sections_page
 from webtext.base.run import Run
 from webtext.shards import TokenShards
 from webtext.tokenizer import Tokenizer
@@ -80,7 +80,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     assert more.to_json() == found.to_json()
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out/runs").rglob("*.*s*")} == before
 
-    assert (tmp_path / "out/compare.html").read_text() == as_page(found.title, found.sections())
+    assert (tmp_path / "out/compare.html").read_text() == sections_page(found.title, found.sections())
     with shown(tmp_path / "out/compare.html") as browser:
         rows = [row.inner_text().split() for row in browser.query_selector_all("tr")]
     assert [row[0] for row in rows] == ["corpus", "plain", "again", "letters"]

@@ -16,7 +16,7 @@ from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, WebtextError
-from webtext.base.html_pages.rendering import as_text
+from webtext.base.html_pages.rendering import sections_text
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet, places_of
 from webtext.base.parts.partwriter import SetWriter
@@ -141,8 +141,8 @@ def test_the_curve_finds_quality_that_votes_show(
     for row in written["rows"][1:]:
         assert 0 < row["margin"] < row["smallest"] < -row["difference"]
         assert max(row["by_seeds"], row["by_documents"]) < row["margin"]
-    assert "passes" in as_text(found.sections())
-    assert "smallest" in as_text(found.sections())
+    assert "passes" in sections_text(found.sections())
+    assert "smallest" in sections_text(found.sections())
 
     with shown(tmp_path / "out/compare.html") as browser:
         chart = browser.query_selector("svg[aria-label='bits per byte over karma']")

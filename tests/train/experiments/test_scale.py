@@ -14,7 +14,7 @@ from small_runs import flags, talking
 from webtext.app.main import run
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.html_pages.rendering import as_page, as_text
+from webtext.base.html_pages.rendering import sections_page, sections_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.experiments.scale import family, run_scale, scaled
@@ -61,14 +61,14 @@ def test_the_answer_has_every_constant_with_its_interval_and_caveats() -> None:
         middle, low, high = found.to_json()["law"][name]
         assert low < middle < high
         assert low < value < high
-    text = as_text(found.sections())
+    text = sections_text(found.sections())
     assert "approach 3" in text
     assert "One seed" in text
     assert len([line for line in text.splitlines() if line.startswith("  1x")]) == 12
 
 
 def test_the_page_draws_a_line_for_each_budget() -> None:
-    page = as_page("Loss", made_up().sections())
+    page = sections_page("Loss", made_up().sections())
     assert page.count("<svg") == 2  # for broad and narrow pages
     assert page.count("</title></path>") == 12
     assert page.count('stroke-width="2.4"') == 3

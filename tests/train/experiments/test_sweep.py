@@ -12,7 +12,7 @@ from small_runs import talking, train
 
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, RunFailed
-from webtext.base.html_pages.rendering import as_text
+from webtext.base.html_pages.rendering import sections_text
 from webtext.base.run import Run
 from webtext.train import TrainSettings
 from webtext.train.experiments.sweep import make_grid, run_sweep
@@ -95,7 +95,7 @@ def test_a_candidate_whose_loss_is_not_finite_has_lost(tokens: str, tmp_path: Pa
     wild = changed(settings, max_grad_norm=None)
     found = sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"])
     assert losses(found)["learning_rate=1e+30"] == [None]
-    assert ["learning_rate=1e+30", "failed"] in [line.split() for line in as_text(found.sections()).splitlines()]
+    assert ["learning_rate=1e+30", "failed"] in [line.split() for line in sections_text(found.sections()).splitlines()]
     assert sweep_of(tokens, tmp_path, wild, ["learning_rate=1e-2,3e-2,1e30"]).to_json() == found.to_json()
     with pytest.raises(RunFailed, match="no candidate has a held-out loss"):
         sweep_of(tokens, tmp_path / "all", wild, ["learning_rate=1e30,1e31"])
