@@ -27,7 +27,6 @@ STAGE_TITLES = {
     "tokens": "tokens: documents packed",
 }
 PERPLEXITIES = {
-    "perplexity_before": "model before training",
     "unigram_perplexity": "unigram table",
     "bigram_perplexity": "interpolated bigram",
     "perplexity": "model",

@@ -304,7 +304,6 @@ def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> N
         "context": 8,
         "dtype": "float32",
         "perplexity": 2.0,
-        "perplexity_before": 8.0,
         "sample": "It says\nthis.",
     }
     result = {"outcomes": [missed], "evaluation": evaluation, "report": "r.html", "build": "b", "seconds": 3.2}

@@ -131,8 +131,6 @@ def test_the_weights_are_recorded_and_the_optimizer_is_new(
     ]
     moments = safetensors.torch.load_file(tmp_path / "trained/checkpoints/step-000001/optimizer-00000.safetensors")
     assert {float(tensor) for name, tensor in moments.items() if ".step@" in name} == {1.0}
-    answer = evaluate_model(load_measured(str(tmp_path / "theirs")), own_tokens, EvalSettings(), Run.quiet())
-    assert "perplexity_before" not in answer, "the seed didn't draw what was there before"
 
 
 def test_the_model_card_of_an_export_says_what_the_model_was_trained_from(

@@ -1,4 +1,4 @@
-"""Lossless de-tokenizers: tokenised text as it is usually written, and back, byte for byte.
+"""Lossless de-tokenizers: tokenised text as it is usually written, which leads back to it, byte for byte.
 
 Evaluation sets are published as words with a blank around each, punctuation and parts of words too (`Teddy 's "` or
 `two @-@ part`). No model of running text has seen such text. Radford et al. (2019, section 3.1) undo these artefacts by
@@ -7,13 +7,11 @@ Evaluation sets are published as words with a blank around each, punctuation and
 
 Two words are joined only if the set's rules say so *and* the inverse splits them again as they were; otherwise the
 blank remains. A word that the inverse would split or rewrite, although it was one word, gets a second blank before it
-and is left as it is. So every line of words is restored, however good the rules are:
+and is left as it is. So every line of words can be restored, however good the rules are
+(`tests/train/test_texts.py` does so):
 
->>> text = WIKITEXT.detokenize(' He \\'s in a " two @-@ part " show . \\n \\n')
->>> text
+>>> WIKITEXT.detokenize(' He \\'s in a " two @-@ part " show . \\n \\n')
 'He\\'s in a "two-part" show.\\n\\n'
->>> WIKITEXT.tokenize(text)
-' He \\'s in a " two @-@ part " show . \\n \\n'
 """
 
 from __future__ import annotations
@@ -58,11 +56,6 @@ class Detokenizer:
             raise InputError(f"the text ends inside a line of {self.name}", "end it with a newline")
         joined = [self._join(line, number) for number, line in enumerate(lines, 1)]
         return "\n".join([*joined, last and self._join(last, len(lines) + 1)])
-
-    def tokenize(self, text: str) -> str:
-        """Return the text that `detokenize` turned into `text`."""
-        *lines, last = text.split("\n")
-        return "\n".join([*map(self._take_apart, lines), last and self._take_apart(last)])
 
     def _join(self, line: str, number: int) -> str:
         if line == self.margin:
@@ -111,17 +104,6 @@ class Detokenizer:
             joins[i] |= before
             joins[i + 1] |= after
         return joins
-
-    def _take_apart(self, line: str) -> str:
-        if not line:
-            return self.margin
-        words: list[str] = []
-        is_word = False
-        for part in line.split(" "):
-            if part:
-                words += [part] if is_word else self._split(part)
-            is_word = not part
-        return f"{self.margin}{' '.join(words)}{self.margin}"
 
     @functools.cached_property
     def _split(self) -> Callable[[str], tuple[str, ...]]:

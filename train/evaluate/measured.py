@@ -111,7 +111,6 @@ def run_facts(model_path: str) -> dict[str, Any]:
     return {
         "step": state["step"],
         "files": state["files"],
-        **({} if "from" in settings else {"seed": settings["seed"]}),
         "tokenizer_hash": settings["tokenizer"],
         "document_masks": settings["document_masks"],
         "dtype": state["environment"]["dtype"],

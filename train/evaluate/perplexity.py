@@ -1,10 +1,9 @@
-"""Held-out perplexity per token and bits per byte of a model, of the same model untrained, and of two count tables."""
+"""Held-out perplexity per token and bits per byte of a model, and perplexities of two count tables."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from webtext.train.data.windows import Tokens, WindowRules, Windows, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
-from webtext.train.model.gpt2 import GPT2
 from webtext.train.settings import EvalSettings, SampleSettings
 
 CODE_VERSION = 4
@@ -30,8 +28,7 @@ CODE_VERSION = 4
 def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
     """Measure a model on a token set's validation split; per byte too if its tokenizer is known.
 
-    Losses are summed in float64; "dtype" is that of the matrix products. Keys of a perplexity per token end in
-    `perplexity` or `perplexity_before`.
+    Losses are summed in float64; "dtype" is that of the matrix products. Perplexities are per token.
     InputError if the split is empty, or if the model has another vocabulary or tokenizer.
     """
     model, facts = measured.model, measured.facts
@@ -39,7 +36,6 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     measured.check_fits(held_out.vocab_size, held_out.tokenizer_hash, data)
     if tokenizer is not None:
         held_out.check_tokenizer(tokenizer)
-    bytes_of_ids = None if tokenizer is None else _bytes_of_ids(tokenizer)
     windows = Windows(held_out.streams(), context=model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
@@ -55,16 +51,14 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it
     with join_world() as world:
         measured.check_same_checkpoint(world)
-        judged = {"": measured}
-        if "seed" in facts:
-            judged["_before"] = replace(measured, model=GPT2(model.config, facts["seed"]).eval())
-        for suffix, each in judged.items():
-            judge = each.on(world.device, settings.dtype)
-            answer["dtype"] = dtype_name(judge)
-            with run.console.progress(len(windows), f"eval{suffix.replace('_', ' ')}", "windows") as progress:
-                loss, n_tokens = total_loss(judge, windows, settings.batch_size, world, progress, rules)
-            answer |= {"tokens": n_tokens, f"perplexity{suffix}": math.exp(loss / n_tokens)}
-            answer |= _per_byte(loss, suffix, windows, bytes_of_ids)
+        network = measured.on(world.device, settings.dtype)
+        with run.console.progress(len(windows), "eval", "windows") as progress:
+            loss, n_tokens = total_loss(network, windows, settings.batch_size, world, progress, rules)
+    answer |= {"dtype": dtype_name(network), "tokens": n_tokens, "perplexity": math.exp(loss / n_tokens)}
+    if tokenizer is not None:
+        sizes = _bytes_of_ids(tokenizer)
+        if n_bytes := sum(int(sizes[after].sum()) for _, after in windows.pairs()):
+            answer |= {"bytes": n_bytes, "bits_per_byte": loss / math.log(2) / n_bytes}
     if settings.baselines:
         train = TokenShards(data, split="train")
         losses = count_baselines(train.streams(), windows, held_out.vocab_size)
@@ -109,7 +103,6 @@ def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
 def perplexity_text(answer: dict[str, Any]) -> str:
     """Format the perplexities of an evaluation as aligned lines."""
     names = {
-        "perplexity_before": "model before training",
         "unigram_perplexity": "unigram table",
         "bigram_perplexity": "interpolated bigram",
         "perplexity": "model",
@@ -135,10 +128,3 @@ def _bytes_of_ids(tokenizer: Any) -> Tokens:
     special = set(tokenizer.special_tokens.values())
     sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
     return np.array(sizes, np.int64)
-
-
-def _per_byte(loss: float, suffix: str, windows: Windows, bytes_of_ids: Tokens | None) -> dict[str, Any]:
-    if bytes_of_ids is None:
-        return {}
-    n_bytes = sum(int(bytes_of_ids[after].sum()) for _, after in windows.pairs())
-    return {"bytes": n_bytes, f"bits_per_byte{suffix}": loss / math.log(2) / n_bytes} if n_bytes else {}

@@ -52,7 +52,6 @@ class TrainResult:
     tokens: int
     seconds: float
     loss: float | None
-    validation_loss_before: float | None
     validation_loss: float | None
     skipped_steps: int
     mfu_ratio: float | None

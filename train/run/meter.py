@@ -79,7 +79,7 @@ class Record:
     def __init__(self, config: GPT2Config, world: World, console: Console, environment: Mapping[str, Any]) -> None:
         self.console, self.environment = console, environment
         self.log: MetricsLog | None = None
-        self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss_before", "validation_loss"))
+        self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss"))
         self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": None, "memory_bytes": 0}
         self._speed = partial(speed_of, config, world, getattr(torch, environment["dtype"]))
         self._measured_at: int | None = None
@@ -137,8 +137,6 @@ class Record:
                 f"step {step:,}: the held-out loss is {mean}",
                 "lower learning_rate or lengthen warmup_steps, and use another --out",
             )
-        if step == 0:
-            self.result["validation_loss_before"] = mean
         self.result["validation_loss"], self._measured_at = mean, step
         perplexity = math.exp(min(mean, LARGEST_LOSS))
         of_sources = {"validation_losses": losses} if len(losses) > 1 else {}
