@@ -53,7 +53,6 @@ def counted(changes: dict[str, Any], mesh: str, ranks: list[int]) -> list[dict[s
         pytest.param(MASKS, "pp=2,dp=2,tp=2", [0, 7], marks=SLOW),
         pytest.param(MASKS, "fsdp=8", [0], marks=SLOW),
         pytest.param(PADS, "dp=2,fsdp=2,tp=2", [0], marks=SLOW),
-        pytest.param(MUON, "dp=8", [0, 7], marks=SLOW),
     ],
     ids=str,
 )
@@ -66,7 +65,8 @@ def test_a_rank_asks_its_device_for_nothing_and_launches_little(
 
 
 @pytest.mark.slow
-def test_muon_launches_some_more_where_two_axes_split_its_matrices() -> None:
-    for row in counted(MUON, "dp=2,fsdp=2,tp=2", [0, 7]):
+@pytest.mark.parametrize(("mesh", "most"), [("dp=8", 100), ("dp=2,fsdp=2,tp=2", 140)])
+def test_muon_launches_some_more_where_two_axes_split_its_matrices(mesh: str, most: int) -> None:
+    for row in counted(MUON, mesh, [0, 7]):
         assert row["step"] <= 150
-        assert row["update"] <= 80
+        assert row["update"] <= most
