@@ -16,7 +16,7 @@ from webtext.clean.settings import CardSettings, DecontaminationSettings, Remova
 
 if TYPE_CHECKING:
     from webtext.base.run import Run
-    from webtext.clean.pipeline import CleanResult
+    from webtext.clean.steps import Cleaning
 
 BUILD = ("documents/", "signals/", "corpus/", "dropped/", "links/", "pages/", "index/", "tokens/", "_dedup/")
 """What marks a folder that these verbs may write to: a build, or an earlier result."""
@@ -315,7 +315,7 @@ def release(run: Run, build: str, out: str | None, check: str | None) -> None:
     run.console.result({"out": out, "documents": written.records}, text)
 
 
-def _show(run: Run, result: CleanResult, *, pages: bool = False) -> None:
+def _show(run: Run, result: Cleaning, *, pages: bool = False) -> None:
     """Print the funnel from documents to corpus, preceded by the funnel of imported rows or, with `pages`, of pages."""
     from webtext.base.console import funnel_text
     from webtext.base.parts.outcomes import check_kept, check_settled

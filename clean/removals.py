@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ from webtext.base.storage import Folder
 from webtext.base.web.urls import SCHEMES, canonical_url, host_of
 from webtext.base.workers.journal import Journal
 from webtext.clean.settings import RemovalSettings
+from webtext.clean.steps import Batch, Cleaning, Step, Verdict, listed
 from webtext.clean.text.arrays import Keys, link_keys
 
 STAGE = "remove"
@@ -84,8 +85,8 @@ class Removed:
             n = f"{len(self.unmatched):,} of {self.lines:,} lines of removal lists"
             console.warn(f"{n} name no document here:{''.join(shown)}")
 
-    def table(self, part: int) -> pa.Table:
-        """Return one part's rows to remove, with the schema DECISIONS."""
+    def rows(self, part: int) -> RemovedRows:
+        """Return one part's rows to remove."""
         requested = self.requested[part]
         rows: list[dict[str, Any]] = [
             {"row": row, "reason": REMOVED_ON_REQUEST, "request": line.written}
@@ -93,12 +94,33 @@ class Removed:
         ]
         unlinked = (row for row in self.unlinked[part].tolist() if row not in requested)
         rows += [{"row": row, "reason": LINK_NOT_COLLECTED} for row in unlinked]
-        return pa.Table.from_pylist(rows, schema=DECISIONS)
+        return RemovedRows(pa.Table.from_pylist(rows, schema=DECISIONS), self.unlinked[part])
 
 
-@dataclass(frozen=True, slots=True)
-class Removals:
-    """The removal lists given to a run."""
+@dataclass
+class RemovedRows(Step):
+    """`Removals`, prepared for a part."""
+
+    rows: pa.Table  # DECISIONS
+    unlinked: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        # empty without rows, so that the part isn't rewritten
+        self.depends = sha256_json(self.rows.to_pylist()) if self.rows.num_rows else ""
+
+    def before_dedup(self) -> Step:
+        """Return the step without requests, which dedup ignores."""
+        rows = [{"row": row, "reason": LINK_NOT_COLLECTED} for row in self.unlinked.tolist()]
+        return RemovedRows(pa.Table.from_pylist(rows, DECISIONS), self.unlinked)
+
+    def judge(self, batch: Batch) -> Iterator[Verdict]:
+        for verdict in listed(self.rows, batch):
+            yield replace(verdict, stage="votes" if verdict.reason == LINK_NOT_COLLECTED else STAGE)
+
+
+@dataclass
+class Removals(Step):
+    """The step that applies removal lists."""
 
     requests: Requests | None = None
     links: SetName | None = None
@@ -108,6 +130,12 @@ class Removals:
         """Read the lists of the settings. Raises InputError for a list that cannot be read."""
         requests = Requests.read(settings.remove) if settings.remove else None
         return cls(requests, SetName.of(links) if links is not None else None)
+
+    def prepare(self, cleaning: Cleaning) -> Sequence[Step]:
+        removed = cleaning.removed = self.find(cleaning.documents, cleaning.run)
+        removed.warn(cleaning.run.console)
+        cleaning.parents += removed.parents
+        return [removed.rows(part) for part in range(len(cleaning.documents.parts))]
 
     def find(self, documents: PartSet, run: Run) -> Removed:
         """Find the documents that the lists name. A list or line that names none changes nothing and isn't a parent."""
@@ -160,11 +188,6 @@ def _search(
             first += batch.num_rows
         found[part] = np.packbits(unlinked), requested
     return found
-
-
-def digest_of(decisions: pa.Table) -> str:
-    """Return a digest of a part's removed rows for its key; empty if there are none, so the part isn't rewritten."""
-    return sha256_json(decisions.to_pylist()) if decisions.num_rows else ""
 
 
 def _unlinked(documents: pa.RecordBatch, known: Keys) -> npt.NDArray[np.bool_]:

@@ -11,13 +11,12 @@ of `dropped`:
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +26,14 @@ from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import PartWriter
-from webtext.base.parts.schemas import DECISION
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Journal
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.settings import DecontaminationSettings
-from webtext.clean.text.arrays import START_CHARACTERS, texts_of
+from webtext.clean.steps import Batch, DocumentsPart, Step, Verdict
+from webtext.clean.text.arrays import texts_of
 
 STAGE = "decontaminate"
 SHARES_NGRAM = "shares_evaluation_ngram"
@@ -46,12 +45,13 @@ VERSIONS = {"unicode": _ngrams.UNICODE_VERSION}
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """The evaluation sets to compare documents with, and the settings."""
+@dataclass
+class Evaluation(Step):
+    """The step that compares documents with evaluation sets, and refuses those that repeat an example if it has to."""
 
     sets: tuple[EvaluationSet, ...]
     settings: DecontaminationSettings
+    versions = VERSIONS
 
     @classmethod
     def of(cls, settings: DecontaminationSettings) -> Evaluation | None:
@@ -60,9 +60,43 @@ class Evaluation:
             raise ConfigError("--drop is given without an evaluation set", "name one or more: --against FILE")
         return cls(evaluation_sets(settings.against), settings) if settings.against else None
 
-    def about(self) -> dict[str, Any]:
-        """Return the recipe's entry for these sets and settings."""
-        return recipe_settings(self.settings) | {"against": [each.about() for each in self.sets]}
+    def sections(self) -> dict[str, Any]:
+        return {STAGE: recipe_settings(self.settings) | {"against": [each.about() for each in self.sets]}}
+
+    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
+        assert dropped
+        self._overlap, self._shared = self.ngrams()
+        self._found = Found.nothing(self._overlap, self._shared)
+        self._list = open(dropped.attach(f"part-{dropped.index:05d}.shared.jsonl"), "w", encoding="utf-8")  # noqa: SIM115
+        self._masks = dropped.attach(f"part-{dropped.index:05d}.overlap")
+
+    def judge(self, batch: Batch) -> Iterator[Verdict]:
+        kept = np.flatnonzero(batch.kept)
+        documents = batch.documents.take(pa.array(kept))
+        texts, offsets = texts_of(documents["text"])
+        numbers, ends = self._overlap.table.find(texts, offsets)
+        longer, longer_ends = self._shared.table.find(texts, offsets)
+        n_shared = np.diff(longer_ends)
+        drops = (n_shared > 0) & self.settings.drop
+        self._found.in_documents[numbers] = True
+        self._found.in_corpus[numbers[np.repeat(~drops, np.diff(ends))]] = True
+        self._found.shared[longer] = True
+        for row in np.flatnonzero(n_shared).tolist():
+            self._note(documents, row, longer[longer_ends[row] : longer_ends[row + 1]])
+        refused, n_of_all = np.zeros(len(batch.kept), np.bool_), np.zeros(len(batch.kept))
+        refused[kept], n_of_all[kept] = drops, n_shared
+        yield Verdict(SHARES_NGRAM, refused, n_of_all, 1.0, STAGE, comes_last=True)
+
+    def _note(self, documents: pa.RecordBatch, row: int, numbers: npt.NDArray[np.int64]) -> None:
+        counts = self._shared.in_sets[:, numbers].sum(axis=1).tolist()
+        by_set = {name: n for name, n in zip(self._shared.names, counts, strict=True) if n}
+        about = {"id": documents["id"][row].as_py(), "url": documents["url"][row].as_py()}
+        line = about | {"shared": by_set, "example": self._shared.place_of(numbers[0])}
+        self._list.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+    def end(self) -> None:
+        self._list.close()
+        self._found.write(self._masks)
 
     def ngrams(self) -> tuple[Examples, Examples]:
         """Return the n-grams whose overlap is reported, and the longer ones that mark a copy; cached."""
@@ -98,56 +132,6 @@ class Found:
         return self.in_documents, self.in_corpus, self.shared
 
 
-class Comparer:
-    """Compares the documents of one part with the n-grams, and collects what it finds."""
-
-    def __init__(self, evaluation: Evaluation, listed: IO[str]) -> None:
-        self._settings = evaluation.settings
-        self._overlap, self._shared = evaluation.ngrams()
-        self._listed = listed
-        self.found = Found.nothing(self._overlap, self._shared)
-
-    def judge(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table]:
-        """Return the documents of the batch to keep, and the rows of `dropped` for the others."""
-        texts, offsets = texts_of(batch["text"])
-        numbers, ends = self._overlap.table.find(texts, offsets)
-        longer, longer_ends = self._shared.table.find(texts, offsets)
-        n_shared = np.diff(longer_ends)
-        drops = (n_shared > 0) & self._settings.drop
-        self.found.in_documents[numbers] = True
-        self.found.in_corpus[numbers[np.repeat(~drops, np.diff(ends))]] = True
-        self.found.shared[longer] = True
-        for row in np.flatnonzero(n_shared).tolist():
-            self._list(batch, row, longer[longer_ends[row] : longer_ends[row + 1]])
-        dropped = [self._why(n_shared[row]) | _named(batch, row) for row in np.flatnonzero(drops).tolist()]
-        return batch.filter(pa.array(~drops)), pa.Table.from_pylist(dropped, schema=DECISION)
-
-    def _list(self, batch: pa.RecordBatch, row: int, numbers: npt.NDArray[np.int64]) -> None:
-        counts = self._shared.in_sets[:, numbers].sum(axis=1).tolist()
-        by_set = {name: n for name, n in zip(self._shared.names, counts, strict=True) if n}
-        about = {"id": batch["id"][row].as_py(), "url": batch["url"][row].as_py()}
-        line = about | {"shared": by_set, "example": self._shared.place_of(numbers[0])}
-        self._listed.write(json.dumps(line, ensure_ascii=False) + "\n")
-
-    def _why(self, n_shared: int) -> dict[str, Any]:
-        return {
-            "stage": STAGE,
-            "reason": SHARES_NGRAM,
-            "value": float(n_shared),
-            "threshold": 1.0,
-        }
-
-
-@contextlib.contextmanager
-def comparing(evaluation: Evaluation, dropped: PartWriter) -> Iterator[Comparer]:
-    """Yield a `Comparer`, and attach its findings to the part of `dropped`."""
-    name = f"part-{dropped.index:05d}"
-    with open(dropped.attach(f"{name}.shared.jsonl"), "w", encoding="utf-8") as listed:
-        comparer = Comparer(evaluation, listed)
-        yield comparer
-    comparer.found.write(dropped.attach(f"{name}.overlap"))
-
-
 def write_report(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) -> dict[str, Any]:
     """Merge the findings of all parts, write them to out/overlap.json (unless it is up to date) and return them."""
     (rows,) = run.map(_rows, [(SetName.of(dropped), evaluation)], "clean.decontaminate: report", unit="report")
@@ -173,15 +157,6 @@ def _rows(journal: Journal, task: tuple[SetName, Evaluation]) -> list[dict[str, 
     for each, row, examples in zip(evaluation.sets, rows, n_shared, strict=True):
         row |= each.about() | {"shared_examples": examples, "documents": documents[each.name]}
     return rows
-
-
-def _named(batch: pa.RecordBatch, row: int) -> dict[str, Any]:
-    """Return the fields of a decision that describe the document."""
-    return {
-        "id": batch["id"][row].as_py(),
-        "url": batch["url"][row].as_py(),
-        "text_start": batch["text"][row].as_py()[:START_CHARACTERS],
-    }
 
 
 def _publish(folder: Folder, report: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,24 +24,15 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
-from webtext.clean.dedup.arrays import Array, Mask, Numbers
+from webtext.clean.dedup.arrays import Array, Numbers
 from webtext.clean.dedup.settings import DedupSettings
+from webtext.clean.steps import Passing
 
 VERSIONS = {"unicode": _minhash.UNICODE_VERSION}
 """Versions for the recipes of sets that are made with dedup."""
 CODE_VERSION = 4  # raised when another document is kept or named, or when the exchanges change
 COPY = np.uint64(1 << 63)
 """Added to the number of a document whose text equals one of higher priority, so that it is never a component's first."""
-
-
-class Chosen(Protocol):
-    """Which rows of a part to compare; it is asked in workers, so it contains names and small values."""
-
-    @property
-    def digest(self) -> str:
-        """A digest of everything that the mask depends on."""
-
-    def mask(self) -> Mask: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,7 @@ class Source:
     part: int
     n_rows: int
     indexed: bool = False
-    chosen: Chosen | None = None
+    chosen: Passing | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,7 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.exchange import abouts, read_range
 from webtext.base.parts.partset import PartSet, SetName, remove_set
+from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.parts.stage import PartContext, PartTask
@@ -42,14 +44,17 @@ from webtext.base.storage import Folder
 from webtext.clean.dedup.candidates import find_candidates
 from webtext.clean.dedup.components import find_components
 from webtext.clean.dedup.copies import find_copies
-from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, Chosen, Source, Work, rows_of
+from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, Source, Work, rows_of
 from webtext.clean.dedup.index import Index, open_indexes
+from webtext.clean.dedup.losses import COMPARED, write_domains
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.settle import DROPPED, largest_of, settle_components
 from webtext.clean.dedup.sign import KIND, sign_documents
 from webtext.clean.reasons import TOO_MANY_BYTES
+from webtext.clean.steps import UNMEASURED, Batch, Cleaning, DocumentsPart, Passing, Step, Verdict, listed
 
 RESULT, DUPLICATES = "duplicates.json", "duplicates"
+WORK = "_dedup"
 GIANT_CLUSTER = 1000
 
 
@@ -87,9 +92,49 @@ class Duplicates:
         """Return the rows to drop from documents part `part`: row (ascending), reason, duplicate_of, similarity."""
         return self.rows.open().table(part)
 
-    def digest(self, part: int) -> str:
-        """Return a digest of the values of `table(part)`."""
-        return self.rows.open().parts[part].record_digest
+
+@dataclass
+class Dedup(Step):
+    """Finds the duplicates among the documents that the steps before it keep, and refuses them."""
+
+    settings: DedupSettings
+    found: Duplicates | None = None  # prepared
+    depends: str = ""
+    versions = VERSIONS
+
+    def sections(self) -> dict[str, Any]:
+        return {"dedup": recipe_settings(self.settings)}
+
+    def prepare(self, cleaning: Cleaning) -> Sequence[Step]:
+        documents = cleaning.documents
+        cleaning.parents += [index.signatures for index in open_indexes(self.settings, documents.folder)]
+        passing = [
+            Passing(cleaning.part(place), tuple(filter(None, (step.before_dedup() for step in steps))), part.records)
+            for place, (part, steps) in enumerate(zip(documents.parts, cleaning.prepared, strict=True))
+        ]
+        found = find_duplicates(documents, self.settings, cleaning.out.child(WORK), cleaning.run, chosen=passing)
+        return [Dedup(self.settings, found, part.record_digest) for part in found.rows.open().parts]
+
+    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
+        assert self.found
+        self._rows, self._dropped = self.found.table(part.place).rename_columns({"similarity": "value"}), dropped
+        # by the first row: a batch in which a later step fails comes again, row by row
+        self._compared: dict[int, pa.RecordBatch] = {}
+
+    def judge(self, batch: Batch) -> Sequence[Verdict]:
+        assert self.found
+        verdicts = list(listed(self._rows, batch, threshold=self.found.threshold, stage="dedup"))
+        reached, loses = batch.kept.copy(), np.zeros(len(batch.kept), np.bool_)
+        for verdict in verdicts:
+            reached &= ~verdict.drops | (verdict.reason not in UNMEASURED)
+            loses |= verdict.drops
+        columns = [batch.documents["domain"].filter(pa.array(reached)), pa.array(loses[reached])]
+        self._compared[batch.first] = pa.record_batch(columns, schema=COMPARED)
+        return verdicts
+
+    def end(self) -> None:
+        assert self._dropped
+        write_domains(self._dropped, list(self._compared.values()))
 
 
 def find_duplicates(
@@ -98,7 +143,7 @@ def find_duplicates(
     work: Folder,
     run: Run,
     *,
-    chosen: Sequence[Chosen] | None = None,
+    chosen: Sequence[Passing] | None = None,
 ) -> Duplicates:
     """Find the documents that are exact or near duplicates of another document.
 
@@ -148,7 +193,7 @@ def _find(work: Work, compared: Sequence[tuple[PartSet, PartSet]]) -> Duplicates
 
 
 def _result_key(
-    documents: PartSet, settings: DedupSettings, chosen: Sequence[Chosen] | None, indexes: Sequence[Index]
+    documents: PartSet, settings: DedupSettings, chosen: Sequence[Passing] | None, indexes: Sequence[Index]
 ) -> str:
     return sha256_json(
         {

@@ -1,11 +1,11 @@
-"""Decides from signals which documents to drop, and counts what each rule drops alone and together with the others.
+"""Judges documents by their signals, and counts what each rule drops alone and together with the others.
 
 Everything is vectorised: a new threshold doesn't read the texts again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,63 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.workers.journal import KILLED_WORKER, RAISED
+from webtext.base.config import recipe_settings
+from webtext.base.parts.partwriter import PartWriter
 from webtext.clean.language import ALL, LanguageSettings
+from webtext.clean.rules.measure import measure_signals, score_model
 from webtext.clean.rules.thresholds import RULES, RuleSettings
+from webtext.clean.steps import Batch, Cleaning, DocumentsPart, Step, Verdict
 
 OTHER_LANGUAGE = "other_language"
 UNCERTAIN_LANGUAGE = "uncertain_language"
-UNMEASURED = (KILLED_WORKER, RAISED)
-"""Why a document has no signals; it then counts as failed, whatever the rules are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decisions:
-    """Row for row with the signals: `rule` is the first rule that drops the row, an index of `reasons`; -1: kept."""
-
-    reasons: tuple[str, ...]
-    rule: np.ndarray  # int16
-    value: np.ndarray  # float64; NaN if kept or not a number
-    threshold: np.ndarray  # float64; NaN if kept or not a number
-
-    @property
-    def kept(self) -> np.ndarray:
-        """Mask of the rows to keep."""
-        return self.rule < 0
-
-    def reason(self, row: int) -> str | None:
-        """Return why the row is dropped; None if it is kept."""
-        return self.reasons[self.rule[row]] if self.rule[row] >= 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One rule applied to all rows: which rows it drops, the measured values, the threshold (NaN: not a number)."""
-
-    reason: str
-    drops: np.ndarray  # bool
-    values: np.ndarray  # float64
-    threshold: float
-
-
-def decide(
-    signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None, votes: Iterable[Verdict] = ()
-) -> Decisions:
-    """Return the first rule that drops each row: vote rules first, then the order of `verdicts`."""
-    n_rows = signals.num_rows
-    found = [*votes, *verdicts(signals, rules, language)]
-    decisions = Decisions(
-        tuple(verdict.reason for verdict in found),
-        np.full(n_rows, -1, np.int16),
-        np.full(n_rows, np.nan),
-        np.full(n_rows, np.nan),
-    )
-    for index, verdict in enumerate(found):
-        new = verdict.drops & decisions.kept
-        decisions.rule[new] = index
-        decisions.value[new] = verdict.values[new]
-        decisions.threshold[new] = verdict.threshold
-    return decisions
 
 
 def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> Iterator[Verdict]:
@@ -79,11 +31,11 @@ def verdicts(signals: pa.Table, rules: RuleSettings | None, language: LanguageSe
     """
     for reason in pc.unique(signals["failed"]).drop_null().to_pylist():
         drops = pc.fill_null(pc.equal(signals["failed"], reason), False).to_numpy()
-        yield Verdict(reason, drops, np.full(len(drops), np.nan), np.nan)
+        yield Verdict(reason, drops)
     if language is not None and ALL not in language.language:
         score = _numbers(signals, "language_score")
         wanted = pc.fill_null(pc.is_in(signals["language"], pa.array(language.language, pa.string())), False)
-        yield Verdict(OTHER_LANGUAGE, ~wanted.to_numpy(), score, np.nan)
+        yield Verdict(OTHER_LANGUAGE, ~wanted.to_numpy(), score)
         minimum = language.min_language_score
         yield Verdict(UNCERTAIN_LANGUAGE, ~(score >= minimum), score, minimum)
     for reason, threshold in (rules.thresholds() if rules is not None else {}).items():
@@ -104,6 +56,31 @@ def columns_of(rules: RuleSettings | None, language: LanguageSettings | None) ->
 
 def _numbers(signals: pa.Table, column: str) -> np.ndarray:
     return np.asarray(signals[column].to_numpy(), np.float64)
+
+
+@dataclass
+class Rules(Step):
+    """Refuses documents by their signals: for their language, or by the quality rules, for which they are measured."""
+
+    rules: RuleSettings | None = None
+    language: LanguageSettings | None = None
+
+    def sections(self) -> dict[str, Any]:
+        sections = {"rules": self.rules, "language": self.language}
+        return {name: recipe_settings(each) for name, each in sections.items() if each is not None}
+
+    def prepare(self, cleaning: Cleaning) -> Sequence[Step]:
+        if self.rules is not None:
+            out, model = cleaning.out.location("signals"), score_model(self.rules)
+            cleaning.signals = measure_signals(cleaning.documents, out, cleaning.run, model)
+        return super().prepare(cleaning)
+
+    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
+        assert part.signals is not None, "the quality rules have measured"
+        self._signals = part.signals.open().table(part.place, columns_of(self.rules, self.language))
+
+    def judge(self, batch: Batch) -> Iterator[Verdict]:
+        return verdicts(self._signals.slice(batch.first, len(batch.kept)), self.rules, self.language)
 
 
 @dataclass(slots=True)

@@ -16,33 +16,52 @@ score. A document of unknown karma doesn't reach any `min_karma`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.parts.partset import PartSet
-from webtext.clean.rules.decide import Verdict
+from webtext.base.config import recipe_settings
 from webtext.clean.settings import VoteSettings, community
+from webtext.clean.steps import Batch, Step, Verdict
 
 VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA = "voted_too_late", "no_wanted_community", "too_little_karma"
 REASONS = (VOTED_TOO_LATE, NO_WANTED_COMMUNITY, TOO_LITTLE_KARMA)
 FIELDS = ("source", "subreddit", "score", "created")
-BATCH_ROWS = 8192
+STAGE = "votes"
 
 
-def vote_verdicts(documents: PartSet, part: int, settings: VoteSettings) -> Iterator[Verdict]:
-    """Yield the verdict of each vote rule on a part's rows, in the order of the reasons. Doesn't read texts."""
-    batches = documents.batches(part, ["karma", "posts"], BATCH_ROWS)
-    judged = [np.empty((4, 0)), *(_judge(batch, settings) for batch in batches)]
-    late, outside, first, karma = np.concatenate(judged, axis=1)
+@dataclass
+class Votes(Step):
+    """Refuses documents that have too few votes."""
+
+    settings: VoteSettings
+    columns = ("karma", "posts")
+
+    def sections(self) -> dict[str, Any]:
+        return {"votes": recipe_settings(self.settings)}
+
+    def judge(self, batch: Batch) -> Iterator[Verdict]:
+        return vote_verdicts(batch.documents, self.settings)
+
+
+def votes_step(settings: VoteSettings) -> Votes | None:
+    """Return the step of these settings; None if they drop nothing, so that they aren't in the recipe."""
+    return Votes(settings) if settings.judges else None
+
+
+def vote_verdicts(documents: pa.RecordBatch, settings: VoteSettings) -> Iterator[Verdict]:
+    """Yield the verdict of each vote rule, in the order of the reasons."""
+    late, outside, first, karma = _judge(documents, settings)
     if settings.end is not None:
-        yield Verdict(VOTED_TOO_LATE, late > 0, first, settings.end)
+        yield Verdict(VOTED_TOO_LATE, late > 0, first, settings.end, STAGE)
     if settings.communities:
-        yield Verdict(NO_WANTED_COMMUNITY, outside > 0, np.full(len(karma), np.nan), np.nan)
+        yield Verdict(NO_WANTED_COMMUNITY, outside > 0, stage=STAGE)
     if settings.min_karma is not None:
-        yield Verdict(TOO_LITTLE_KARMA, ~(karma >= settings.min_karma), karma, settings.min_karma)
+        yield Verdict(TOO_LITTLE_KARMA, ~(karma >= settings.min_karma), karma, settings.min_karma, STAGE)
 
 
 def _judge(documents: pa.RecordBatch, settings: VoteSettings) -> npt.NDArray[np.float64]:

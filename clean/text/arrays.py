@@ -13,11 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.parts.schemas import DECISION
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text.clean_text import MAX_TEXT_BYTES
 
-START_CHARACTERS = 200
 KEY_DIGITS = 16
 """Hex digits of a link's id that are compared: a wrong link is included by chance once in 10^12 times."""
 
@@ -30,19 +28,6 @@ def shortened(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
     if large.true_count:
         texts = pc.if_else(large, "", texts)
     return texts, pc.if_else(large, TOO_MANY_BYTES, pa.scalar(None, pa.string()))
-
-
-def without_too_long(documents: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table]:
-    """Return the documents whose text is within the limit, and the rows of `dropped` for the others."""
-    n_bytes = pc.binary_length(documents["text"])
-    large = pc.greater(n_bytes, MAX_TEXT_BYTES)
-    found = documents.filter(large)
-    columns = {name: pa.nulls(found.num_rows, DECISION.field(name).type) for name in DECISION.names}
-    columns |= {"id": found["id"], "url": found["url"], "value": n_bytes.filter(large).cast(pa.float64())}
-    for name, value in (("stage", "filter"), ("reason", TOO_MANY_BYTES), ("threshold", float(MAX_TEXT_BYTES))):
-        columns[name] = pa.repeat(value, found.num_rows)
-    columns["text_start"] = pc.utf8_slice_codeunits(found["text"], 0, START_CHARACTERS)
-    return documents.filter(pc.invert(large)), pa.table(columns, schema=DECISION)
 
 
 def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

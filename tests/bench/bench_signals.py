@@ -28,8 +28,9 @@ from resources import cpu_seconds
 
 from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
-from webtext.clean.rules.decide import decide
+from webtext.clean.rules.decide import verdicts
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
+from webtext.clean.steps import Batch
 from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.clean_text import clean_text
 
@@ -98,10 +99,10 @@ def our_decisions(measured: dict[str, Any], profile: str, belongs: Any) -> list[
     columns = [
         measured.get(name, pa.nulls(len(measured["n_words"]), SIGNALS.field(name).type)) for name in SIGNALS.names
     ]
-    kept: list[bool] = decide(
-        pa.table(columns, names=SIGNALS.names), RuleSettings(profile=profile, rule=off), None
-    ).kept.tolist()
-    return kept
+    table = pa.table(columns, names=SIGNALS.names)
+    batch = Batch(table)
+    batch.refuse(verdicts(table, RuleSettings(profile=profile, rule=off), None))
+    return list(batch.kept.tolist())
 
 
 def ask_datatrove(texts: list[str], python: str, words: str) -> dict[str, Any]:

@@ -6,7 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from webtext.base.parts.partset import PartSet
+from webtext.clean.language import LanguageSettings
+from webtext.clean.rules.decide import verdicts
+from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.steps import Batch, Verdict
+
+
+class Decided(Batch):
+    """Documents after the verdicts on their signals."""
+
+    def __init__(self, signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> None:
+        super().__init__(signals)
+        self.refuse(verdicts(signals, rules, language))
+
+    def verdict(self, row: int) -> Verdict:
+        return self.verdicts[self.refused_by[row]]
+
+    def reason(self, row: int) -> str | None:
+        return None if self.kept[row] else self.verdict(row).reason
 
 
 def rows(records: PartSet) -> list[dict[str, Any]]:

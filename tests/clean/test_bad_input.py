@@ -21,9 +21,10 @@ from webtext.base.console import Console
 from webtext.base.run import Run
 from webtext.base.workers.engine import Limits, LocalEngine
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
+from webtext.clean.pipeline import CleanSettings, clean_pages
 from webtext.clean.reasons import FAILED
 from webtext.clean.rules.thresholds import RuleSettings
+from webtext.clean.steps import Cleaning
 
 LIMITS = Limits(memory_bytes=700 << 20)
 EVERY_LANGUAGE = CleanSettings(language=LanguageSettings(language=("all",)))
@@ -81,12 +82,12 @@ RECORDS: dict[str, tuple[str, str]] = {
 }
 
 
-def run_with(workers: int, inputs: list[Path], out: Path) -> CleanResult:
+def run_with(workers: int, inputs: list[Path], out: Path) -> Cleaning:
     with LocalEngine(workers=workers, limits=LIMITS, quiet=True) as engine:
         return clean_pages([str(name) for name in inputs], str(out), EVERY_LANGUAGE, Run(engine, Console("quiet")))
 
 
-def outcomes(result: CleanResult) -> dict[str, str]:
+def outcomes(result: Cleaning) -> dict[str, str]:
     """URL -> 'kept' or the reason, from the corpus, from `dropped` and, for failed pages, from the manifest."""
     named = {row["url"]: KEPT for row in rows(result.corpus)}
     named |= {row["url"]: row["reason"] for row in rows(result.dropped)}
@@ -116,13 +117,13 @@ def bad_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def cleaned(bad_pages: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CleanResult]:
+def cleaned(bad_pages: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cleaning]:
     out = tmp_path_factory.mktemp("out")
     return out, run_with(1, bad_pages, out)
 
 
 @pytest.mark.slow
-def test_every_bad_page_has_its_reason_and_none_kills_a_worker(cleaned: tuple[Path, CleanResult]) -> None:
+def test_every_bad_page_has_its_reason_and_none_kills_a_worker(cleaned: tuple[Path, Cleaning]) -> None:
     _, result = cleaned
     found = outcomes(result)
     reported = {what: found.get(f"http://example.org/{i}") for i, what in enumerate(PAGES)}
@@ -138,7 +139,7 @@ def test_every_bad_page_has_its_reason_and_none_kills_a_worker(cleaned: tuple[Pa
 
 
 @pytest.mark.slow
-def test_the_text_kept_from_bad_pages_is_clean(cleaned: tuple[Path, CleanResult]) -> None:
+def test_the_text_kept_from_bad_pages_is_clean(cleaned: tuple[Path, Cleaning]) -> None:
     _, result = cleaned
     by_url = {row["url"]: row["text"] for row in rows(result.corpus)}
     numbers = {what: f"http://example.org/{i}" for i, what in enumerate(PAGES)}
@@ -164,7 +165,7 @@ def test_bad_lines_of_records_have_their_reasons(tmp_path: Path, run: Run) -> No
 
 @pytest.mark.slow
 def test_bad_pages_have_the_same_result_with_one_worker_and_four(
-    bad_pages: list[Path], cleaned: tuple[Path, CleanResult], tmp_path: Path
+    bad_pages: list[Path], cleaned: tuple[Path, Cleaning], tmp_path: Path
 ) -> None:
     run_with(4, bad_pages, tmp_path)
     assert contents(tmp_path) == contents(cleaned[0])

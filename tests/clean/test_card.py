@@ -35,12 +35,13 @@ from webtext.clean.card.facts import Facts, card_text, escaped, gather_facts, re
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages
+from webtext.clean.pipeline import CleanSettings, clean_pages
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import CardSettings
+from webtext.clean.steps import Cleaning
 
 HERE = in_process()
-Build = tuple[PartSet, CleanResult]
+Build = tuple[PartSet, Cleaning]
 NEVER_FETCHED = {"url": "http://gone.example.org/", "outcome": "failed"}
 
 
@@ -67,7 +68,7 @@ def build(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Build:
     return pages, clean_pages([pages.folder.url], str(folder / "build"), CleanSettings(), run)
 
 
-def card_of(result: CleanResult) -> str:
+def card_of(result: Cleaning) -> str:
     return result.corpus.folder.read_bytes("README.md").decode()
 
 

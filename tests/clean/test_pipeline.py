@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,7 +26,6 @@ from webtext.clean.decontaminate.evaluation import evaluation_sets
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import (
-    CleanResult,
     CleanSettings,
     clean_pages,
     count_rule_yields,
@@ -35,6 +35,7 @@ from webtext.clean.pipeline import (
 )
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import DecontaminationSettings
+from webtext.clean.steps import Batch, Cleaning, Step, Verdict
 
 GERMAN = (
     "Der alte Hafen der Stadt wurde aus Granit gebaut, und am Abend gehen die Leute dort noch immer spazieren. " * 9
@@ -60,13 +61,13 @@ def planted(folder: Path) -> PartSet:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory, run: Run) -> CleanResult:
+def built(tmp_path_factory: pytest.TempPathFactory, run: Run) -> Cleaning:
     """The planted pages, cleaned with the default settings; tests don't change it."""
     folder = tmp_path_factory.mktemp("built")
     return clean_pages([planted(folder / "pages").folder.url], str(folder / "build"), CleanSettings(), run)
 
 
-def test_each_planted_page_has_the_expected_outcome_and_reason(built: CleanResult) -> None:
+def test_each_planted_page_has_the_expected_outcome_and_reason(built: Cleaning) -> None:
     result = built
     assert [row["url"] for row in rows(result.corpus)] == ["http://kept.example/", "http://also.example/"]
     kept = {row["url"]: row["id"] for row in rows(result.documents)}["http://kept.example/"]
@@ -234,7 +235,7 @@ def test_parquet_files_are_deduplicated_and_ids_do_not_depend_on_their_order(tmp
     assert {row["id"] for row in rows(swapped.corpus)} == {row["id"] for row in rows(result.corpus)}
 
 
-def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(built: CleanResult, run: Run) -> None:
+def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(built: Cleaning, run: Run) -> None:
     out = built.corpus.folder.local_path().parent
     before = contents(out)
     with pytest.raises(InputError, match="is both input and output"):
@@ -242,7 +243,7 @@ def test_a_corpus_is_not_filtered_onto_itself_and_nothing_is_touched(built: Clea
     assert contents(out) == before
 
 
-def test_a_corpus_that_another_stage_wrote_is_not_replaced(built: CleanResult, tmp_path: Path, run: Run) -> None:
+def test_a_corpus_that_another_stage_wrote_is_not_replaced(built: Cleaning, tmp_path: Path, run: Run) -> None:
     """The verb that wrote it may replace it with other settings."""
     documents, out = [built.documents.folder.url], str(tmp_path / "filtered")
     first = filter_documents(documents, out, RuleSettings(), LanguageSettings(), run)
@@ -271,7 +272,7 @@ def test_files_without_texts_are_rejected(tmp_path: Path, run: Run) -> None:
             dedup_documents([str(tmp_path / name)], str(tmp_path / f"out {name}"), CleanSettings().dedup, run)
 
 
-def test_an_altered_documents_part_is_rejected(built: CleanResult, tmp_path: Path, run: Run) -> None:
+def test_an_altered_documents_part_is_rejected(built: Cleaning, tmp_path: Path, run: Run) -> None:
     documents = shutil.copytree(built.documents.folder.local_path(), tmp_path / "documents")
     path = documents / "part-00001.parquet"
     data = bytearray(path.read_bytes())
@@ -343,3 +344,19 @@ def test_a_task_does_not_grow_with_the_number_of_parts(
     few, many = weights
     assert {"_measure_part", "_sign_part", "_members_of_source", "_join_all", "_write_part"} <= set(few) & set(many)
     assert all(many[name] <= few[name] + 64 for name in few), (few, many)
+
+
+class Refuses(Step):
+    def __init__(self, *rows: int) -> None:
+        self.rows, self.saw = rows, list[bool]()
+
+    def judge(self, batch: Batch) -> list[Verdict]:
+        self.saw = batch.kept.tolist()
+        return [Verdict(f"in {self.rows}", np.isin(np.arange(3), self.rows))]
+
+
+def test_the_first_step_that_refuses_a_document_is_the_reason_and_later_ones_see_that_it_is_lost() -> None:
+    steps = [Refuses(1), Refuses(0, 1), Refuses()]
+    found = Batch(pa.table({"id": ["a", "b", "c"]})).judged(steps).refused(failed=False)
+    assert [(row, each.reason) for row, each in found] == [(0, "in (0, 1)"), (1, "in (1,)")]
+    assert [step.saw for step in steps] == [[True] * 3, [True, False, True], [False, False, True]]

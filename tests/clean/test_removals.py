@@ -24,10 +24,11 @@ from webtext.clean import removals as removals_module
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages, dedup_documents, filter_documents
+from webtext.clean.pipeline import CleanSettings, clean_pages, dedup_documents, filter_documents
 from webtext.clean.removals import Removals, Requests
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.settings import RemovalSettings
+from webtext.clean.steps import Cleaning
 
 
 def listed(folder: Path, *lines: str) -> RemovalSettings:
@@ -43,7 +44,7 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in files}
 
 
-def cleaned(pages: PartSet, out: Path, run: Run, remove: RemovalSettings) -> CleanResult:
+def cleaned(pages: PartSet, out: Path, run: Run, remove: RemovalSettings) -> Cleaning:
     return clean_pages([pages.folder.url], str(out), CleanSettings(remove=remove), run)
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.signals import signals_of
+from set_contents import Decided
 
 from webtext.base.errors import ConfigError
 from webtext.base.parts.schemas import SCORED_SIGNALS, SIGNALS
@@ -18,7 +19,7 @@ from webtext.clean.decontaminate.comparison import SHARES_NGRAM
 from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
 from webtext.clean.reasons import DROPPED, FAILED
-from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields, decide
+from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
 from webtext.clean.rules.votes import REASONS
 
@@ -35,7 +36,7 @@ def table(*texts: str, language: str | None = "en", score: float | None = 0.99) 
 
 
 def reason(text: str, profile: str, *rules: str) -> str | None:
-    return decide(table(text), RuleSettings(profile=profile, rule=rules), ANY).reason(0)
+    return Decided(table(text), RuleSettings(profile=profile, rule=rules), ANY).reason(0)
 
 
 def test_the_values_of_a_small_text_are_those_counted_by_hand() -> None:
@@ -131,13 +132,11 @@ BROKEN = {
 def test_a_text_made_to_break_one_rule_is_dropped_by_it(name: str) -> None:
     profile, text = BROKEN[name]
     alone = RuleSettings(profile=profile, rule=tuple(f"{other}=off" for other in PROFILES[profile] if other != name))
-    decisions = decide(table(text), alone, ANY)
+    decisions = Decided(table(text), alone, ANY)
     assert decisions.reason(0) == name
-    assert decisions.threshold[0] == PROFILES[profile][name]
-    bound = RULES[name].bound
-    assert (
-        decisions.value[0] < decisions.threshold[0] if bound == "min" else decisions.value[0] > decisions.threshold[0]
-    )
+    threshold, value = decisions.verdict(0).threshold, decisions.verdict(0).value[0]
+    assert threshold == PROFILES[profile][name]
+    assert value < threshold if RULES[name].bound == "min" else value > threshold
 
 
 def test_plain_prose_passes_every_profile() -> None:
@@ -179,7 +178,7 @@ def test_pages_on_which_extractors_disagree_can_be_dropped_and_those_with_one_ex
     rows = [{"id": str(i), "extractor_agreement": value} for i, value in enumerate((0.2, 0.9, None))]
     measured = table("word " * 100).to_pylist()[0]
     signals = pa.Table.from_pylist([measured | row for row in rows], schema=SIGNALS)
-    decisions = decide(signals, RuleSettings(profile="minimal", rule=("extractors_disagree=.5",)), ANY)
+    decisions = Decided(signals, RuleSettings(profile="minimal", rule=("extractors_disagree=.5",)), ANY)
     assert [decisions.reason(i) for i in range(3)] == ["extractors_disagree", None, None]
 
 
@@ -211,12 +210,16 @@ def test_an_unknown_or_invalid_rule_is_a_config_error(settings: dict[str, object
 def test_languages_are_judged_before_quality_and_a_missing_language_is_another_one() -> None:
     english = LanguageSettings()
     rules = RuleSettings(profile="gopher")
-    assert decide(table("short", language="de"), rules, english).reason(0) == OTHER_LANGUAGE
-    assert decide(table("short", language=None, score=None), rules, english).reason(0) == OTHER_LANGUAGE
-    uncertain = decide(table("short", score=0.6), rules, english)
-    assert (uncertain.reason(0), uncertain.value[0], uncertain.threshold[0]) == (UNCERTAIN_LANGUAGE, 0.6, 0.65)
-    assert decide(table("short"), None, english).reason(0) is None
-    assert decide(table("short", language=None, score=None), None, ANY).reason(0) is None
+    assert Decided(table("short", language="de"), rules, english).reason(0) == OTHER_LANGUAGE
+    assert Decided(table("short", language=None, score=None), rules, english).reason(0) == OTHER_LANGUAGE
+    uncertain = Decided(table("short", score=0.6), rules, english)
+    assert (uncertain.reason(0), uncertain.verdict(0).value[0], uncertain.verdict(0).threshold) == (
+        UNCERTAIN_LANGUAGE,
+        0.6,
+        0.65,
+    )
+    assert Decided(table("short"), None, english).reason(0) is None
+    assert Decided(table("short", language=None, score=None), None, ANY).reason(0) is None
 
 
 def test_yields_count_each_rule_alone_as_the_first_and_as_the_only_one() -> None:
@@ -229,13 +232,13 @@ def test_yields_count_each_rule_alone_as_the_first_and_as_the_only_one() -> None
     signals = table(*texts)
     yields = count_yields([signals.slice(0, 13), signals.slice(13)], rules, ANY)
     alone = {
-        name: ~decide(
+        name: ~Decided(
             signals, RuleSettings(profile="minimal", rule=("too_few_words=off", f"{name}={threshold}")), ANY
         ).kept
         for name, threshold in rules.thresholds().items()
     }
     together = sum(mask.astype(int) for mask in alone.values())
-    decisions = decide(signals, rules, ANY)
+    decisions = Decided(signals, rules, ANY)
     assert (yields.documents, yields.kept) == (40, int((together == 0).sum()))
     assert 0 < yields.kept < 40
     assert list(yields.rules) == list(rules.thresholds())
@@ -255,13 +258,13 @@ def test_only_the_signals_that_rules_need_are_read() -> None:
     signals = table(PROSE, "short", PROSE * 9)
     columns = columns_of(rules, LanguageSettings())
     assert {"language", "language_score", "n_words"} <= set(columns)
-    whole, part = (decide(each, rules, LanguageSettings()) for each in (signals, signals.select(columns)))
-    assert (whole.rule == part.rule).all()
+    whole, part = (Decided(each, rules, LanguageSettings()) for each in (signals, signals.select(columns)))
+    assert (whole.refused_by == part.refused_by).all()
     assert columns_of(None, ANY) == ["failed"]
 
 
 def test_nothing_is_decided_about_no_documents() -> None:
-    assert len(decide(table(), RuleSettings(profile="fineweb"), LanguageSettings()).kept) == 0
+    assert len(Decided(table(), RuleSettings(profile="fineweb"), LanguageSettings()).kept) == 0
 
 
 @pytest.mark.usefixtures("linear_time")

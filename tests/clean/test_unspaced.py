@@ -16,7 +16,7 @@ from reference.minhash import shingle_set
 from reference.ngrams import Table
 from reference.signals import signals_of
 from reference.words import dedup_key, ngrams, ngrams_of
-from set_contents import rows, write_jsonl
+from set_contents import Decided, rows, write_jsonl
 from unspaced_texts import edited, prose
 
 from webtext.base.parts.schemas import SIGNALS
@@ -25,7 +25,6 @@ from webtext.clean import _minhash, _ngrams, _signals
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents, dedup_documents
-from webtext.clean.rules.decide import decide
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
 from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.text.arrays import texts_of
@@ -134,7 +133,7 @@ def test_texts_without_these_scripts_keep_their_earlier_values() -> None:
 def test_ordinary_documents_are_kept_by_every_profile(language: str) -> None:
     texts = [prose(language, i) for i in range(2)]
     for profile in PROFILES:
-        decisions = decide(table(texts), RuleSettings(profile=profile), None)
+        decisions = Decided(table(texts), RuleSettings(profile=profile), None)
         assert [decisions.reason(row) for row in range(2)] == [None] * 2, profile
 
 
@@ -148,7 +147,7 @@ def test_five_japanese_documents_pass_clean_run_with_the_default_rules(tmp_path:
 def test_a_short_japanese_text_is_still_too_short() -> None:
     """100 words are about 165 characters of this mixture."""
     decide_of = [prose("ja", 1, n) for n in (100, 300)]
-    decisions = decide(table(decide_of), RuleSettings(), None)
+    decisions = Decided(table(decide_of), RuleSettings(), None)
     assert [decisions.reason(row) for row in range(2)] == ["too_few_words", None]
 
 
@@ -171,8 +170,8 @@ def test_rules_about_spaced_words_do_not_apply_to_unspaced_texts() -> None:
     assert (mixed["mean_word_length"], mixed["n_stop_words"]) == ((3 + 4 + 2 + 2) / 4, 1)
     assert (spaced["mean_word_length"], spaced["n_stop_words"]) == (1.5, 0)
     only = ("too_few_words=off", "words_too_short=3", "words_too_long=10", "too_few_stop_words=2")
-    assert decide(table(["2020年3月5日の天気です"]), RuleSettings(rule=only), None).kept.all()
-    assert not decide(table(["a 12"]), RuleSettings(rule=only), None).kept.any()
+    assert Decided(table(["2020年3月5日の天気です"]), RuleSettings(rule=only), None).kept.all()
+    assert not Decided(table(["a 12"]), RuleSettings(rule=only), None).kept.any()
 
 
 def test_a_short_line_is_one_of_five_words_in_any_script() -> None:

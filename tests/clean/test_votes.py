@@ -142,7 +142,7 @@ def test_a_post_without_subreddit_is_in_the_community_of_its_source(tmp_path: Pa
     votes = [post("1", subreddit=None, source="hackernews")]
     documents = write_set(tmp_path / "documents", [document("x", "a text") | {"posts": votes}])
     for communities, drops in ((("hackernews",), False), (("-HackerNews",), True), (("reddit",), True)):
-        (verdict,) = vote_verdicts(documents, 0, VoteSettings(communities=communities))
+        (verdict,) = vote_verdicts(next(documents.batches(0)), VoteSettings(communities=communities))
         assert verdict.drops.tolist() == [drops]
 
 
@@ -166,7 +166,7 @@ def test_the_rule_equals_that_of_crawl_links(sum_karma: bool, tmp_path: Path, ru
         tmp_path / "documents",
         [document(each["url"], each["url"], each["karma"]) | {"posts": unique_posts(each["posts"])} for each in links],
     )
-    drops = sum(verdict.drops for verdict in vote_verdicts(documents, 0, VoteSettings(**rule))) > 0
+    drops = sum(verdict.drops for verdict in vote_verdicts(next(documents.batches(0)), VoteSettings(**rule))) > 0
     kept = {each["url"] for each, dropped in zip(links, drops.tolist(), strict=True) if not dropped}
     assert kept == {each["url"] for each in rows(by_links)}
     assert 20 < len(kept) < len(links)

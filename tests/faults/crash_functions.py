@@ -11,7 +11,7 @@ from typing import Any
 
 from webtext.base.workers.engine import LocalEngine, TaskFailure
 from webtext.base.workers.journal import Journal
-from webtext.clean import _minhash, _signals, pipeline
+from webtext.clean import _minhash, _signals, steps
 
 
 class PlantingEngine(LocalEngine):
@@ -31,7 +31,7 @@ def planted(function: Callable[..., Any], deaths: str, journal: Journal, task: A
             (_signals, "measure", "signals"),
             (_minhash, "sign", "sign"),
             (_minhash, "shingle_sets", "sets"),
-            (pipeline, "_decisions", "write"),
+            (steps, "_decisions", "write"),
         ):
             setattr(module, name, functools.partial(harmful, getattr(module, name), where, deaths))
     return function(journal, task)

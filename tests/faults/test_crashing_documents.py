@@ -18,13 +18,14 @@ from webtext.base.console import Console  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
 from webtext.base.workers.engine import Limits  # noqa: E402
 from webtext.clean.language import LanguageSettings  # noqa: E402
-from webtext.clean.pipeline import CleanResult, CleanSettings, clean_pages  # noqa: E402
+from webtext.clean.pipeline import CleanSettings, clean_pages  # noqa: E402
+from webtext.clean.steps import Cleaning  # noqa: E402
 
 pytestmark = pytest.mark.slow
 SETTINGS = CleanSettings(language=LanguageSettings(language=("all",)))
 
 
-def clean(folder: Path, documents: dict[str, str]) -> CleanResult:
+def clean(folder: Path, documents: dict[str, str]) -> Cleaning:
     """Clean the documents (id -> text) in two files; `deaths` in the folder lists what the planted cores did."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"id": name, "text": text}) for name, text in documents.items()]
