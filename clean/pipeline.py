@@ -19,10 +19,9 @@ from webtext.base.errors import ConfigError, InputError
 from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, find_inputs
 from webtext.base.inputs.hugging_face import PREFIX
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import DOCUMENT
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, SetWriter, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal

@@ -27,7 +27,7 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import RELEASE
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
@@ -61,21 +61,11 @@ class Comparison:
 def write_release(build: str, out: str, run: Run) -> PartSet:
     """Write the release of the folder `build` to `out` and return it. Raises InputError if there is no corpus."""
     corpus = PartSet.open(Folder(build).location("corpus"), "corpus")
-    name = SetName.of(corpus)
     write_links(build, corpus, Folder(out).location("links"), run)
     recipes = _recipes(build, corpus)
-    released = run_parts(
-        _release_part,
-        [
-            PartTask(index=part.index, sources=(corpus.source(i),), payload=(name, i))
-            for i, part in enumerate(corpus.parts)
-        ],
-        recipe=Recipe(stage="clean.release", code_version=CODE_VERSION, settings=recipes),
-        outputs={KIND: (Folder(out).location(KIND), KIND)},
-        parents=[corpus],
-        run=run,
-        label="clean.release",
-    )[KIND]
+    recipe = Recipe(stage="clean.release", code_version=CODE_VERSION, settings=recipes)
+    tasks = PartTask.for_each(corpus)
+    released = make_set(_release_part, tasks, Folder(out).location(KIND), KIND, recipe, [corpus], run)
     if not run.dry_run:
         _write_recipe(Folder(out), recipes)
     return released
@@ -179,18 +169,13 @@ def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
         if links_name is None or needed:
             tasks.append((corpus.source(part), LinksTask(name, links_name, part, of_corpus=True)))
     settings: Mapping[str, Any] = links.recipe["settings"] if links is not None else ANYWHERE
-    return run_parts(
-        _links_part,
-        [
-            PartTask(index=i, sources=(source,), payload=task, depends=corpus.hash)
-            for i, (source, task) in enumerate(tasks)
-        ],
-        recipe=Recipe(stage="clean.release", code_version=CODE_VERSION, settings=settings),
-        outputs={"links": (out, "links")},
-        parents=[corpus] if links is None else [corpus, links],
-        run=run,
-        label="clean.release: links",
-    )["links"]
+    recipe = Recipe(stage="clean.release", code_version=CODE_VERSION, settings=settings)
+    made = [
+        PartTask(index=i, sources=(source,), payload=task, depends=corpus.hash)
+        for i, (source, task) in enumerate(tasks)
+    ]
+    parents = [corpus] if links is None else [corpus, links]
+    return make_set(_links_part, made, out, "links", recipe, parents, run, "clean.release: links")
 
 
 def _links_part(context: PartContext, task: PartTask) -> None:

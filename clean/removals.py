@@ -33,8 +33,8 @@ from webtext.base.console import Console
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import ID_HEX_DIGITS, link_id
 from webtext.base.parts.partset import PartSet, SetName
-from webtext.base.parts.partwriter import Parent
 from webtext.base.parts.recipe import sha256_json
+from webtext.base.parts.stage import Parent
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import SCHEMES, canonical_url, host_of

@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet, SetName
-from webtext.base.parts.partwriter import Parent, PartWriter
+from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import DECISION
+from webtext.base.parts.stage import Parent
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import KILLED_WORKER, RAISED

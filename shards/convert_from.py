@@ -32,7 +32,7 @@ from webtext.base.errors import InputError
 from webtext.base.inputs.files import files_of, short_names
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import file_sha256
 from webtext.shards.format import Tokens, token_dtype
@@ -100,9 +100,7 @@ def convert_from(
         )
         depends = [payload.name, payload.split, *(_sha256(each) for each in _belonging(path, FORMATS[form]))]
         tasks.append(PartTask(index=index, sources=(), payload=payload, depends=" ".join(depends)))
-    outputs = {"tokens": (out, "tokens")}
-    made = run_parts(_read_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="shards convert")
-    return made["tokens"]
+    return make_set(_read_part, tasks, out, "tokens", recipe, [], run, "shards convert")
 
 
 def split_by_name(path: Path) -> str:

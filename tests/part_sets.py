@@ -8,8 +8,8 @@ from typing import Any
 
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 
 
 def document(identifier: str, text: str, split: str = "train") -> dict[str, Any]:

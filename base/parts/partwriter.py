@@ -1,7 +1,7 @@
-"""Writer for part sets: each part appears complete, then its entry, and the manifest last.
+"""Writer for one part of a set: its files are published in the order attachments, Parquet, entry.
 
-Files are published in the order attachments, Parquet, entry. Files without an entry don't count. An entry counts while
-the files that it names have the sizes that it states; readers compare their bytes.
+Files without an entry don't count. An entry counts while the files that it names have the sizes that it states; readers
+compare their bytes.
 """
 
 from __future__ import annotations
@@ -12,52 +12,20 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, row_bytes
-from webtext.base.parts.partset import (
-    ENTRIES,
-    FAILURES,
-    FORMAT_VERSION,
-    MANIFEST,
-    QUARANTINE,
-    RUN,
-    Attachment,
-    Failure,
-    Part,
-    PartSet,
-    Source,
-    entry_name,
-    part_name,
-)
-from webtext.base.parts.recipe import ELSEWHERE, Recipe, sha256_json, with_check, without_check
+from webtext.base.parts.partset import FAILURES, Attachment, Failure, Part, Source, entry_name, part_name
+from webtext.base.parts.recipe import sha256_json, with_check
 from webtext.base.parts.schemas import SCHEMAS, WIDER
-from webtext.base.storage import Folder, check_version, file_sha256, no_space_is_an_error, pretty_json
+from webtext.base.storage import Folder, file_sha256, no_space_is_an_error
 
 COMPRESSION = "zstd"
 COMPRESSION_LEVEL = 3
-MARKS = "_[a-z]*/", "recipe.json", QUARANTINE, "part-[0-9][0-9][0-9][0-9][0-9].*", "*.tok"
-"""What marks a set without a manifest."""
-
-
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-
-class Parent(Protocol):
-    """What a set is made from, as named in its manifest: a part set, or a list written by a user."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def hash(self) -> str: ...
-    @property
-    def folder(self) -> Folder: ...
 
 
 class PartWriter:
@@ -224,159 +192,6 @@ class PartWriter:
         self._n_pending, self._pending_bytes = table.num_rows - start, int(sizes[start:].sum())
 
 
-class SetWriter:
-    """Writer for a part set: finds the parts that are done, and seals them under one manifest."""
-
-    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = ()) -> None:
-        self.folder = Folder(url)
-        self.kind = kind
-        self.recipe = recipe
-        self.parents = tuple(parents)
-        self._manifest = b""
-        self._about: dict[str, Any] = {}  # the manifest's contents, if it isn't damaged
-        self.sealed: dict[int, Part] = {}
-        self.there: dict[str, int] = {}  # name -> size
-
-    def look(self) -> None:
-        """Read listing (`there`) and manifest (`sealed`: its parts by index) as they are now."""
-        self.there = self.folder.files()
-        self._manifest = self.folder.read_bytes(MANIFEST) if MANIFEST in self.there else b""
-        self._about, self.sealed = {}, {}
-        with contextlib.suppress(*_DAMAGED):  # a damaged set is rewritten
-            self._about = without_check(json.loads(self._manifest or "{}"))
-            parts = msgspec.convert(self._about.get("parts", ()), tuple[Part, ...])
-            self.sealed = {part.index: part for part in parts}
-        if self.folder.is_local or not self.sealed:  # a store charges for a listing, and the manifest has the entries
-            entries = self.folder.child(ENTRIES).files()
-            self.there |= {f"{ENTRIES}/{name}": about for name, about in entries.items()}
-
-    def check_place(self, replaces: bool = True) -> None:
-        """Raise InputError if the folder is also an input, or contains what must not be replaced.
-
-        That is a set of another kind, or of another version of the format; unless the run `replaces` them, also one of
-        other settings; and files of other commands or people.
-        """
-        for parent in self.parents:
-            if _same_place(parent.folder, self.folder):
-                raise InputError(f"'{self.folder.url}' is both input and output", "choose another --out")
-        self.look()
-        try:
-            check_version(self._about["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
-            kind, stage = self._about["kind"], self._about["recipe"]["stage"]
-        except _DAMAGED:
-            # no set, or a damaged one, which is rewritten; a manifest.json that is JSON may be another program's
-            self.folder.check_output(MARKS if self._manifest.startswith(b"{") else (*MARKS, MANIFEST))
-            return
-        if kind != self.kind:
-            raise InputError(f"'{self.folder.url}' contains {kind}, which {self.kind} would replace", ELSEWHERE)
-        if stage != self.recipe.stage and kind != "documents":  # clean.extract and clean.import both write documents
-            raise InputError(
-                f"'{self.folder.url}' contains {kind} written by '{stage}', which '{self.recipe.stage}' would replace",
-                ELSEWHERE,
-            )
-        if not replaces:
-            self.recipe.check_settings(self._about["recipe"], self.folder.url)
-
-    def changes(self) -> list[str]:
-        """Name what the recipe changes of the set that is there, such as "trafilatura 2.3.1 is now 2.3.2"."""
-        return self.recipe.changes(self._about.get("recipe", {}))
-
-    def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
-        return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
-
-    def done(self) -> dict[int, Part]:
-        """Return index -> part for every valid entry whose files exist in the stated sizes; no byte of them is read.
-
-        The entries of a sealed set in a store are taken from its manifest.
-        """
-        self.look()
-        names = sorted(name for name in self.there if name.startswith(ENTRIES))
-        parts = filter(None, (_read_entry(self.folder, name) for name in names)) if names else self.sealed.values()
-        return {
-            part.index: part
-            for part in parts
-            if all(self.there.get(name) == n_bytes for name, n_bytes, _ in part.files)
-        }
-
-    def remove(self, part: Part) -> None:
-        """Remove a part, starting with its entry."""
-        self.folder.remove(entry_name(part.index))
-        self.folder.remove(part.name)
-        for attachment in part.attachments:
-            self.folder.remove(attachment.name)
-
-    def unseal(self) -> None:
-        """Remove the manifest before parts are replaced."""
-        self.folder.remove(MANIFEST)
-        self._manifest, self.sealed = b"", {}
-
-    def remove_leftovers(self) -> None:
-        """Remove the temporary files that killed runs left among parts and entries."""
-        self.folder.remove_leftovers()
-        self.folder.child(ENTRIES).remove_leftovers()
-
-    def seal(
-        self,
-        parts: Iterable[Part],
-        *,
-        complete: bool = True,
-        reproducible: bool = True,
-        run: Mapping[str, Any] | None = None,
-    ) -> PartSet:
-        """Collect the entries of `parts` in one manifest and publish it. The same parts give the same bytes.
-
-        `complete=False` seals a generation of a set that is still growing: it can be read, and is marked incomplete.
-        """
-        data = self._manifest_of(parts, complete, reproducible)
-        if data == self._manifest:
-            return PartSet(self.folder, data)
-        self.folder.write_bytes(MANIFEST, data)
-        self._manifest = data
-        if run is not None:
-            self.folder.write_object(RUN, run)
-        return PartSet.open(self.folder.url, self.kind)
-
-    def sealed_set(self, parts: Iterable[Part], *, reproducible: bool) -> PartSet | None:
-        """Return the set if its manifest is the one that `seal` would write, as of the last `look`."""
-        same = self._manifest and self._manifest == self._manifest_of(parts, complete=True, reproducible=reproducible)
-        return PartSet(self.folder, self._manifest) if same else None
-
-    def _manifest_of(self, parts: Iterable[Part], complete: bool, reproducible: bool) -> bytes:
-        parts = sorted(parts, key=lambda part: part.index)
-        manifest = {
-            "format": FORMAT_VERSION,
-            "kind": self.kind,
-            "generation": max((part.generation for part in parts), default=1),
-            "recipe": self.recipe.to_json(),
-            "recipe_hash": self.recipe.hash,
-            "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],
-            "complete": complete,
-            "reproducible": reproducible,
-            "records": sum(part.records for part in parts),
-            "counts": sum((part.counts for part in parts), Counts()).to_json(),
-            "parts": [part.to_json() for part in parts],
-        }
-        return pretty_json(with_check(manifest))
-
-
-def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
-    """Return a hash of what a part is made from; it changes with the recipe, the sources and the dependencies."""
-    return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
-
-
-def _same_place(one: Folder, other: Folder) -> bool:
-    if one.is_local and other.is_local:
-        return one.local_path().resolve() == other.local_path().resolve()
-    return one.url == other.url
-
-
 def _size_and_sha256(path: Path) -> tuple[int, str]:
     with open(path, "rb") as file:
         return os.fstat(file.fileno()).st_size, file_sha256(file)
-
-
-def _read_entry(folder: Folder, name: str) -> Part | None:
-    try:
-        return msgspec.convert(without_check(json.loads(folder.read_bytes(name))), Part)
-    except _DAMAGED:
-        return None  # a part without a valid entry doesn't exist and is made again

@@ -1,8 +1,8 @@
 """Runs a stage: applies a pure function to its parents' parts, publishes the output part by part, and resumes.
 
-`run_parts` compares the parts that should exist with the entries that do, makes the missing ones through the engine,
-and seals the sets. A part is done when all its outputs have matching entries. Its key is a hash of what it was made
-from, so a changed recipe or source redoes that part and nothing else.
+`run_parts` compares the parts that tasks ask for with those that are there (`Status`), makes through the engine what
+isn't current, and seals the sets. A part's key is a hash of what it is made from, so a changed recipe or source redoes
+that part and nothing else; a part is done when it is current in all outputs.
 
 Bytes are hashed by the worker that writes them, and by readers. A later run compares names and sizes from one listing.
 """
@@ -15,21 +15,60 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from enum import Enum
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from webtext.base.console import counted
 from webtext.base.errors import DryRun, InputError, RunFailed
-from webtext.base.parts.partset import MANIFEST, PARENTS, QUARANTINE, Part, PartSet, Source, places_of
-from webtext.base.parts.partwriter import Parent, PartWriter, SetWriter, part_key
-from webtext.base.parts.recipe import Recipe, with_check, without_check
+from webtext.base.parts.counts import Counts
+from webtext.base.parts.partset import (
+    ENTRIES,
+    FORMAT_VERSION,
+    MANIFEST,
+    PARENTS,
+    QUARANTINE,
+    RUN,
+    Part,
+    PartSet,
+    SetName,
+    Source,
+    entry_name,
+    places_of,
+)
+from webtext.base.parts.partwriter import PartWriter
+from webtext.base.parts.recipe import ELSEWHERE, Recipe, sha256_json, with_check, without_check
 from webtext.base.run import Run, peak_bytes
-from webtext.base.storage import Folder, disk_error
+from webtext.base.storage import Folder, check_version, disk_error, pretty_json
 from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
 
 T = TypeVar("T")
 R = TypeVar("R")
+MARKS = "_[a-z]*/", "recipe.json", QUARANTINE, "part-[0-9][0-9][0-9][0-9][0-9].*", "*.tok"
+"""What marks a set without a manifest."""
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+class Status(Enum):
+    """What a part that is wanted, or is there, is to a run."""
+
+    CURRENT = "current"  # it is there, made from what its task names
+    OUTDATED = "outdated"  # it was made from something else
+    MISSING = "missing"  # it is not there, or its files are not as its entry says
+    FOREIGN = "foreign"  # no task asks for it
+
+
+class Parent(Protocol):
+    """What a set is made from, as named in its manifest: a part set, or a list written by a user."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def hash(self) -> str: ...
+    @property
+    def folder(self) -> Folder: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +80,24 @@ class PartTask:
     payload: Any
     depends: str = ""
 
+    @classmethod
+    def for_each(cls, parent: PartSet, *more: Any) -> list[PartTask]:
+        """Return a task for each part of a set, with this payload: the set's name, the part's place, and `more`."""
+        name = SetName.of(parent)
+        return [
+            cls(index=part.index, sources=(parent.source(place),), payload=(name, place, *more))
+            for place, part in enumerate(parent.parts)
+        ]
+
+    def key(self, recipe: Recipe) -> str:
+        return part_key(recipe, self.sources, self.depends)
+
 
 class PartContext:
     """The part function's access to its outputs and to the journal that guards each record, inside the worker."""
 
     def __init__(self, journal: Journal, writers: Mapping[str, PartWriter]) -> None:
-        self._journal = journal
+        self.journal = journal
         self._writers = writers
 
     def output(self, name: str) -> PartWriter:
@@ -58,14 +109,6 @@ class PartContext:
         """Return the writer of the first output, whose counts are the task's funnel."""
         return next(iter(self._writers.values()))
 
-    def note_progress(self) -> None:
-        """Tell the engine that the task is alive; call it now and then in work that isn't done record by record."""
-        self._journal.idle()
-
-    def reading(self, number: int, records: Iterable[T], lost: Callable[[str], T]) -> Iterator[T]:
-        """Yield the records of the task's file `number`, or `lost(cause)` if reading it kills workers: `Journal.reading`."""
-        return self._journal.reading(number, records, lost)
-
     def apply(
         self, function: Callable[[T], R], records: Iterable[tuple[int, T]], *, identify: Callable[[T], str]
     ) -> Iterator[tuple[int, T, R | Failed]]:
@@ -76,20 +119,20 @@ class PartContext:
         A broken input, a bad setting or a full disk isn't the record's fault and propagates.
         """
         for position, record in self._with_set_aside(records):
-            cause = self._journal.set_aside.get(position)
+            cause = self.journal.set_aside.get(position)
             if cause is not None:
                 failed = Failed(KILLED_WORKER, cause)
             else:
-                self._journal.note(position)  # again, because a record that was set aside may have been yielded before
+                self.journal.note(position)  # again, because a record that was set aside may have been yielded before
                 try:
                     result = function(record)
                 except Exception as error:
                     failed = Failed.of(error)
                 else:
-                    self._journal.idle()
+                    self.journal.idle()
                     yield position, record, result
                     continue
-            self._journal.idle()
+            self.journal.idle()
             self.main.fail(identify(record), failed.reason, failed.cause)
             yield position, record, failed
 
@@ -100,14 +143,14 @@ class PartContext:
 
         A row that fails is counted and listed in the first output here; the caller counts the others.
         """
-        for rows, result in self._journal.apply_to_batches(function, batches):
+        for rows, result in self.journal.apply_to_batches(function, batches):
             if isinstance(result, Failed):
                 self.main.fail(rows["id"][0].as_py(), result.reason, result.cause)
             yield rows, result
 
     def _with_set_aside(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
         """Yield the journal's records and, in their places, the ones that were set aside, so that they are counted."""
-        set_aside = self._journal.set_aside
+        set_aside = self.journal.set_aside
 
         def remembering() -> Iterator[tuple[int, T]]:
             for position, record in records:
@@ -117,23 +160,164 @@ class PartContext:
                     yield position, record
 
         skipped: list[tuple[int, T]] = []
-        for position, record in self._journal.watch(remembering()):
+        for position, record in self.journal.watch(remembering()):
             before, skipped[:] = skipped[:], []
-            if self._journal.only is None:
+            if self.journal.only is None:
                 yield from before
             yield position, record
-        if self._journal.only is None:
+        if self.journal.only is None:
             yield from skipped
 
 
-@dataclass(frozen=True, slots=True)
-class _Job(Generic[T]):
-    """The task that the engine sends to a worker."""
+class SetWriter:
+    """Writer for a part set: finds the parts that are done, and seals them under one manifest."""
 
-    function: Callable[[PartContext, PartTask], None]
-    task: PartTask
-    outputs: tuple[tuple[str, Folder, str], ...]  # (name, folder, kind)
-    key: str
+    def __init__(self, url: str, kind: str, recipe: Recipe, parents: Sequence[Parent] = ()) -> None:
+        self.folder = Folder(url)
+        self.kind = kind
+        self.recipe = recipe
+        self.parents = tuple(parents)
+        self._manifest = b""
+        self._about: dict[str, Any] = {}  # the manifest's contents, if it isn't damaged
+        self.parts: dict[int, Part] = {}
+        self.sealed: tuple[Part, ...] = ()
+
+    def look(self) -> dict[int, Part]:
+        """Read the manifest and the `parts` that are there, by index: valid entries whose files have the stated sizes.
+
+        No byte of the files is read. The entries of a sealed set in a store are taken from its manifest.
+        """
+        there = self.folder.files()
+        self._manifest, self._about = self.folder.read_bytes(MANIFEST) if MANIFEST in there else b"", {}
+        self.sealed = ()
+        with contextlib.suppress(*_DAMAGED):  # a damaged set is rewritten
+            self._about = without_check(json.loads(self._manifest or "{}"))
+            self.sealed = msgspec.convert(self._about.get("parts", ()), tuple[Part, ...])
+        parts: Iterable[Part] = self.sealed
+        if self.folder.is_local or not parts:  # a store charges for a listing, and the manifest has the entries
+            entries = self.folder.child(ENTRIES)
+            parts = filter(None, (_read_entry(entries, name) for name in entries.names()))
+        self.parts = {
+            part.index: part for part in parts if all(there.get(name) == n_bytes for name, n_bytes, _ in part.files)
+        }
+        return self.parts
+
+    def status(self, index: int, key: str | None) -> Status:
+        """Return the status of a part as of the last `look`; `key` is its task's, None if no task asks for it."""
+        if index not in self.parts:
+            return Status.MISSING
+        if key is None:
+            return Status.FOREIGN
+        return Status.CURRENT if self.parts[index].key == key else Status.OUTDATED
+
+    def check_place(self, replaces: bool = True) -> None:
+        """Raise InputError if the folder is also an input, or contains what must not be replaced.
+
+        That is a set of another kind, or of another version of the format; unless the run `replaces` them, also one of
+        other settings; and files of other commands or people.
+        """
+        for parent in self.parents:
+            if _same_place(parent.folder, self.folder):
+                raise InputError(f"'{self.folder.url}' is both input and output", "choose another --out")
+        self.look()
+        try:
+            check_version(self._about["format"], FORMAT_VERSION, self.folder.location(MANIFEST))
+            kind, stage = self._about["kind"], self._about["recipe"]["stage"]
+        except _DAMAGED:
+            # no set, or a damaged one, which is rewritten; a manifest.json that is JSON may be another program's
+            self.folder.check_output(MARKS if self._manifest.startswith(b"{") else (*MARKS, MANIFEST))
+            return
+        if kind != self.kind:
+            raise InputError(f"'{self.folder.url}' contains {kind}, which {self.kind} would replace", ELSEWHERE)
+        if stage != self.recipe.stage and kind != "documents":  # clean.extract and clean.import both write documents
+            raise InputError(
+                f"'{self.folder.url}' contains {kind} written by '{stage}', which '{self.recipe.stage}' would replace",
+                ELSEWHERE,
+            )
+        if not replaces:
+            self.recipe.check_settings(self._about["recipe"], self.folder.url)
+
+    def has_all(self, tasks: Sequence[PartTask]) -> bool:
+        """Whether the parts of all tasks are current, so that what only making them needs can be left out."""
+        return all(self.status(task.index, task.key(self.recipe)) is Status.CURRENT for task in tasks)
+
+    def changes(self) -> list[str]:
+        """Name what the recipe changes of the set that is there, such as "trafilatura 2.3.1 is now 2.3.2"."""
+        return self.recipe.changes(self._about.get("recipe", {}))
+
+    def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
+        return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
+
+    def remove(self, part: Part) -> None:
+        """Remove a part, starting with its entry."""
+        self.folder.remove(entry_name(part.index))
+        self.folder.remove(part.name)
+        for attachment in part.attachments:
+            self.folder.remove(attachment.name)
+
+    def unseal(self) -> None:
+        """Remove the manifest before parts are replaced."""
+        self.folder.remove(MANIFEST)
+        self._manifest, self.sealed = b"", ()
+
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files that killed runs left among parts and entries."""
+        self.folder.remove_leftovers()
+        self.folder.child(ENTRIES).remove_leftovers()
+
+    def seal(
+        self,
+        parts: Iterable[Part],
+        *,
+        complete: bool = True,
+        reproducible: bool = True,
+        run: Mapping[str, Any] | None = None,
+    ) -> PartSet:
+        """Collect the entries of `parts` in one manifest and publish it. The same parts give the same bytes.
+
+        `complete=False` seals a generation of a set that is still growing: it can be read, and is marked incomplete.
+        """
+        data = self._manifest_of(parts, complete, reproducible)
+        if data == self._manifest:
+            return PartSet(self.folder, data)
+        self.folder.write_bytes(MANIFEST, data)
+        self._manifest = data
+        if run is not None:
+            self.folder.write_object(RUN, run)
+        return PartSet.open(self.folder.url, self.kind)
+
+    def sealed_set(self, parts: Iterable[Part], *, reproducible: bool) -> PartSet | None:
+        """Return the set if its manifest is the one that `seal` would write, as of the last `look`; reads no part."""
+        same = self._manifest and self._manifest == self._manifest_of(parts, complete=True, reproducible=reproducible)
+        return PartSet(self.folder, self._manifest) if same else None
+
+    def _manifest_of(self, parts: Iterable[Part], complete: bool, reproducible: bool) -> bytes:
+        parts = sorted(parts, key=lambda part: part.index)
+        manifest = {
+            "format": FORMAT_VERSION,
+            "kind": self.kind,
+            "generation": max((part.generation for part in parts), default=1),
+            "recipe": self.recipe.to_json(),
+            "recipe_hash": self.recipe.hash,
+            "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],
+            "complete": complete,
+            "reproducible": reproducible,
+            "records": sum(part.records for part in parts),
+            "counts": sum((part.counts for part in parts), Counts()).to_json(),
+            "parts": [part.to_json() for part in parts],
+        }
+        return pretty_json(with_check(manifest))
+
+
+def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
+    """Return a hash of what a part is made from; it changes with the recipe, the sources and the dependencies."""
+    return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
+
+
+def _same_place(one: Folder, other: Folder) -> bool:
+    if one.is_local and other.is_local:
+        return one.local_path().resolve() == other.local_path().resolve()
+    return one.url == other.url
 
 
 def run_parts(
@@ -156,114 +340,113 @@ def run_parts(
     writers = {name: SetWriter(url, kind, recipe, parents) for name, (url, kind) in outputs.items()}
     for writer in writers.values():
         writer.check_place(run.replaces)
-    stage = _Stage(function, tasks, writers, run, label or recipe.stage)
-    stage.find()
+    stage = _Stage(tasks, writers, recipe, run, label or recipe.stage)
     if sets := stage.sealed():
         return sets
     if changes := stage.main.changes():
         run.console.say(f"{stage.label}: made again, because {', '.join(changes)}")
     mine = [task for task in tasks if run.parts is None or task.index in run.parts]
     if run.dry_run:
-        n_missing = len(stage.missing(mine))
+        n_missing = len(stage.to_do(mine))
         done = f"{len(mine) - n_missing:,} done, {n_missing:,} to do"
         run.console.say(f"{stage.label}: {counted(len(mine), 'part')}, {done}")
         raise DryRun
-    with stage.held():
-        stage.make(mine, stage.begin(mine))
+    with contextlib.ExitStack() as held:
+        for writer in writers.values():  # InputError if another run is writing one of them
+            held.enter_context(writer.folder.held(shared=run.parts is not None))
+        stage.clear()
+        if to_do := stage.to_do(mine):
+            stage.make(function, to_do, len(mine) - len(to_do))
         return stage.seal()
 
 
-def all_done(tasks: Sequence[PartTask], writer: SetWriter, run: Run) -> bool:
-    """Whether `run_parts` would find all these parts done, so that what only making them needs can be left out."""
-    stage = _Stage(_make_part, tasks, {"": writer}, run, "")
-    stage.find()
-    return not stage.missing(tasks)
+def make_set(
+    function: Callable[[PartContext, PartTask], None],
+    tasks: Sequence[PartTask],
+    url: str,
+    kind: str,
+    recipe: Recipe,
+    parents: Sequence[Parent],
+    run: Run,
+    label: str = "",
+) -> PartSet:
+    """Make the parts of `tasks` in one set with `run_parts`."""
+    outputs = {kind: (url, kind)}
+    return run_parts(function, tasks, recipe=recipe, outputs=outputs, parents=parents, run=run, label=label)[kind]
 
 
 class _Stage:
-    """One call of `run_parts`: which parts are done, and how the others are made."""
+    """One call of `run_parts`: what is done of it, and how the rest is made."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        tasks: Sequence[PartTask],
-        writers: Mapping[str, SetWriter],
-        run: Run,
-        label: str,
+        self, tasks: Sequence[PartTask], writers: Mapping[str, SetWriter], recipe: Recipe, run: Run, label: str
     ) -> None:
-        self.function, self.tasks, self.writers, self.run, self.label = function, tasks, writers, run, label
+        self.tasks, self.writers, self.run, self.label = tasks, writers, run, label
         self.main = next(iter(writers.values()))
-        self.keys = {task.index: part_key(self.main.recipe, task.sources, task.depends) for task in tasks}
-        self.done: dict[str, dict[int, Part]] = {}
-        self.others: dict[str, list[Part]] = {}  # parts without a task
+        self.keys = {task.index: task.key(recipe) for task in tasks}
         self.was_sealed = False  # if so, parts are made because something changed, not because a run was interrupted
         self.started = time.time()
         self.cpu_seconds, self.peak_bytes = 0.0, 0  # of the tasks of this run
 
-    def held(self) -> contextlib.ExitStack:
-        """Lock all output folders; InputError if another run is writing one of them."""
-        with contextlib.ExitStack() as held:
-            for writer in self.writers.values():
-                held.enter_context(writer.folder.held(shared=self.run.parts is not None))
-            return held.pop_all()
+    def with_status(self, writer: SetWriter, status: Status) -> list[Part]:
+        return [part for i, part in writer.parts.items() if writer.status(i, self.keys.get(i)) is status]
 
-    def missing(self, tasks: Sequence[PartTask]) -> list[PartTask]:
-        return [task for task in tasks if any(task.index not in parts for parts in self.done.values())]
-
-    def find(self) -> None:
-        """Find the parts that are done."""
-        for name, writer in self.writers.items():
-            parts = writer.done()
-            self.others[name] = [part for index, part in parts.items() if index not in self.keys]
-            self.done[name] = {index: part for index, part in parts.items() if self.keys.get(index) == part.key}
+    def to_do(self, tasks: Sequence[PartTask]) -> list[PartTask]:
+        """Return the tasks whose part isn't current in all outputs."""
+        writers, current = self.writers.values(), Status.CURRENT
+        return [
+            task for task in tasks if any(w.status(task.index, self.keys[task.index]) is not current for w in writers)
+        ]
 
     def sealed(self) -> dict[str, PartSet] | None:
         """Return the sets if all parts are done, sealed and unchanged since; no byte of them is read."""
         sets = {}
         for name, writer in self.writers.items():
-            parts = self.done[name].values()
-            sealed = writer.sealed_set(parts, reproducible=self._reproducible(name))
+            parts, reproducible = self._made(writer)
+            sealed = writer.sealed_set(parts, reproducible=reproducible)
             if sealed is None or len(parts) < len(self.tasks):
                 return None
             sets[name] = sealed
         return sets
 
-    def _reproducible(self, name: str) -> bool:
-        return not any(KILLED_WORKER in part.counts.failed for part in self.done[name].values())
+    def _made(self, writer: SetWriter) -> tuple[list[Part], bool]:
+        """Return the parts that are done, and whether another run would make the same."""
+        parts = self.with_status(writer, Status.CURRENT)
+        return parts, not any(KILLED_WORKER in part.counts.failed for part in parts)
 
-    def begin(self, tasks: Sequence[PartTask]) -> list[PartTask]:
-        """Unseal the sets if they need work, remove what isn't part of them, and return which of `tasks` are to do."""
-        self.find()
-        if not self.sealed():
-            self.was_sealed = self.main.folder.exists(MANIFEST)
-            for name, writer in self.writers.items():
-                writer.unseal()  # first, so that no reader sees old and new parts together
-                if self.run.parts is None:  # otherwise other runs are at work
-                    for part in self.others[name]:
-                        writer.remove(part)
-                    writer.remove_leftovers()
-        return self.missing(tasks)
-
-    def make(self, tasks: Sequence[PartTask], missing: Sequence[PartTask]) -> None:
-        """Make those of `tasks` that are missing."""
-        if not missing:
+    def clear(self) -> None:
+        """Look again, now that the folders are locked; unseal the sets if they need work, and remove foreign parts."""
+        for writer in self.writers.values():
+            writer.look()
+        if self.sealed():
             return
-        n_done = len(tasks) - len(missing)
+        self.was_sealed = self.main.folder.exists(MANIFEST)
+        for writer in self.writers.values():
+            writer.unseal()  # first, so that no reader sees old and new parts together
+            if self.run.parts is None:  # otherwise other runs are at work
+                for part in self.with_status(writer, Status.FOREIGN):
+                    writer.remove(part)
+                writer.remove_leftovers()
+
+    def make(self, function: Callable[[PartContext, PartTask], None], tasks: Sequence[PartTask], n_done: int) -> None:
+        """Make the parts of the tasks; RunFailed if some failed."""
         if n_done:
             resuming, done = ("", "kept") if self.was_sealed else ("resuming, ", "done")
-            self.run.console.say(f"{self.label}: {resuming}{n_done:,} of {len(tasks):,} parts are {done}")
-        outputs = tuple((name, writer.folder, writer.kind) for name, writer in self.writers.items())
-        jobs: list[_Job[Any]] = [_Job(self.function, task, outputs, self.keys[task.index]) for task in missing]
+            of = n_done + len(tasks)
+            self.run.console.say(f"{self.label}: {resuming}{n_done:,} of {of:,} parts are {done}")
+        folders = {name: (writer.folder, writer.kind) for name, writer in self.writers.items()}
+        keys = [self.keys[task.index] for task in tasks]
         quarantine = _Quarantine(self.main.folder)
         outcomes = dict.fromkeys(("kept", "dropped", "failed"), 0)
-        with self.run.console.progress(len(jobs), self.label, "parts") as progress:
+        with self.run.console.progress(len(tasks), self.label, "parts") as progress:
 
-            def note(_: int, done: _Done) -> None:
-                self.cpu_seconds += done.cpu_seconds
-                self.peak_bytes = max(self.peak_bytes, done.peak_bytes)
-                for name, part in done.published.items():
-                    self.done[name][part.index] = part
-                counts = done.published[outputs[0][0]].counts
+            def note(_: int, made: tuple[Mapping[str, Part], float, int]) -> None:
+                published, cpu_seconds, most_bytes = made
+                self.cpu_seconds += cpu_seconds
+                self.peak_bytes = max(self.peak_bytes, most_bytes)
+                for name, part in published.items():
+                    self.writers[name].parts[part.index] = part
+                counts = published[next(iter(self.writers))].counts
                 outcomes["kept"] += counts.kept
                 outcomes["dropped"] += sum(counts.dropped.values())
                 outcomes["failed"] += sum(counts.failed.values())
@@ -272,25 +455,26 @@ class _Stage:
 
             failures = self.run.engine.map(
                 _make_part,
-                jobs,
+                [(function, folders, task, key) for task, key in zip(tasks, keys, strict=True)],
                 on_done=note,
-                set_aside={i: quarantine.of(job.key) for i, job in enumerate(jobs) if quarantine.of(job.key)},
-                on_set_aside=lambda i, position, cause: quarantine.add(jobs[i].key, position, cause),
+                set_aside={i: quarantine.of(key) for i, key in enumerate(keys) if quarantine.of(key)},
+                on_set_aside=lambda i, position, cause: quarantine.add(keys[i], position, cause),
                 on_records=progress.at,
                 writes=[writer.folder for writer in self.writers.values()],
             )
         if failures:
             first = failures[0]
             raise RunFailed(
-                f"{len(failures)} of {counted(len(jobs), 'part')} failed; part {missing[first.index].index}: {first.error}",
+                f"{len(failures)} of {counted(len(tasks), 'part')} failed; part {tasks[first.index].index}: {first.error}",
                 "the finished parts are kept; rerun the same command to retry the others",
             )
 
     def seal(self) -> dict[str, PartSet]:
         """Seal the sets, the main one last: once it can be read, the others can. RunFailed if only some parts were to do."""
         if some := self.run.parts:
-            self.find()
-            of = f"{len(self.missing(self.tasks)):,} of {counted(len(self.tasks), 'part')} are missing"
+            for writer in self.writers.values():
+                writer.look()
+            of = f"{len(self.to_do(self.tasks)):,} of {counted(len(self.tasks), 'part')} are missing"
             raise RunFailed(
                 f"{self.label}: the parts of run {some.number}/{some.of} are made, and nothing is sealed; {of}",
                 f"when the other runs have ended: {some.rest}",
@@ -306,36 +490,31 @@ class _Stage:
         sets = {}
         for name, writer in reversed(list(self.writers.items())):
             writer.remove_leftovers()  # of workers that died during this run
+            parts, reproducible = self._made(writer)
             places = {PARENTS: places_of(writer.parents, writer.folder)}
-            parts, reproducible = self.done[name].values(), self._reproducible(name)
             sets[name] = writer.seal(parts, reproducible=reproducible, run=about | places)
         return sets
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The published parts by output, and what the worker used for them."""
+def _make_part(journal: Journal, job: tuple[Any, ...]) -> tuple[Mapping[str, Part], float, int]:
+    """Make a part in every output and publish them, the main output last; in the worker.
 
-    published: Mapping[str, Part]
-    cpu_seconds: float
-    peak_bytes: int
-
-
-def _make_part(journal: Journal, job: _Job[Any]) -> _Done:
-    """Make one part in every output and publish them, the main output last; in the worker."""
-    started = time.process_time()
+    `job` is the function, the folder and kind of each output, the task, and the part's key. Returns the parts by output,
+    and the seconds of CPU and the most memory that the worker used.
+    """
+    started, (function, folders, task, key) = time.process_time(), job
     writers = {
-        name: PartWriter(folder, kind, job.task.index, key=job.key, sources=job.task.sources)
-        for name, folder, kind in job.outputs
+        name: PartWriter(folder, kind, task.index, key=key, sources=task.sources)
+        for name, (folder, kind) in folders.items()
     }
     try:
-        job.function(PartContext(journal, writers), job.task)
+        function(PartContext(journal, writers), task)
         if journal.only is not None:
-            return _Done({}, 0.0, 0)
-        generation = max((source.generation for source in job.task.sources), default=1)
+            return {}, 0.0, 0
+        generation = max((source.generation for source in task.sources), default=1)
         # The main part comes last: if a kill comes in between, it is missing and is made again.
         published = {name: writers[name].publish(generation) for name in reversed(writers)}
-        return _Done(published, time.process_time() - started, peak_bytes())
+        return published, time.process_time() - started, peak_bytes()
     except OSError as error:
         raise disk_error(error, next(iter(writers.values())).folder.url) or error from None
     finally:
@@ -369,3 +548,10 @@ class _Quarantine:
             raise InputError(
                 f"'{self._folder.location(QUARANTINE)}' is damaged", "remove it; the records in it are then retried"
             ) from None
+
+
+def _read_entry(folder: Folder, name: str) -> Part | None:
+    try:
+        return msgspec.convert(without_check(json.loads(folder.read_bytes(name))), Part)
+    except _DAMAGED:
+        return None  # a part without a valid entry doesn't exist and is made again

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from webtext.base.config import recipe_settings
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import Recipe, sha256_json
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash
@@ -75,23 +75,14 @@ class Work:
         if kind == "exchange":
             self.scratch.append(name)
         key = sha256_json([depends, *(parent.hash for parent in parents)])
-        return run_parts(
-            function,
-            [
-                PartTask(index=number, sources=(), payload=(number, payload), depends=f"{key} {number}")
-                for number, payload in enumerate(payloads)
-            ],
-            recipe=Recipe(
-                stage=f"clean.dedup.{name}",
-                code_version=CODE_VERSION,
-                settings=recipe_settings(self.settings),
-                versions=VERSIONS,
-            ),
-            outputs={name: (self.folder.location(name), kind)},
-            parents=parents,
-            run=self.run,
-            label=f"clean.dedup: {name}",
-        )[name]
+        tasks = [
+            PartTask(index=number, sources=(), payload=(number, payload), depends=f"{key} {number}")
+            for number, payload in enumerate(payloads)
+        ]
+        settings = recipe_settings(self.settings)
+        recipe = Recipe(stage=f"clean.dedup.{name}", code_version=CODE_VERSION, settings=settings, versions=VERSIONS)
+        place, label = self.folder.location(name), f"clean.dedup: {name}"
+        return make_set(function, tasks, place, kind, recipe, parents, self.run, label)
 
 
 FACTS = [

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet, SetName, parents_of
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder, write_array
 from webtext.clean.dedup.settings import DedupSettings
@@ -71,24 +71,13 @@ def keep_index(corpus: PartSet, signatures: PartSet, url: str, run: Run) -> Part
 
     Resumable, and the same for equal corpora.
     """
-    sets = SetName.of(corpus), SetName.of(signatures)
-    return run_parts(
-        _keep_part,
-        [
-            PartTask(index=part.index, sources=(corpus.source(part),), payload=(i, *sets))
-            for i, part in enumerate(corpus.parts)
-        ],
-        recipe=signature_recipe(STAGE),
-        outputs={KIND: (url, KIND)},
-        parents=[corpus],
-        run=run,
-        label=STAGE,
-    )[KIND]
+    tasks = PartTask.for_each(corpus, SetName.of(signatures))
+    return make_set(_keep_part, tasks, url, KIND, signature_recipe(STAGE), [corpus], run)
 
 
 def _keep_part(context: PartContext, task: PartTask) -> None:
     """Copy the rows of one part of the corpus, in a worker."""
-    part, corpus, signatures = task.payload
+    corpus, part, signatures = task.payload
     kept = corpus.open().table(part, ["id"])["id"].combine_chunks()
     n_kept = 0
     with open(context.main.attach(signatures_name(task.index)), "wb") as file:

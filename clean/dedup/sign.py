@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import write_array
 from webtext.base.workers.journal import Failed
@@ -40,19 +40,8 @@ Values = npt.NDArray[np.uint32]
 
 def sign_documents(documents: PartSet, url: str, run: Run) -> PartSet:
     """Write the signatures of a set of documents to `url`; finished parts aren't signed again."""
-    name = SetName.of(documents)
-    return run_parts(
-        _sign_part,
-        [
-            PartTask(index=part.index, sources=(documents.source(i),), payload=(i, name))
-            for i, part in enumerate(documents.parts)
-        ],
-        recipe=signature_recipe(STAGE),
-        outputs={KIND: (url, KIND)},
-        parents=[documents],
-        run=run,
-        label="clean.dedup: sign",
-    )[KIND]
+    tasks, recipe = PartTask.for_each(documents), signature_recipe(STAGE)
+    return make_set(_sign_part, tasks, url, KIND, recipe, [documents], run, "clean.dedup: sign")
 
 
 def signature_recipe(stage: str) -> Recipe:
@@ -114,7 +103,7 @@ def signed_rows(
 
 def _sign_part(context: PartContext, task: PartTask) -> None:
     """Sign one part, in a worker."""
-    part, name = task.payload
+    name, part = task.payload
     output = context.main
     batches = name.open().batches(part, (*_FACTS, "text"), TEXTS_PER_BATCH)
     with open(output.attach(signatures_name(task.index)), "wb") as file:

@@ -19,9 +19,8 @@ from webtext.base.errors import InputError
 from webtext.base.inputs.files import InputFile, find_inputs, hash_files
 from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
 from webtext.base.parts.partset import PartSet, SetName, Source
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, sha256_json
-from webtext.base.parts.stage import PartContext, PartTask
+from webtext.base.parts.stage import PartContext, PartTask, SetWriter
 from webtext.base.run import Run
 from webtext.base.warc.arc import ARC_SUFFIXES
 from webtext.base.warc.reader import UNCHANGED, Response, read_responses

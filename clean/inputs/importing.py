@@ -231,7 +231,7 @@ def _import_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     unique: UniqueTask[ImportTask] = task.payload
     writer, seen = context.main, set(unique.taken)
-    rows = context.reading(0, unique.task.origin.rows(), lost)
+    rows = context.journal.reading(0, unique.task.origin.rows(), lost)
     records = ((row, Record(values, row, unique.task)) for row, values in enumerate(rows))
     for row, _, result in context.apply(_document, records, identify=_place):
         if isinstance(result, Refused):

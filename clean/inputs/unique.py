@@ -24,9 +24,8 @@ import pyarrow.compute as pc
 
 from webtext.base.parts.exchange import RangeWriter, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
-from webtext.base.parts.partwriter import part_key
 from webtext.base.parts.recipe import Recipe, sha256_json
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 
@@ -61,23 +60,16 @@ def run_unique(
     parents: Sequence[PartSet],
     run: Run,
 ) -> PartSet:
-    """Make the documents set `out` with `run_parts`; the payload of each task is wrapped in a `UniqueTask`.
+    """Make the documents set `out`; the payload of each task is wrapped in a `UniqueTask`.
 
     Memory: the repeated ids.
     """
 
     def make(taken: Mapping[int, Sequence[str]]) -> PartSet:
-        return run_parts(
-            function,
-            [_without(task, tuple(taken.get(task.index, ())), Folder(out)) for task in tasks],
-            recipe=recipe,
-            outputs={"documents": (out, "documents")},
-            parents=parents,
-            run=run,
-            label=recipe.stage,
-        )["documents"]
+        wrapped = [_without(task, tuple(taken.get(task.index, ())), Folder(out)) for task in tasks]
+        return make_set(function, wrapped, out, "documents", recipe, parents, run)
 
-    key = sha256_json([part_key(recipe, task.sources, task.depends) for task in tasks])
+    key = sha256_json([task.key(recipe) for task in tasks])
     documents = make(_read(Folder(out), key))
     while repeated := repeated_ids(documents, run):
         if not run.dry_run:
@@ -95,13 +87,10 @@ def repeated_ids(documents: PartSet, run: Run) -> dict[int, tuple[str, ...]]:
 
     def stage(function: Callable[[PartContext, PartTask], None], tasks: list[PartTask], name: str) -> PartSet:
         recipe = Recipe(stage=f"clean.{name}", code_version=1, settings={"ranges": n_ranges})
-        outputs = {name: (documents.folder.child(WORK).location(name), "exchange")}
-        return run_parts(function, tasks, recipe=recipe, outputs=outputs, parents=[documents], run=run)[name]
+        out = documents.folder.child(WORK).location(name)
+        return make_set(function, tasks, out, "exchange", recipe, [documents], run)
 
-    opened = SetName.of(documents)
-    parts = range(len(documents.parts))
-    spreading = [PartTask(index=i, sources=(documents.source(i),), payload=(opened, i, n_ranges)) for i in parts]
-    ids = stage(_spread_ids, spreading, "ids")
+    ids = stage(_spread_ids, PartTask.for_each(documents, n_ranges), "ids")
     ranges = [
         PartTask(index=n, sources=(), payload=SetName.of(ids), depends=f"{ids.hash} {n}") for n in range(n_ranges)
     ]

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from webtext.base.errors import ConfigError, InputError
-from webtext.base.parts.partset import PartSet, SetName
+from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import SCORED_SIGNALS, SIGNALS
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.journal import Failed, Journal
@@ -39,19 +39,8 @@ def score_model(rules: RuleSettings | None) -> ScoreModel | None:
 
 def measure_signals(documents: PartSet, out: str, run: Run, model: ScoreModel | None = None) -> PartSet:
     """Write the signals set `out` of `documents`: every value that thresholds may be compared with."""
-    name = SetName.of(documents)
-    return run_parts(
-        _measure_part,
-        [
-            PartTask(index=part.index, sources=(documents.source(i),), payload=(name, i, model))
-            for i, part in enumerate(documents.parts)
-        ],
-        recipe=_recipe(model),
-        outputs={"signals": (out, "signals")},
-        parents=[documents],
-        run=run,
-        label="clean.signals",
-    )["signals"]
+    tasks = PartTask.for_each(documents, model)
+    return make_set(_measure_part, tasks, out, "signals", _recipe(model), [documents], run)
 
 
 def find_signals(documents: PartSet, out: str | None, run: Run, model: ScoreModel | None = None) -> PartSet | None:

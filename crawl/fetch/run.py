@@ -28,8 +28,8 @@ from webtext.base.config import recipe_settings
 from webtext.base.console import Progress, counted
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import MANIFEST, PARENTS, PartSet, places_of
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Parts, Run, peak_bytes
 from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.storage import Folder

@@ -19,9 +19,8 @@ from webtext.base.config import recipe_settings
 from webtext.base.errors import RunFailed
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import ENTRIES, Failure, PartSet, Source
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartTask, all_done, run_parts
+from webtext.base.parts.stage import PartTask, SetWriter, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
@@ -55,30 +54,29 @@ def collect_links(
     """
     rule = recipe_settings(settings) | KarmaJudge.of(settings).about()
     recipe = Recipe(stage=STAGE, code_version=CODE_VERSION, settings=rule, versions=library_versions())
-    SetWriter(out, "links", recipe).check_place(run.replaces)
+    links = SetWriter(out, "links", recipe)
+    links.check_place(run.replaces)
     defaults = {"url": None, "score": settings.default_score, "created": settings.default_created}
     needed = [name for name, default in defaults.items() if default is None]
     files = find_files(inputs if harvest is None else harvest(inputs), settings.source, needed)
     n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)
-    outputs = {"links": (out, "links")}
     if run.dry_run or work.exists("") or Folder(out).exists(ENTRIES):  # what is done depends on the files' contents
         dumps = identify_dumps(files, run)
         tasks = _tasks(dumps, n_parts)
-        if run.dry_run or all_done(tasks, SetWriter(out, "links", recipe), run):
-            sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
-            if not run.dry_run:
-                work.remove_all()  # a run that was killed at its very end left it
-            return sets["links"]
+        if run.dry_run or links.has_all(tasks):
+            made = make_set(merge_part, tasks, out, "links", recipe, [], run, "links")
+            work.remove_all()  # a run that was killed at its very end left it
+            return made
     else:
         dumps = [Dump.of(file) for file in files]  # hashed while they are read
     with work.held():
         jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
         dumps, spills = spill_dumps(jobs, run)
         tasks = _with_spills(_tasks(dumps, n_parts), spills, work, settings)
-        sets = run_parts(merge_part, tasks, recipe=recipe, outputs=outputs, parents=[], run=run, label="links")
+        made = make_set(merge_part, tasks, out, "links", recipe, [], run, "links")
         work.remove_all()
-    return sets["links"]
+    return made
 
 
 def parts_for(n_bytes: int) -> int:

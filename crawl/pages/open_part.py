@@ -21,7 +21,8 @@ from typing import Any
 import msgspec
 
 from webtext.base.parts.partset import Part, part_name
-from webtext.base.parts.partwriter import PartWriter, SetWriter, part_key
+from webtext.base.parts.partwriter import PartWriter
+from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.pages.exchange import Exchange
 from webtext.crawl.pages.reasons import FAILED, outcome_of

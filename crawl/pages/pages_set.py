@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, entry_name
-from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import PAGE
+from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
 from webtext.crawl.pages.link_table import Keys, LinkTable, id_keys
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
@@ -50,8 +50,8 @@ class PagesSet:
         self._writer.check_place()
         check_same_settings(self._writer.folder, recipe)
         self._entries = self._entry_names()
-        self._parts = self._writer.done()
-        self._generation = max((part.generation for part in self._writer.sealed.values()), default=0) + 1
+        self._parts = self._writer.look()
+        self._generation = max((part.generation for part in self._writer.sealed), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)
         self.held = LinkTable()
         self.done = LinkTable(self._read_rows())

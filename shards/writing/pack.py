@@ -20,7 +20,7 @@ from webtext.base.inputs.encodings import versions_for
 from webtext.base.inputs.files import Refused
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.workers.journal import Failed
 from webtext.shards.format import Tokens
@@ -65,9 +65,7 @@ def pack_shards(
     versions = {} if parents else versions_for(files.encoding)
     recipe = Recipe(stage="shards.pack", code_version=CODE_VERSION, settings=of_recipe, versions=versions)
     tasks = [replace(t, payload=_Payload(t.payload, tokenizer, vocabulary, settings.shard_tokens)) for t in tasks]
-    outputs = {"tokens": (out, "tokens")}
-    made = run_parts(_pack_part, tasks, recipe=recipe, outputs=outputs, parents=parents, run=run, label="shards pack")
-    return made["tokens"]
+    return make_set(_pack_part, tasks, out, "tokens", recipe, parents, run, "shards pack")
 
 
 def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:

@@ -14,9 +14,9 @@ import pytest
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id, text_digest
 from webtext.base.parts.partset import Failure, PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import SCHEMAS
+from webtext.base.parts.stage import SetWriter
 from webtext.shards.shardfile import ShardWriter
 
 SCRIPT = "<script>alert('&\"')</script>"

@@ -149,8 +149,8 @@ def test_rows_found_by_key_are_those_that_a_full_scan_finds(written_build: Path,
 
 
 def test_rows_are_found_in_every_row_group_of_a_part(tmp_path: Path) -> None:
-    from webtext.base.parts.partwriter import SetWriter
     from webtext.base.parts.recipe import Recipe
+    from webtext.base.parts.stage import SetWriter
 
     writer = SetWriter(str(tmp_path / "tokens"), "tokens", Recipe(stage="test", code_version=1, settings={}))
     with writer.part(0, key="") as part:

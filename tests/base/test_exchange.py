@@ -14,8 +14,8 @@ from webtext.base.errors import InputError
 from webtext.base.parts import exchange
 from webtext.base.parts.exchange import RangeWriter, abouts, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 
 WORDS = pa.schema([("range", pa.uint64()), ("word", pa.string()), ("values", pa.list_(pa.uint64()))])
 

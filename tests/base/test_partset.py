@@ -15,8 +15,8 @@ import pytest
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Failure, PartSet, bounded_batches
-from webtext.base.parts.partwriter import SetWriter, part_key
 from webtext.base.parts.recipe import Recipe, with_check, without_check
+from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 
 RECIPE = Recipe(stage="test", code_version=1, settings={"min_karma": 3})
@@ -96,7 +96,7 @@ def test_sealing_the_same_parts_again_changes_no_byte(tmp_path: Path) -> None:
     first = write_set(tmp_path / "set")
     stamp = (tmp_path / "set" / "manifest.json").stat().st_mtime_ns
     writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
-    assert writer.seal(list(writer.done().values())).hash == first.hash
+    assert writer.seal(list(writer.look().values())).hash == first.hash
     assert (tmp_path / "set" / "manifest.json").stat().st_mtime_ns == stamp
 
 
@@ -224,12 +224,12 @@ def test_a_flipped_bit_of_a_manifest_is_an_error_and_one_of_an_entry_means_that_
             path.write_bytes(flipped)
             writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
             if path == entry:
-                assert list(writer.done()) == [1]
+                assert list(writer.look()) == [1]
             else:
                 with pytest.raises(InputError, match=r"(is damaged|has format|is not a manifest)"):
                     PartSet.open(str(tmp_path / "set"))
                 writer.look()
-                assert writer.sealed == {}  # so that a rerun writes it again
+                assert writer.sealed == ()  # so that a rerun writes it again
         path.write_bytes(written)
 
 
@@ -252,9 +252,9 @@ def test_an_entry_whose_files_were_altered_does_not_count(tmp_path: Path) -> Non
     write_set(tmp_path / "set")
     writer = SetWriter(str(tmp_path / "set"), "dropped", RECIPE)
     (tmp_path / "set" / "part-00001.note").write_text("other text")
-    assert list(writer.done()) == [0]
+    assert list(writer.look()) == [0]
     (tmp_path / "set" / "_parts" / "00000.json").write_text("{")
-    assert writer.done() == {}
+    assert writer.look() == {}
 
 
 def test_counts_that_do_not_add_up_are_a_defect() -> None:

@@ -13,10 +13,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 IMPORTS = """
 from webtext.base.workers.journal import Failed
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, run_parts, SetWriter
 """
 USE = """
 if __name__ == "__main__":

@@ -19,9 +19,8 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import Failure, PartSet, parents_of
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, with_check, without_check
-from webtext.base.parts.stage import PartContext, PartTask, run_parts
+from webtext.base.parts.stage import PartContext, PartTask, SetWriter, run_parts
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import LocalEngine

@@ -27,8 +27,8 @@ from object_store import BUCKET, object_store
 from webtext.base.errors import InputError, MachineError, NetworkError
 from webtext.base.parts.exchange import RangeWriter, read_range
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.storage import Folder, file_sha256, no_space_is_an_error
 
 
@@ -110,7 +110,7 @@ def test_a_part_set_lives_at_a_url_as_on_disk(folder: Folder) -> None:
     opened = PartSet.open(folder.child("set").url, "dropped")
     opened.verify()
     assert opened.table(0).num_rows == 1
-    assert list(writer.done()) == [0]
+    assert list(writer.look()) == [0]
     folder.child("set").write_bytes("part-00000.note", b"altered  ")
     with pytest.raises(InputError, match="part-00000.note' was altered"):
         PartSet.open(folder.child("set").url).verify()

@@ -33,8 +33,8 @@ from resources import cpu_seconds
 
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.clean import _minhash

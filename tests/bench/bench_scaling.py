@@ -196,8 +196,9 @@ def make_documents(data: Path, folder: Path) -> Callable[[int, int], str]:
     """Sets of documents, whose parts are all the same."""
     from webtext.base.parts.identifiers import text_digest
     from webtext.base.parts.partset import PartSet
-    from webtext.base.parts.partwriter import PartWriter, SetWriter
+    from webtext.base.parts.partwriter import PartWriter
     from webtext.base.parts.recipe import Recipe
+    from webtext.base.parts.stage import SetWriter
 
     def write(n_parts: int, add: Callable[[PartWriter], None], name: str) -> None:
         writer = SetWriter(str(folder / name), "documents", Recipe(stage="bench", code_version=1, settings={}))

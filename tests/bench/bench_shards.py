@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.format import shard_name
 from webtext.shards.shardfile import ShardWriter

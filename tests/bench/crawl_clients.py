@@ -34,8 +34,8 @@ Take = Callable[[str, bytes], None]
 def write_links(folder: Path, urls: Sequence[str]) -> None:
     """Write a links set of these URLs."""
     from webtext.base.parts.identifiers import link_id
-    from webtext.base.parts.partwriter import SetWriter
     from webtext.base.parts.recipe import Recipe
+    from webtext.base.parts.stage import SetWriter
 
     writer = SetWriter(str(folder), "links", Recipe(stage="bench", code_version=1, settings={}))
     base = {"domain": "bench", "karma": 3, "karma_sum": 3, "first_created": 1, "posts": [], "split": "train"}

@@ -25,9 +25,9 @@ from warc_files import article, page, write_pages, write_warc
 
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.schemas import DOCUMENT
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import PAGE_OPT_OUTS
 from webtext.clean.card import facts as card_facts

@@ -21,8 +21,8 @@ from webtext.base.errors import InputError, RunFailed
 from webtext.base.parts import exchange
 from webtext.base.parts.exchange import RangeWriter, read_range
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.engine import Limits, LocalEngine

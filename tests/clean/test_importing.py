@@ -25,8 +25,8 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.clean.extract.body import ExtractSettings
 from webtext.clean.extract.pages import extract_documents

@@ -23,9 +23,9 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.identifiers import link_id, page_document_id, split_of, text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import PAGE
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_response_at

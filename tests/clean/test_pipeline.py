@@ -331,7 +331,7 @@ def test_a_task_does_not_grow_with_the_number_of_parts(
     map_ = alone.engine.map
 
     def weighing(function: Any, tasks: Any, **options: Any) -> Any:
-        name = getattr(tasks[0], "function", function).__qualname__ if tasks else ""
+        name = (tasks[0][0] if function.__name__ == "_make_part" else function).__qualname__ if tasks else ""
         weights[-1][name] = max([len(pickle.dumps(task)) for task in tasks] + [weights[-1].get(name, 0)])
         return map_(function, tasks, **options)
 

@@ -14,9 +14,9 @@ from warc_files import article, page, write_pages
 from webtext.base.errors import ConfigError, DryRun, InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import DOCUMENT
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.extract.body import ExtractSettings

@@ -11,7 +11,7 @@ from set_contents import contents
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.clean.dedup import sign
 from webtext.clean.dedup.sign import minhash_of, sign_documents, signed_rows
@@ -68,7 +68,7 @@ def test_a_row_whose_text_cannot_be_signed_keeps_its_place(tmp_path, alone, monk
     monkeypatch.setattr(sign, "sign_batch", raises)
     given = write_set(tmp_path / "given", [document(id_, id_) for id_ in ("a", "poison", "b")])
     writer = PartWriter(Folder(tmp_path / "out"), "signatures", 0, key="k")
-    payload = (0, SetName.of(given))
+    payload = (SetName.of(given), 0)
     sign._sign_part(PartContext(Journal(), {"signatures": writer}), PartTask(index=0, sources=(), payload=payload))
     part = writer.publish()
     assert (part.records, part.counts.kept, part.counts.failed) == (3, 2, {"raised": 1})

@@ -15,9 +15,8 @@ from warcio.warcwriter import WARCWriter
 
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import PartContext, PartTask
+from webtext.base.parts.stage import PartContext, PartTask, SetWriter
 from webtext.clean.extract import pages as stage
 
 DATE = "2017-06-01T12:00:00Z"

@@ -18,8 +18,8 @@ from warcio.archiveiterator import ArchiveIterator
 from webtext.app.main import run as webtext
 from webtext.base.parts.identifiers import link_id, split_of
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.web.urls import registrable_domain
 from webtext.crawl import command

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from webtext.base.errors import ConfigError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages import link_table

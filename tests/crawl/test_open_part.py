@@ -14,8 +14,8 @@ from warc_exchanges import bodies_by_fastwarc, bodies_by_warcio, exchange
 
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.partset import Part, PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.storage import Folder
 from webtext.crawl.pages.open_part import OPEN, OpenPart, recover, remove_open
 from webtext.crawl.pages.warc_writer import stored_member

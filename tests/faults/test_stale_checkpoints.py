@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from webtext.base.config import changed
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.shards.shardfile import ShardWriter
 from webtext.train import TrainSettings, train_model

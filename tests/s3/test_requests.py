@@ -11,8 +11,8 @@ from object_store import ObjectStore
 from webtext.app.main import run
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 
 N_PARTS = 120
 

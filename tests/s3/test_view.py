@@ -7,9 +7,9 @@ from pathlib import Path
 from object_store import ObjectStore
 
 from webtext.app.view.search import Query, Search
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import SCHEMAS
+from webtext.base.parts.stage import SetWriter
 
 
 def write(root: str) -> None:

@@ -13,8 +13,8 @@ import pytest
 from part_sets import document, made_set
 
 from webtext.base.console import Console
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
 from webtext.shards.format import shard_name

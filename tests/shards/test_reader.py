@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError, InputError, ShardCorrupt
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe, with_check
+from webtext.base.parts.stage import SetWriter
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.shards.trace import trace

@@ -16,8 +16,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.shards.shardfile import ShardWriter
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, open_checkpoint
 from webtext.train.checkpoint.saver import CheckpointSaver

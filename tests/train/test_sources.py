@@ -18,8 +18,8 @@ from small_runs import rows, small, talking, train
 from webtext.app.main import run as webtext
 from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.shards import Sampler, TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer

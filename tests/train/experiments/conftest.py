@@ -10,8 +10,8 @@ import pytest
 from small_runs import small, texts_of
 
 from webtext.base.errors import RunFailed
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.shards import TokenShards
 from webtext.shards.shardfile import ShardWriter
 from webtext.tokenizer import Tokenizer

@@ -19,8 +19,8 @@ from webtext.base.errors import ConfigError, InputError, WebtextError
 from webtext.base.html_pages.rendering import sections_text
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.partset import PartSet, places_of
-from webtext.base.parts.partwriter import SetWriter
 from webtext.base.parts.recipe import Recipe
+from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.workers.journal import Journal
 from webtext.shards import TokenShards
