@@ -150,9 +150,9 @@ def _run(
 
 
 def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: int, console: Console) -> Engine:
-    from webtext.base.workers.engine import Limits, LocalEngine
+    from webtext.base.workers.engine import LocalEngine, WorkerLimits
 
-    limits, quiet = Limits(memory_bytes=memory_bytes), console.mode != "human"
+    limits, quiet = WorkerLimits(memory_bytes=memory_bytes), console.mode != "human"
     if kind == "ray":
         try:
             from webtext.base.workers.ray_engine import RayEngine

@@ -13,8 +13,8 @@ from webtext.base.console import Console, counted
 from webtext.base.errors import DryRun, RunFailed
 
 if TYPE_CHECKING:
+    from webtext.base.workers.attempt import Attempt
     from webtext.base.workers.engine import LocalEngine
-    from webtext.base.workers.journal import Journal
     from webtext.base.workers.ray_engine import RayEngine
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Run:
 
     def map(
         self,
-        function: Callable[[Journal, T], R],
+        function: Callable[[Attempt, T], R],
         tasks: Sequence[T],
         label: str,
         *,
@@ -66,7 +66,7 @@ class Run:
         names: Sequence[str] = (),
         **options: Any,
     ) -> list[R]:
-        """Return function(journal, task) for each task, in order, from the engine's workers, for results that are small.
+        """Return function(attempt, task) for each task, in order, from the engine's workers, for results that are small.
 
         `options` are those of the engine's `map`. Raises RunFailed, with the task's name if `names` has it, if a task
         failed as a whole.

@@ -24,7 +24,7 @@ from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.parts.stage import PartContext, PartTask, SetWriter, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean.card.facts import gather_facts, write_card
 from webtext.clean.decontaminate.comparison import REPORT, Evaluation, write_report
 from webtext.clean.dedup.find import WORK, Dedup
@@ -157,11 +157,11 @@ def count_rule_yields(
     return sum(run.map(_count_yields, parts, "clean.yields"), Yields(0, 0, {}))
 
 
-def _count_yields(journal: Journal, task: tuple[Any, ...]) -> Yields:
+def _count_yields(attempt: Attempt, task: tuple[Any, ...]) -> Yields:
     """Runs in the worker."""
     documents, name, part, rules, language, model = task
     signals = name.open() if name else None
-    tables = read_signals(documents.open(), signals, part, columns_of(rules, language), journal, model)
+    tables = read_signals(documents.open(), signals, part, columns_of(rules, language), attempt, model)
     return count_yields(tables, rules, language)
 
 

@@ -31,7 +31,7 @@ from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean.text.arrays import Keys, link_key, link_keys
 
 CODE_VERSION = 1
@@ -192,7 +192,7 @@ def _links_part(context: PartContext, task: PartTask) -> None:
         context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
 
 
-def _has_unlinked(_: Journal, task: tuple[SetName, SetName | None, int]) -> bool:
+def _has_unlinked(_: Attempt, task: tuple[SetName, SetName | None, int]) -> bool:
     """Return whether a part has a document that no link of the set led to; in a worker."""
     return next(_unlinked(*task), None) is not None
 

@@ -38,7 +38,7 @@ from webtext.base.parts.stage import Parent
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import SCHEMES, canonical_url, host_of
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.clean.settings import RemovalSettings
 from webtext.clean.steps import Batch, Cleaning, Step, Verdict, listed
 from webtext.clean.text.arrays import Keys, link_keys
@@ -65,11 +65,11 @@ _MAX_SHOWN = 80
 class Removed:
     """The rows of a documents set to remove, part by part; memory grows only with their number."""
 
-    requested: list[dict[int, Line]]  # row -> the line that names it
+    requested: list[dict[int, Request]]  # row -> the line that names it
     unlinked: list[npt.NDArray[np.int64]]  # rows none of whose links is still collected, rising
     parents: list[Parent] = field(default_factory=list)  # the lists that named documents
     lines: int = 0  # in the lists of requests
-    unmatched: list[Line] = field(default_factory=list)  # lines that name no document
+    unmatched: list[Request] = field(default_factory=list)  # lines that name no document
 
     def to_json(self) -> dict[str, Any]:
         """Return the results of the lists of requests as plain JSON values."""
@@ -145,7 +145,7 @@ class Removals(Step):
             return removed
         n_groups = min(n_parts, max(MIN_GROUPS, -(-documents.records // DOCUMENTS_A_GROUP)))
         groups = [(self, SetName.of(documents), range(number, n_parts, n_groups)) for number in range(n_groups)]
-        matched: set[Line] = set()
+        matched: set[Request] = set()
         for found in run.map(_search, groups, "clean.removals", unit="group"):
             for part, (unlinked, requested) in found.items():
                 removed.unlinked[part] = np.flatnonzero(np.unpackbits(unlinked))
@@ -160,7 +160,7 @@ class Removals(Step):
                 removed.parents.append(self.requests.parent(matched))
         return removed
 
-    def requested(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Sequence[Line]]]:
+    def requested(self, batch: pa.RecordBatch) -> Iterator[tuple[int, Sequence[Request]]]:
         """Yield the rows of the batch that lines name, with these lines."""
         if self.requests is not None:
             columns = (batch[name].to_pylist() for name in COLUMNS)
@@ -170,17 +170,17 @@ class Removals(Step):
 
 
 def _search(
-    journal: Journal, task: tuple[Removals, SetName, Sequence[int]]
-) -> dict[int, tuple[npt.NDArray[np.uint8], dict[int, Sequence[Line]]]]:
+    attempt: Attempt, task: tuple[Removals, SetName, Sequence[int]]
+) -> dict[int, tuple[npt.NDArray[np.uint8], dict[int, Sequence[Request]]]]:
     """Return part -> a mask of the rows that are unlinked, as bits, and the lines that name a row; in a worker."""
     removals, name, parts = task
     documents = name.open()
     known = _collected(removals.links, documents, parts) if removals.links is not None else None
     found = {}
     for part in parts:
-        journal.idle()  # progress
+        attempt.idle()  # progress
         unlinked = np.zeros(documents.parts[part].records, bool)
-        first, requested = 0, dict[int, Sequence[Line]]()
+        first, requested = 0, dict[int, Sequence[Request]]()
         for batch in documents.batches(part, COLUMNS, BATCH_ROWS):
             if known is not None:
                 unlinked[first : first + batch.num_rows] = _unlinked(batch, known)
@@ -218,7 +218,7 @@ def _collected(links: SetName, documents: PartSet, parts: Sequence[int]) -> Keys
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Request:
     """One line of a list, without its comment."""
 
     list: str  # path or URL of the list
@@ -243,11 +243,11 @@ class Requests:
     """The entries of removal lists as look-up tables; if two lines name the same thing, the first one counts."""
 
     lists: tuple[str, ...] = ()
-    lines: list[Line] = field(default_factory=list)
-    _ids: dict[str, Line] = field(default_factory=dict)
-    _urls: dict[str, Line] = field(default_factory=dict)  # without scheme
-    _links: dict[str, Line] = field(default_factory=dict)
-    _domains: dict[str, Line] = field(default_factory=dict)
+    lines: list[Request] = field(default_factory=list)
+    _ids: dict[str, Request] = field(default_factory=dict)
+    _urls: dict[str, Request] = field(default_factory=dict)  # without scheme
+    _links: dict[str, Request] = field(default_factory=dict)
+    _domains: dict[str, Request] = field(default_factory=dict)
 
     @classmethod
     def read(cls, locations: Iterable[str]) -> Requests:
@@ -262,7 +262,7 @@ class Requests:
         """Let workers read the lists themselves: the tables may be large."""
         return _read_again, (self.lists, sha256_json([str(line) for line in self.lines]))
 
-    def lines_for(self, identifier: str, link_ids: Sequence[str], url: str | None) -> list[Line]:
+    def lines_for(self, identifier: str, link_ids: Sequence[str], url: str | None) -> list[Request]:
         """Return the lines that name a document, the most specific first: its id, a link's URL, its URL, its domain."""
         found = [self._ids.get(identifier), *(self._links.get(each) for each in link_ids)]
         canonical = canonical_url(url) if url and (self._urls or self._domains) else None
@@ -271,15 +271,15 @@ class Requests:
             found += self._of_host(host_of(canonical))
         return list(dict.fromkeys(line for line in found if line is not None))
 
-    def parent(self, lines: Iterable[Line]) -> RequestList:
+    def parent(self, lines: Iterable[Request]) -> RequestList:
         """Return the lines that named documents, as a parent of the sets made without these documents."""
         return RequestList(sha256_json(sorted({line.written for line in lines})), Folder(self.lists[0]))
 
-    def _of_host(self, host: str) -> list[Line | None]:
+    def _of_host(self, host: str) -> list[Request | None]:
         labels = host.removesuffix(".").split(".")
         return [self._domains.get(".".join(labels[start:])) for start in range(len(labels))]
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: Request) -> None:
         written = line.written
         host = _host(written)
         self.lines.append(line)
@@ -310,7 +310,7 @@ def _read_again(lists: tuple[str, ...], digest: str) -> Requests:
     return requests
 
 
-def _lines(location: str) -> Iterable[Line]:
+def _lines(location: str) -> Iterable[Request]:
     folder, name = Folder.split(location)
     if not folder.is_file(name):
         raise InputError(
@@ -325,7 +325,7 @@ def _lines(location: str) -> Iterable[Line]:
     for number, row in enumerate(text.split("\n"), 1):
         written = _COMMENT.sub("", row).strip()
         if written:
-            yield Line(location, number, written)
+            yield Request(location, number, written)
 
 
 def _host(written: str) -> str | None:

@@ -23,7 +23,7 @@ from webtext.base.parts.schemas import DECISION
 from webtext.base.parts.stage import Parent
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import KILLED_WORKER, RAISED
+from webtext.base.workers.attempt import KILLED_WORKER, RAISED
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text.clean_text import MAX_TEXT_BYTES
 

@@ -24,8 +24,8 @@ import pytest
 from webtext.base.inputs.files import InputFile
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import stopping_error
+from webtext.base.workers.attempt import Attempt
 from webtext.base.workers.engine import TaskFailure
-from webtext.base.workers.journal import Journal
 
 START = "import elsewhere; elsewhere.serve()"
 
@@ -108,7 +108,7 @@ def serve() -> None:
             os.environ["TMPDIR"] = tempfile.tempdir = own
             try:
                 function, task = pickle.loads(call)
-                answer = function(Journal(), task), "", None
+                answer = function(Attempt(), task), "", None
             except Exception as error:
                 answer = None, "".join(traceback.format_exception(error)), stopping_error(error)
             os.chdir("/")

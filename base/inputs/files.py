@@ -28,12 +28,12 @@ from webtext.base.decompress import StreamBroken, decompressed
 from webtext.base.errors import InputError
 from webtext.base.inputs.encodings import AUTO, UTF_8, check_encoding, detected, in_utf8
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import KILLED_WORKER
+from webtext.base.workers.attempt import KILLED_WORKER
 
 if TYPE_CHECKING:
     from webtext.base.parts.partset import PartSet
     from webtext.base.run import Run
-    from webtext.base.workers.journal import Journal
+    from webtext.base.workers.attempt import Attempt
 
 T = TypeVar("T")
 
@@ -179,7 +179,7 @@ def hash_files(files: Sequence[InputFile], run: Run) -> list[str]:
     return run.map(_sha256, files, "hash files", unit="file", names=names) if files else []
 
 
-def _sha256(_: Journal, file: InputFile) -> str:
+def _sha256(_: Attempt, file: InputFile) -> str:
     return file.sha256()
 
 

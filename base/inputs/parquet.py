@@ -12,7 +12,7 @@ from webtext.base.errors import InputError
 from webtext.base.inputs.files import TEXT_FIELD, InputFile, Refused
 from webtext.base.parts.untrusted_parquet import Expands, open_parquet, parquet_batches, rows_of
 from webtext.base.run import Run
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.binary_view())
 
@@ -44,8 +44,8 @@ def find_killers(files: Sequence[InputFile], run: Run) -> dict[InputFile, str]:
     return found
 
 
-def _open(journal: Journal, file: InputFile) -> None:
-    for _, each in journal.watch([(0, file)]):
+def _open(attempt: Attempt, file: InputFile) -> None:
+    for _, each in attempt.watch([(0, file)]):
         with each.folder.open(each.name) as opened, contextlib.suppress(OSError, ValueError, pa.ArrowException):
             parquet_batches(opened, [])
 

@@ -1,7 +1,7 @@
 """Part sets, the files that stages exchange: a folder of numbered, immutable parts and one `manifest.json`.
 
     DIR/part-00000.parquet          records of one kind (base/parts/schemas.py), with attachments beside it (.warc.gz, .tok)
-    DIR/part-00000.failures.jsonl   also an attachment: the records that failed, if there are any (`Failure`)
+    DIR/part-00000.failures.jsonl   also an attachment: the records that failed, if there are any (`FailedRecord`)
     DIR/_parts/00000.json           the part's entry: it exists if and only if the part is done
     DIR/manifest.json               collects the entries and seals the set; replaced atomically
     DIR/run.json                    times, hosts, workers: not covered by any hash
@@ -31,7 +31,7 @@ from webtext.base.parts.counts import Counts
 from webtext.base.parts.recipe import Recipe, without_check
 from webtext.base.run import Run
 from webtext.base.storage import Folder, check_version, decode_json, file_sha256, pretty_json
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 
 if TYPE_CHECKING:  # pyarrow is loaded with the first rows, so a machine without it can read token files
     import pyarrow as pa
@@ -78,7 +78,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedRecord:
     """One record that couldn't be processed; `reason` is the counted key, `cause` is for people."""
 
     id: str
@@ -293,14 +293,14 @@ class PartSet:
                 return attachment.name
         raise KeyError(f"{part.name} of '{self.folder.url}' has no attachment '*{suffix}'")
 
-    def failures(self, *parts: Part | int) -> Iterator[Failure]:
+    def failures(self, *parts: Part | int) -> Iterator[FailedRecord]:
         """Yield the records that failed in these parts, or in all parts; streamed from verified files."""
         for part in map(self.part, parts or self.parts):
             if any(each.name.endswith(FAILURES) for each in part.attachments):
                 name = self.attachment(part, FAILURES)
                 with self.folder.open(name) as lines:
                     try:  # not by msgspec, which rejects half a surrogate pair
-                        yield from (Failure(**json.loads(line)) for line in lines)
+                        yield from (FailedRecord(**json.loads(line)) for line in lines)
                     except (ValueError, TypeError, RecursionError) as error:
                         raise InputError(f"'{self.folder.location(name)}' is damaged: {error}", REMAKE) from None
 
@@ -393,10 +393,10 @@ class SetName:
         return _open(self)
 
 
-def _verify_parts(journal: Journal, task: tuple[SetName, int]) -> None:
+def _verify_parts(attempt: Attempt, task: tuple[SetName, int]) -> None:
     opened = task[0].open()
     for part in opened.parts[task[1] : task[1] + PARTS_A_TASK]:
-        journal.idle()
+        attempt.idle()
         opened._verify_part(part)
 
 

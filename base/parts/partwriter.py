@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, row_bytes
-from webtext.base.parts.partset import FAILURES, Attachment, Failure, Part, Source, entry_name, part_name
+from webtext.base.parts.partset import FAILURES, Attachment, FailedRecord, Part, Source, entry_name, part_name
 from webtext.base.parts.recipe import sha256_json, with_check
 from webtext.base.parts.schemas import SCHEMAS, WIDER
 from webtext.base.storage import Folder, file_sha256, no_space_is_an_error
@@ -86,9 +86,9 @@ class PartWriter:
     def fail(self, identifier: str, reason: str, cause: str) -> None:
         """Count a record that couldn't be processed, and store its id and the cause."""
         self.counts.fail(reason)
-        self.name_failures([Failure(identifier, reason, cause)])
+        self.name_failures([FailedRecord(identifier, reason, cause)])
 
-    def name_failures(self, failures: Iterable[Failure]) -> None:
+    def name_failures(self, failures: Iterable[FailedRecord]) -> None:
         """Store ids and causes of failed records that are already counted, in a file beside the part."""
         for failure in failures:
             if self._failures is None:

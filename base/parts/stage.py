@@ -42,7 +42,7 @@ from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.recipe import ELSEWHERE, Recipe, sha256_json, with_check, without_check
 from webtext.base.run import Run, peak_bytes
 from webtext.base.storage import Folder, check_version, disk_error, pretty_json
-from webtext.base.workers.journal import KILLED_WORKER, Failed, Journal
+from webtext.base.workers.attempt import KILLED_WORKER, Attempt, Failed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -94,10 +94,10 @@ class PartTask:
 
 
 class PartContext:
-    """The part function's access to its outputs and to the journal that guards each record, inside the worker."""
+    """The part function's access to its outputs, and to the attempt at its task, inside the worker."""
 
-    def __init__(self, journal: Journal, writers: Mapping[str, PartWriter]) -> None:
-        self.journal = journal
+    def __init__(self, attempt: Attempt, writers: Mapping[str, PartWriter]) -> None:
+        self.attempt = attempt
         self._writers = writers
 
     def output(self, name: str) -> PartWriter:
@@ -119,38 +119,38 @@ class PartContext:
         A broken input, a bad setting or a full disk isn't the record's fault and propagates.
         """
         for position, record in self._with_set_aside(records):
-            cause = self.journal.set_aside.get(position)
+            cause = self.attempt.set_aside.get(position)
             if cause is not None:
                 failed = Failed(KILLED_WORKER, cause)
             else:
-                self.journal.note(position)  # again, because a record that was set aside may have been yielded before
+                self.attempt.note(position)  # again, because a record that was set aside may have been yielded before
                 try:
                     result = function(record)
                 except Exception as error:
                     failed = Failed.of(error)
                 else:
-                    self.journal.idle()
+                    self.attempt.idle()
                     yield position, record, result
                     continue
-            self.journal.idle()
+            self.attempt.idle()
             self.main.fail(identify(record), failed.reason, failed.cause)
             yield position, record, failed
 
     def apply_to_batches(
         self, function: Callable[[pa.RecordBatch], R], batches: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, R | Failed]]:
-        """Run `function` on batches of rows that have an id; see `Journal.apply_to_batches`.
+        """Run `function` on batches of rows that have an id; see `Attempt.apply_to_batches`.
 
         A row that fails is counted and listed in the first output here; the caller counts the others.
         """
-        for rows, result in self.journal.apply_to_batches(function, batches):
+        for rows, result in self.attempt.apply_to_batches(function, batches):
             if isinstance(result, Failed):
                 self.main.fail(rows["id"][0].as_py(), result.reason, result.cause)
             yield rows, result
 
     def _with_set_aside(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Yield the journal's records and, in their places, the ones that were set aside, so that they are counted."""
-        set_aside = self.journal.set_aside
+        """Yield the records to attempt and, in their places, the ones that were set aside, so that they are counted."""
+        set_aside = self.attempt.set_aside
 
         def remembering() -> Iterator[tuple[int, T]]:
             for position, record in records:
@@ -160,12 +160,12 @@ class PartContext:
                     yield position, record
 
         skipped: list[tuple[int, T]] = []
-        for position, record in self.journal.watch(remembering()):
+        for position, record in self.attempt.watch(remembering()):
             before, skipped[:] = skipped[:], []
-            if self.journal.only is None:
+            if self.attempt.only is None:
                 yield from before
             yield position, record
-        if self.journal.only is None:
+        if self.attempt.only is None:
             yield from skipped
 
 
@@ -496,7 +496,7 @@ class _Stage:
         return sets
 
 
-def _make_part(journal: Journal, job: tuple[Any, ...]) -> tuple[Mapping[str, Part], float, int]:
+def _make_part(attempt: Attempt, job: tuple[Any, ...]) -> tuple[Mapping[str, Part], float, int]:
     """Make a part in every output and publish them, the main output last; in the worker.
 
     `job` is the function, the folder and kind of each output, the task, and the part's key. Returns the parts by output,
@@ -508,8 +508,8 @@ def _make_part(journal: Journal, job: tuple[Any, ...]) -> tuple[Mapping[str, Par
         for name, (folder, kind) in folders.items()
     }
     try:
-        function(PartContext(journal, writers), task)
-        if journal.only is not None:
+        function(PartContext(attempt, writers), task)
+        if attempt.only is not None:
             return {}, 0.0, 0
         generation = max((source.generation for source in task.sources), default=1)
         # The main part comes last: if a kill comes in between, it is missing and is made again.

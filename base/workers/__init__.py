@@ -1,1 +1,1 @@
-"""Worker processes: the engine that maps a function over parts, and the journal of records."""
+"""Worker processes: the engine that maps a function over parts, and the heartbeat that says at which record one died."""

@@ -1,6 +1,6 @@
 """The engine: maps a function over tasks in worker processes and survives records that crash or hang a worker.
 
-A worker notes the record it is working on (`base/workers/journal.py`). If it dies, stalls or uses too much memory during that
+A worker notes the record it is working on (`base/workers/attempt.py`). If it dies, stalls or uses too much memory during that
 record, the record is retried alone in a fresh worker:
 
     it kills the worker again  the record is set aside, and the part is retried without it
@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 from webtext.base.errors import ConfigError, MachineError
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import FIRST_FILE, Journal
+from webtext.base.workers.attempt import FIRST_FILE, Attempt
 from webtext.base.workers.process import Death, WorkerProcess
 from webtext.base.workers.worker import Done, Order, Raised
 
@@ -46,8 +46,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits of one worker. `memory_bytes` bounds private resident memory, which doesn't include mapped files."""
+class WorkerLimits:
+    """WorkerLimits of one worker. `memory_bytes` bounds private resident memory, which doesn't include mapped files."""
 
     record_seconds: float = 120.0  # without progress, on a record or a batch of them
     idle_seconds: float = 1800.0  # without progress outside records: reading, sorting, publishing a part
@@ -75,17 +75,17 @@ def ignore(*_: object) -> None:
 class LocalEngine:
     """Worker processes on this machine, started when first needed and kept between maps."""
 
-    def __init__(self, workers: int | None = None, limits: Limits | None = None, *, quiet: bool = False) -> None:
+    def __init__(self, workers: int | None = None, limits: WorkerLimits | None = None, *, quiet: bool = False) -> None:
         if workers is not None and workers < 1:
             raise ConfigError(f"workers is {workers}", "it must be at least 1")
         self.workers = workers or available_cores()
-        self.limits = limits or Limits()
+        self.limits = limits or WorkerLimits()
         self._quiet = quiet
         self._idle: list[WorkerProcess] = []
 
     def map(
         self,
-        function: Callable[[Journal, T], R],
+        function: Callable[[Attempt, T], R],
         tasks: Sequence[T],
         *,
         on_done: Callable[[int, R], None],
@@ -94,7 +94,7 @@ class LocalEngine:
         on_records: Callable[[int], None] = ignore,
         writes: Sequence[Folder] = (),
     ) -> list[TaskFailure]:
-        """Call function(journal, task) for each task and return the tasks that failed, in order.
+        """Call function(attempt, task) for each task and return the tasks that failed, in order.
 
         `function` must be importable by name. `on_done(index, result)` is called in this process as tasks finish, in
         any order. `set_aside` maps a task index to the records known to kill workers and their causes;
@@ -108,7 +108,7 @@ class LocalEngine:
         parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
         return _Map(self, function, tasks, parts, on_done, on_set_aside, on_records, writes).run()
 
-    def limited(self, limits: Limits) -> LocalEngine:
+    def limited(self, limits: WorkerLimits) -> LocalEngine:
         """Return another engine of this kind with these limits; close it after use."""
         return type(self)(self.workers, limits, quiet=self._quiet)
 
@@ -175,7 +175,7 @@ class _Map:
     def __init__(
         self,
         engine: LocalEngine,
-        function: Callable[[Journal, Any], Any],
+        function: Callable[[Attempt, Any], Any],
         tasks: Sequence[Any],
         parts: list[_Part],
         on_done: Callable[[int, Any], None],
@@ -208,7 +208,7 @@ class _Map:
                 elapsed, looked = min(time.monotonic() - looked, 1.0), time.monotonic()
                 for worker in list(self.running):
                     self._watch(worker, elapsed)
-                self.on_records(self.n_records + sum(worker.journal.records for worker in self.running))
+                self.on_records(self.n_records + sum(worker.heartbeat.records for worker in self.running))
             return sorted(self.failures, key=lambda failure: failure.index)
         finally:  # after any error, including Ctrl-C, no worker may keep running
             for worker in self.running:
@@ -226,7 +226,7 @@ class _Map:
             part = attempt.part
             # Pickled just before it is sent, so that memory never contains all tasks twice.
             call = pickle.dumps((self.function, self.tasks[part.index]), protocol=pickle.HIGHEST_PROTOCOL)
-            worker.journal.reset()
+            worker.heartbeat.reset()
             worker.send(Order(list(sys.path), call, dict(part.set_aside), attempt.only, self.writes))
 
     def _hear(self, worker: WorkerProcess) -> None:
@@ -253,16 +253,16 @@ class _Map:
             self.failures.append(TaskFailure(attempt.part.index, message.error))
         else:
             assert isinstance(message, Done), message
-            self.n_records += worker.journal.records
+            self.n_records += worker.heartbeat.records
             self.on_done(attempt.part.index, message.result)
 
     def _watch(self, worker: WorkerProcess, elapsed: float) -> None:
         """Kill a worker that makes no progress or uses too much memory."""
         attempt = self.running[worker]
         if worker.private_bytes() > self.limits.memory_bytes:
-            self._died(worker, Death(worker.journal.position, worker.memory_cause))
+            self._died(worker, Death(worker.heartbeat.position, worker.memory_cause))
             return
-        steps, position = worker.journal.steps, worker.journal.position
+        steps, position = worker.heartbeat.steps, worker.heartbeat.position
         if steps != attempt.watched_steps:
             attempt.watched_steps, attempt.stalled_seconds = steps, 0.0
             return
@@ -277,7 +277,7 @@ class _Map:
         attempt = self.running.pop(worker)
         worker.kill()
         part = attempt.part
-        is_first = attempt.only is None and not self.n_records and not worker.journal.records
+        is_first = attempt.only is None and not self.n_records and not worker.heartbeat.records
         begun = worker.started and not (worker.is_confined and is_first)
         if not begun and not death.from_outside:  # an interpreter or an import that fails: not the record's fault
             self._failed_to_start(part, attempt.only, worker, death.cause)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import IO
 
-from webtext.base.workers.journal import JournalPage
+from webtext.base.workers.attempt import Heartbeat
 from webtext.base.workers.worker import START, Order
 
 MEMORY_BACKSTOP_BYTES = 2 << 30
@@ -58,10 +58,10 @@ class WorkerProcess:
         if self.is_confined:
             self.memory_cause = f"address space above {space / 2**20:,.0f} MiB"
         ours, theirs = socket.socketpair()
-        with theirs, _unnamed_file() as journal_file:
-            self.journal = JournalPage(journal_file.fileno())
-            self.journal.reset()
-            passed = (theirs.fileno(), journal_file.fileno())
+        with theirs, _unnamed_file() as heartbeat_file:
+            self.heartbeat = Heartbeat(heartbeat_file.fileno())
+            self.heartbeat.reset()
+            passed = (theirs.fileno(), heartbeat_file.fileno())
             arguments = [*passed, os.getpid(), 2 * memory_bytes + MEMORY_BACKSTOP_BYTES]
             with _sigint_held():
                 self._process = subprocess.Popen(
@@ -105,10 +105,10 @@ class WorkerProcess:
             stuck = True
             self._process.kill()
             status = self._process.wait()
-        if self.journal.out_of_memory:
-            return Death(self.journal.position, self.memory_cause)
+        if self.heartbeat.out_of_memory:
+            return Death(self.heartbeat.position, self.memory_cause)
         cause = f"signal {-status}" if status < 0 else f"exit status {status}"
-        return Death(self.journal.position, cause, not stuck and -status in (signal.SIGKILL, signal.SIGTERM))
+        return Death(self.heartbeat.position, cause, not stuck and -status in (signal.SIGKILL, signal.SIGTERM))
 
     def kill(self) -> None:
         """Kill the process at once: between tasks it has no state that would be lost."""
@@ -120,7 +120,7 @@ class WorkerProcess:
 def _unnamed_file() -> IO[bytes]:
     """Open an unnamed file, in memory if the system supports it, so that a full disk doesn't matter."""
     if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("webtext-journal"), "r+b")
+        return open(os.memfd_create("webtext-heartbeat"), "r+b")
     return tempfile.TemporaryFile()
 
 

@@ -34,17 +34,17 @@ from typing import Any, TypeVar
 import webtext
 from webtext.base.errors import ConfigError, MachineError, NetworkError, WebtextError
 from webtext.base.storage import TEMPORARY_SUFFIX, Folder
+from webtext.base.workers.attempt import Attempt
 from webtext.base.workers.engine import (
     MAX_RETRIES_PER_PART,
     POLL_SECONDS,
-    Limits,
     LocalEngine,
     TaskFailure,
+    WorkerLimits,
     check_importable,
     ignore,
     pause_seconds,
 )
-from webtext.base.workers.journal import Journal
 from webtext.base.workers.worker import call_pickled
 
 # Ray reads these when it is imported: it reports its use to nobody, and leaves this process's output alone.
@@ -74,7 +74,7 @@ class RayEngine:
         self,
         address: str | None = None,
         workers: int | None = None,
-        limits: Limits | None = None,
+        limits: WorkerLimits | None = None,
         *,
         quiet: bool = False,
         warn: Callable[[str], None] = ignore,
@@ -83,7 +83,7 @@ class RayEngine:
 
         `warn` is called with a line about tasks that were lost and are sent again.
         """
-        self.limits, self.quiet, self.warn = limits or Limits(), quiet, warn
+        self.limits, self.quiet, self.warn = limits or WorkerLimits(), quiet, warn
         self._address, self._max_workers = address, workers
         self._connected = False
 
@@ -100,7 +100,7 @@ class RayEngine:
 
     def map(
         self,
-        function: Callable[[Journal, T], R],
+        function: Callable[[Attempt, T], R],
         tasks: Sequence[T],
         *,
         on_done: Callable[[int, R], None],
@@ -109,7 +109,7 @@ class RayEngine:
         on_records: Callable[[int], None] = ignore,
         writes: Sequence[Folder] = (),
     ) -> list[TaskFailure]:
-        """See `LocalEngine.map`. `on_records` is not called: the journals are in the memory of other machines."""
+        """See `LocalEngine.map`. `on_records` is not called: the heartbeats are in the memory of other machines."""
         check_importable(function)
         self._connect()
         parts = deque(_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks)))
@@ -117,7 +117,7 @@ class RayEngine:
         seen = [folder.local_path(token).absolute() for folder in writes if folder.is_local]
         return _Map(self, function, tasks, on_done, on_set_aside, parts, seen).run()
 
-    def limited(self, limits: Limits) -> RayEngine:
+    def limited(self, limits: WorkerLimits) -> RayEngine:
         """Return another engine of this kind with these limits; close it after use."""
         return RayEngine(self._address, self._max_workers, limits, quiet=self.quiet, warn=self.warn)
 
@@ -166,7 +166,7 @@ class _Place:
 
     folder: str  # relative paths start here
     path: list[str]
-    limits: Limits
+    limits: WorkerLimits
     quiet: bool
     seen: list[str]  # an empty file in each local folder that the tasks write
 
@@ -176,7 +176,7 @@ class _Map:
     """One call of `map`: the tasks that wait, run and failed."""
 
     engine: RayEngine
-    function: Callable[[Journal, Any], Any]
+    function: Callable[[Attempt, Any], Any]
     tasks: Sequence[Any]
     on_done: Callable[[int, Any], None]
     on_set_aside: Callable[[int, int, str], None]
@@ -318,7 +318,7 @@ def _leave(_: int, position: int, cause: str) -> None:
 
 
 @functools.cache
-def _local_engine(limits: Limits, quiet: bool) -> LocalEngine:
+def _local_engine(limits: WorkerLimits, quiet: bool) -> LocalEngine:
     """Return this Ray worker's engine, whose process serves all its tasks and ends with it."""
     return LocalEngine(1, limits, quiet=quiet)
 

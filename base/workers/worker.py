@@ -26,7 +26,7 @@ from typing import Any
 
 from webtext.base.errors import WebtextError
 from webtext.base.storage import stopping_error
-from webtext.base.workers.journal import Journal, JournalPage
+from webtext.base.workers.attempt import Attempt, Heartbeat
 
 START = "from webtext.base.workers.worker import main; main()"
 MAX_ERROR_CHARACTERS = 500
@@ -66,15 +66,15 @@ class Raised:
 def main() -> None:
     """Serve orders until the engine closes its end of the socket.
 
-    Arguments in `sys.argv`: file descriptors of socket and journal, the parent's process id, RLIMIT_DATA in bytes.
+    Arguments in `sys.argv`: file descriptors of socket and heartbeat, the parent's process id, RLIMIT_DATA in bytes.
     """
-    socket, journal_file, parent, data_bytes = map(int, sys.argv[1:5])
+    socket, heartbeat_file, parent, data_bytes = map(int, sys.argv[1:5])
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the engine decides what it means
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
-    page = JournalPage(journal_file)
+    page = Heartbeat(heartbeat_file)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(socket) as connection:
         connection.send(None)
         while True:
@@ -92,12 +92,12 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _answer(order: Order, page: JournalPage) -> bytes:
+def _answer(order: Order, page: Heartbeat) -> bytes:
     try:
         sys.path[:] = order.path
         function, task = pickle.loads(order.call)
-        journal = Journal(page, set_aside=order.set_aside, only=order.only)
-        return pickle.dumps(Done(function(journal, task)), protocol=pickle.HIGHEST_PROTOCOL)
+        attempt = Attempt(page, set_aside=order.set_aside, only=order.only)
+        return pickle.dumps(Done(function(attempt, task)), protocol=pickle.HIGHEST_PROTOCOL)
     except MemoryError:  # the kernel's limit was hit: reported like a limit that the engine sees exceeded
         page.note_out_of_memory()
         os._exit(1)
@@ -106,10 +106,10 @@ def _answer(order: Order, page: JournalPage) -> bytes:
         return pickle.dumps(Raised(_one_line(error), "".join(traceback.format_exception(error)), stops))
 
 
-def call_pickled(journal: Journal, call: bytes) -> bytes:
+def call_pickled(attempt: Attempt, call: bytes) -> bytes:
     """Run the pickled (function, task) and return its pickled result, for an engine that doesn't import the function."""
     function, task = pickle.loads(call)
-    return pickle.dumps(function(journal, task), protocol=pickle.HIGHEST_PROTOCOL)
+    return pickle.dumps(function(attempt, task), protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _one_line(error: BaseException) -> str:

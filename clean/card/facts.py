@@ -32,7 +32,7 @@ from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
 from webtext.base.web.opt_outs import OPT_OUTS
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS
 from webtext.clean.inputs.importing import DATASET
 from webtext.clean.rules.thresholds import RULES, RuleSettings
@@ -158,7 +158,7 @@ def _sums(rows: Sequence[tuple[Any, ...]]) -> list[Any]:
 
 
 def _count_documents(
-    _: Journal, task: tuple[SetName, SetName, int]
+    _: Attempt, task: tuple[SetName, SetName, int]
 ) -> tuple[Counter[str], Counter[str], Counter[str], Span]:
     """Return the splits, languages, characters by split, and dates of a part of the corpus; in a worker."""
     corpus, signals, part = task
@@ -181,13 +181,13 @@ def _characters(rows: pa.Table, signals: pa.Table) -> Counter[str]:
     )
 
 
-def _count_domains(journal: Journal, task: tuple[SetName, int, int]) -> tuple[int, list[tuple[str, int]]]:
+def _count_domains(attempt: Attempt, task: tuple[SetName, int, int]) -> tuple[int, list[tuple[str, int]]]:
     """Return the number of domains whose hash falls in a share, and the largest of them; in a worker."""
     corpus, share, n_shares = task
     found: Counter[str] = Counter()
     opened = corpus.open()
     for part in opened.parts:
-        journal.idle()  # progress
+        attempt.idle()  # progress
         for batch in opened.batches(part, ["domain"], BATCH_ROWS):
             for domain, n in _counts(batch["domain"]).items():
                 if zlib.crc32(domain.encode()) % n_shares == share:
@@ -199,7 +199,7 @@ def _largest(domains: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     return heapq.nsmallest(TOP_DOMAINS, domains, key=lambda item: (-item[1], item[0]))
 
 
-def _count_captures(_: Journal, task: tuple[SetName, int]) -> tuple[Counter[str], Span, Counter[str]]:
+def _count_captures(_: Attempt, task: tuple[SetName, int]) -> tuple[Counter[str], Span, Counter[str]]:
     """Return the sources, times and opt-outs of a part's fetched pages; in a worker."""
     pages, part = task
     rows = pages.open().table(part, ["outcome", "source", "captured", "opt_outs"])

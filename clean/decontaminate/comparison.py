@@ -28,7 +28,7 @@ from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.settings import DecontaminationSettings
@@ -140,14 +140,14 @@ def write_report(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) -
     return report
 
 
-def _rows(journal: Journal, task: tuple[SetName, Evaluation]) -> list[dict[str, Any]]:
+def _rows(attempt: Attempt, task: tuple[SetName, Evaluation]) -> list[dict[str, Any]]:
     """Return the rows of the report; in a worker, because the n-grams take much memory."""
     dropped, evaluation = task[0].open(), task[1]
     overlap, shared = evaluation.ngrams()
     found = Found.nothing(overlap, shared)
     documents: Counter[str] = Counter()
     for part in dropped.parts:
-        journal.idle()  # progress
+        attempt.idle()  # progress
         found.add(dropped.folder.read_bytes(dropped.attachment(part, ".overlap")))
         with dropped.folder.open(dropped.attachment(part, ".shared.jsonl")) as lines:
             for line in lines:

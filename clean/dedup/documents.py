@@ -36,7 +36,7 @@ COPY = np.uint64(1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ComparedPart:
     """A part of an index, or of the documents to compare: its signatures, and its texts in the same order."""
 
     signatures: SetName
@@ -52,7 +52,7 @@ class Work:
     """The folder of dedup's part sets, and what all of them are made from."""
 
     folder: Folder
-    sources: Sequence[Source]
+    sources: Sequence[ComparedPart]
     settings: DedupSettings
     run: Run
     scratch: list[str] = field(default_factory=list)  # names of the sets made, of kind `exchange`
@@ -96,7 +96,7 @@ FACTS = [
 """The columns that decide priority."""
 
 
-def facts_of(number: int, source: Source, signed: pa.RecordBatch, first: int, rows: Array) -> dict[str, Any]:
+def facts_of(number: int, source: ComparedPart, signed: pa.RecordBatch, first: int, rows: Array) -> dict[str, Any]:
     """Return FACTS of some rows of a batch of signatures, which begins at row `first` of the source."""
     some = signed.take(rows)
     unknown = pa.nulls(len(rows), pa.int64())

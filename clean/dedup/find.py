@@ -44,7 +44,7 @@ from webtext.base.storage import Folder
 from webtext.clean.dedup.candidates import find_candidates
 from webtext.clean.dedup.components import find_components
 from webtext.clean.dedup.copies import find_copies
-from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, Source, Work, rows_of
+from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, ComparedPart, Work, rows_of
 from webtext.clean.dedup.index import Index, open_indexes
 from webtext.clean.dedup.losses import COMPARED, write_domains
 from webtext.clean.dedup.settings import DedupSettings
@@ -163,7 +163,7 @@ def find_duplicates(
         signatures = sign_documents(documents, work.location(KIND), run)
         compared = [(index.signatures, index.corpus) for index in indexes] + [(signatures, documents)]
         sources = [
-            Source(
+            ComparedPart(
                 SetName.of(signed), SetName.of(texts), part, texts.parts[part].records, signed is not signatures, mask
             )
             for signed, texts in compared

@@ -25,7 +25,7 @@ from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.partwriter import PartWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 
 LOSSES = "losses.json"
@@ -97,7 +97,7 @@ def _sources(documents: PartSet, corpus: PartSet, bounds: tuple[float, int]) -> 
     return _alarming("source", ((name, compared[name], n) for name, n in dropped.items() if name), bounds)
 
 
-def _domains(journal: Journal, task: tuple[SetName, range, tuple[float, int]]) -> list[Loss]:
+def _domains(attempt: Attempt, task: tuple[SetName, range, tuple[float, int]]) -> list[Loss]:
     """Sum the counts of some ranges, in a worker."""
     name, ranges, bounds = task
     found: list[Loss] = []

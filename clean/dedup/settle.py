@@ -24,13 +24,13 @@ from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import no_space_is_an_error
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup import components
 from webtext.clean.dedup.arrays import fixed, hashed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
-from webtext.clean.dedup.documents import FACTS, Source, Work, facts_of, in_priority, rows_of, sources_of
+from webtext.clean.dedup.documents import FACTS, ComparedPart, Work, facts_of, in_priority, rows_of, sources_of
 from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS, DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
 from webtext.clean.text.arrays import texts_of
@@ -74,7 +74,7 @@ def _members_of_source(context: PartContext, task: PartTask) -> None:
             exchange.add(range_of_hash(hashed(np.asarray(rows["root"])), n_ranges), rows)
 
 
-def _members(number: int, source: Source, copies: SetName, joined: SetName) -> pa.Table:
+def _members(number: int, source: ComparedPart, copies: SetName, joined: SetName) -> pa.Table:
     """Return the source's documents in components, by row, without shingles: about 300 bytes each."""
     found = pa.Table.from_batches(read_range(joined.open(), number, components.MEMBERS), components.MEMBERS)
     rows, first = np.unique(rows_of(np.asarray(found["document"])), return_index=True)
@@ -95,7 +95,7 @@ def _members(number: int, source: Source, copies: SetName, joined: SetName) -> p
     return pa.concat_tables(members)
 
 
-def _with_shingles(context: PartContext, source: Source, members: pa.Table) -> Iterator[pa.Table]:
+def _with_shingles(context: PartContext, source: ComparedPart, members: pa.Table) -> Iterator[pa.Table]:
     """Yield the members, with the shingles of those that are compared with others; failed ones have none."""
     document = np.asarray(members["document"])
     compared = np.asarray(members["near"]) & (np.asarray(members["best"]) == document)

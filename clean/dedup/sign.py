@@ -22,7 +22,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import write_array
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS
 from webtext.clean.text.arrays import shortened, texts_of

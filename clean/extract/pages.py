@@ -27,7 +27,7 @@ from webtext.base.warc.reader import UNCHANGED, Response, read_responses
 from webtext.base.web.content_coding import BodyError
 from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean.extract.body import MAX_BODY_BYTES, OWN, Body, ExtractSettings, extract_body, prepare
 from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
 from webtext.clean.extract.scorer import model_digest
@@ -112,7 +112,7 @@ def extract_recipe(settings: ExtractSettings) -> Recipe:
     )
 
 
-def _digest(_: Journal | None, task: SetTask) -> str:
+def _digest(_: Attempt | None, task: SetTask) -> str:
     """Return a digest of a part's archives and votes; reads the part, in a worker, only if there are votes."""
     pages = task.pages.open()
     fetched = _fetched(pages, task.part, ["link_id", "url", "final_url", "outcome"]) if task.votes else []
@@ -131,7 +131,7 @@ def _extract_part(context: PartContext, task: PartTask) -> None:
     """Write one part of the documents, in a worker."""
     unique: UniqueTask[SetTask | FileTask] = task.payload
     settings = unique.task.settings
-    prepare(settings)  # outside the journal, so that loading libraries and models isn't charged to a record
+    prepare(settings)  # before the first record, so that loading libraries and models isn't charged to a record
     detect_language("a language")
     records = _pages_of_set(unique.task) if isinstance(unique.task, SetTask) else _pages_of_file(unique.task)
     writer = context.main

@@ -50,7 +50,7 @@ from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.parts.untrusted_parquet import rows_of
 from webtext.base.run import Run
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
 from webtext.clean.reasons import TOO_MANY_BYTES, Dropped, Refused
@@ -231,7 +231,7 @@ def _import_part(context: PartContext, task: PartTask) -> None:
     """Runs in the worker."""
     unique: UniqueTask[ImportTask] = task.payload
     writer, seen = context.main, set(unique.taken)
-    rows = context.journal.reading(0, unique.task.origin.rows(), lost)
+    rows = context.attempt.reading(0, unique.task.origin.rows(), lost)
     records = ((row, Record(values, row, unique.task)) for row, values in enumerate(rows))
     for row, _, result in context.apply(_document, records, identify=_place):
         if isinstance(result, Refused):

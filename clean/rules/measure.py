@@ -15,7 +15,7 @@ from webtext.base.parts.schemas import SCORED_SIGNALS, SIGNALS
 from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean import _signals
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.score.model import ScoreModel, open_model
@@ -60,14 +60,14 @@ def read_signals(
     signals: PartSet | None,
     part: int,
     columns: Sequence[str],
-    journal: Journal,
+    attempt: Attempt,
     model: ScoreModel | None = None,
 ) -> Iterator[pa.Table]:
     """Yield the signals of a part's documents, read or measured now."""
     if signals is not None:
         yield signals.table(part, columns)
         return
-    for measured, _ in _measured(documents, part, journal.apply_to_batches, model):
+    for measured, _ in _measured(documents, part, attempt.apply_to_batches, model):
         yield measured.select(list(columns))
 
 

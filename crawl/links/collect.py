@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from webtext.base.config import recipe_settings
 from webtext.base.errors import RunFailed
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import ENTRIES, Failure, PartSet, Source
+from webtext.base.parts.partset import ENTRIES, FailedRecord, PartSet, Source
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartTask, SetWriter, make_set
 from webtext.base.run import Run
@@ -89,7 +89,7 @@ def parts_for(n_bytes: int) -> int:
     return min(max(1, few, -(-n_bytes // INPUT_BYTES_PER_PART)), MAX_PARTS)
 
 
-def broken_dumps(links: PartSet) -> list[Failure]:
+def broken_dumps(links: PartSet) -> list[FailedRecord]:
     """Return the failures of dumps that could not be read to the end, from the set's manifest."""
     reasons = ("truncated_stream", "damaged_stream")
     return [failure for failure in links.failures() if failure.reason in reasons]
@@ -127,7 +127,7 @@ def _with_spills(
         n_records = sum(spill.dropped.values()) + sum(spill.failed.values())
         unlinked += Counts(n_records, 0, spill.dropped, spill.failed)
     rule = settings.rule
-    failures = tuple(Failure(*failure) for spill in spills for failure in spill.failures)
+    failures = tuple(FailedRecord(*failure) for spill in spills for failure in spill.failures)
     return [
         PartTask(
             index=task.index,

@@ -1,6 +1,6 @@
 """Turn a file's records into the votes that count, and count all others in the funnel.
 
-A source that can sift gets many lines at once, and the batch has a journal position of its own. Lines that the sift
+A source that can sift gets many lines at once, and the batch has a position of its own. Lines that the sift
 leaves over are parsed one by one. When a worker dies in a batch, the batch is retried line by line, so that the line
 that kills it is found and set aside. If every line survives alone, the batch is read line by line from then on.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from webtext.base.parts.counts import Counts
 from webtext.base.web.urls import registrable_domain
-from webtext.base.workers.journal import FIRST_FILE, KILLED_WORKER, Journal
+from webtext.base.workers.attempt import FIRST_FILE, KILLED_WORKER, Attempt
 from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.sources.lines import Batch, Unreadable, lines_of
 from webtext.crawl.links.sources.submission import DeletedPost, LinkSource, SiftingSource, Submission
@@ -37,9 +37,9 @@ class Funnel:
         if len(self.failures) < MAX_NAMED_FAILURES or reason.endswith("_stream"):
             self.failures.append((f"{self.file_name}:{position}", reason, cause))
 
-    def fail_set_aside(self, journal: Journal) -> None:
+    def fail_set_aside(self, attempt: Attempt) -> None:
         """Count the records that were set aside because they kill workers."""
-        for position, cause in sorted(journal.set_aside.items()):
+        for position, cause in sorted(attempt.set_aside.items()):
             if 0 <= position < FIRST_FILE:  # negative positions are batches, whose records are retried one by one
                 self.fail(position, KILLED_WORKER, cause)
 
@@ -47,12 +47,12 @@ class Funnel:
 def votes_in(
     records: Iterable[tuple[int, Any | Unreadable]],
     source: LinkSource[Any],
-    journal: Journal,
+    attempt: Attempt,
     judge: KarmaJudge,
     funnel: Funnel,
 ) -> Iterator[Vote]:
     """Yield the votes that count, reading one record at a time."""
-    for position, record in journal.watch(records):
+    for position, record in attempt.watch(records):
         posts = record if isinstance(record, Unreadable) else source.parse(record)
         if isinstance(posts, Unreadable):
             funnel.fail(position, posts.reason, posts.cause)
@@ -64,29 +64,29 @@ def votes_in(
 
 
 def votes_in_batches(
-    batches: Iterable[Batch], source: SiftingSource, journal: Journal, judge: KarmaJudge, funnel: Funnel
+    batches: Iterable[Batch], source: SiftingSource, attempt: Attempt, judge: KarmaJudge, funnel: Funnel
 ) -> Iterator[Vote]:
     """Yield the votes that count in batches of lines; votes and funnel are equal to those of `votes_in`."""
     rule = judge.post_rule
     for batch in batches:
         start, lines = batch
         n_bytes = 0 if isinstance(lines, Unreadable) else len(lines)
-        its_position = -2 - start  # neither the position of a line nor the journal's -1
-        if journal.only is not None:
-            if journal.only == its_position or start <= journal.only <= start + n_bytes:
-                yield from votes_in(_trial(batch, journal), source, Journal(), judge, funnel)
+        its_position = -2 - start  # neither the position of a line nor the heartbeat's -1
+        if attempt.only is not None:
+            if attempt.only == its_position or start <= attempt.only <= start + n_bytes:
+                yield from votes_in(_trial(batch, attempt), source, Attempt(), judge, funnel)
             continue
-        if isinstance(lines, Unreadable) or not lines or not _is_harmless(batch, journal):
-            yield from votes_in(lines_of(batch), source, journal, judge, funnel)
+        if isinstance(lines, Unreadable) or not lines or not _is_harmless(batch, attempt):
+            yield from votes_in(lines_of(batch), source, attempt, judge, funnel)
             continue
-        journal.note(its_position)
+        attempt.note(its_position)
         sifted = source.sift(lines, rule)
         for reason, n in sifted.dropped.items():
             funnel.counts.drop(reason, n)
         yield from _judged(sifted.posts, judge, funnel)
-        journal.idle()
+        attempt.idle()
         others = (line for begin, end in sifted.others for line in lines_of((start + begin, lines[begin:end])))
-        yield from votes_in(others, source, journal, judge, funnel)
+        yield from votes_in(others, source, attempt, judge, funnel)
 
 
 def _judged(posts: Iterable[Submission], judge: KarmaJudge, funnel: Funnel) -> Iterator[Vote]:
@@ -99,17 +99,17 @@ def _judged(posts: Iterable[Submission], judge: KarmaJudge, funnel: Funnel) -> I
             yield Vote(url, registrable_domain(url), post)  # cached: the judge has just computed the domain
 
 
-def _is_harmless(batch: Batch, journal: Journal) -> bool:
+def _is_harmless(batch: Batch, attempt: Attempt) -> bool:
     """Whether neither the batch nor a line in it has killed a worker."""
     start, lines = batch
     assert not isinstance(lines, Unreadable), "a batch of lines"
-    return not any(p == -2 - start or start <= p <= start + len(lines) for p in journal.set_aside)
+    return not any(p == -2 - start or start <= p <= start + len(lines) for p in attempt.set_aside)
 
 
-def _trial(batch: Batch, journal: Journal) -> Iterator[tuple[int, bytes | Unreadable]]:
-    """Yield the lines of a batch in which a worker died, each noted in the journal before it is parsed."""
+def _trial(batch: Batch, attempt: Attempt) -> Iterator[tuple[int, bytes | Unreadable]]:
+    """Yield the lines of a batch in which a worker died, each noted in the heartbeat before it is parsed."""
     for position, line in lines_of(batch):
-        if position not in journal.set_aside:
-            journal.note(position)
+        if position not in attempt.set_aside:
+            attempt.note(position)
             yield position, line
-    journal.idle()
+    attempt.idle()

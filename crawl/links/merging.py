@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id, split_of
-from webtext.base.parts.partset import Failure
+from webtext.base.parts.partset import FailedRecord
 from webtext.base.parts.schemas import LINK, POST
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import Folder
@@ -34,7 +34,7 @@ class MergePayload:
     work: Folder
     blocks: tuple[tuple[str, tuple[SpillBlock, ...]], ...]  # (spill file, its blocks for this part)
     unlinked: Counts  # records of all dumps that gave no vote; only in part 0
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedRecord, ...]
     validation_ratio: float
     min_karma_sum: int | None  # if the rule adds up the scores of a link
 

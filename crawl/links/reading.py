@@ -24,7 +24,7 @@ from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
 from webtext.base.storage import Folder
-from webtext.base.workers.journal import KILLED_WORKER, Journal
+from webtext.base.workers.attempt import KILLED_WORKER, Attempt
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.decoder import decompressed_ahead
 from webtext.crawl.links.sources.inputs import LinkFile, link_source
@@ -42,7 +42,7 @@ from dataclasses import replace
 from webtext.base.decompress import ZSTANDARD
 from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.run import Engine, Run
-from webtext.base.workers.engine import Limits
+from webtext.base.workers.engine import WorkerLimits
 from webtext.crawl.links.sources.inputs import SUBMISSIONS, URLS
 
 HASH_BYTES = 8 << 20
@@ -50,7 +50,7 @@ HASH_BYTES = 8 << 20
 MIN_AHEAD_BYTES = 4 << 20
 """If workers would be idle, another process decompresses a file above this for the one that judges."""
 
-READER_LIMITS = Limits(memory_bytes=3 << 30)
+READER_LIMITS = WorkerLimits(memory_bytes=3 << 30)
 """A Zstandard window alone may take 2 GiB, which is a worker's usual limit."""
 
 
@@ -138,12 +138,12 @@ def finished_spill(job: SpillJob) -> Spill | None:
     return spill if is_there and (spill.key, spill.sha256) == (job.key, job.dump.sha256) else None
 
 
-def digest_file(_: Journal, file: LinkFile) -> Dump:
+def digest_file(_: Attempt, file: LinkFile) -> Dump:
     """Runs in a worker: return the file's dump, hashed."""
     return _hashed(Dump.of(file))
 
 
-def spill_dump(journal: Journal, job: SpillJob) -> Dump:
+def spill_dump(attempt: Attempt, job: SpillJob) -> Dump:
     """Runs in a worker: read one dump, judge its posts, publish the spill, then its record. Return the hashed dump."""
     with contextlib.ExitStack() as opened:
         file = opened.enter_context(_opened(job))
@@ -156,15 +156,15 @@ def spill_dump(journal: Journal, job: SpillJob) -> Dump:
         out = opened.enter_context(open(path, "wb"))
         beside = opened.enter_context(ThreadPoolExecutor(1))
         writer = SpillWriter(out)
-        for vote in _votes(file, journal, job, funnel):
+        for vote in _votes(file, attempt, job, funnel):
             writer.add(bucket_of(link_id(vote.url)), vote)
             if hashing is None:  # the imports are done, and this process is waiting for the decoder
                 hashing = beside.submit(_hashed, job.dump)
-        funnel.fail_set_aside(journal)
+        funnel.fail_set_aside(attempt)
         writer.close()
         n_bytes = out.tell()
         dump = (hashing or beside.submit(_hashed, job.dump)).result()
-    if journal.only is not None:
+    if attempt.only is not None:
         return dump  # a retry of one record alone: its spill must not count
     spill = Spill(
         key=job.key,
@@ -201,16 +201,16 @@ def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
             yield file
 
 
-def _votes(opened: BinaryIO | Iterator[memoryview], journal: Journal, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
+def _votes(opened: BinaryIO | Iterator[memoryview], attempt: Attempt, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
     from webtext.crawl.links.judging import votes_in, votes_in_batches
 
     source, judge = source_of(job), job.judge()
     if not isinstance(source, SiftingSource):
         assert not job.ahead, "only lines are decompressed by another process"
-        rows = journal.reading(0, source.records(cast(BinaryIO, opened)), _lost)
-        return votes_in(rows, source, journal, judge, funnel)
+        rows = attempt.reading(0, source.records(cast(BinaryIO, opened)), _lost)
+        return votes_in(rows, source, attempt, judge, funnel)
     chunks = opened if job.ahead else decompress(cast(BinaryIO, opened))
-    return votes_in_batches(read_batches(cast(Iterator[memoryview], chunks)), source, journal, judge, funnel)
+    return votes_in_batches(read_batches(cast(Iterator[memoryview], chunks)), source, attempt, judge, funnel)
 
 
 def _lost(cause: str) -> tuple[int, Unreadable]:

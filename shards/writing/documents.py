@@ -105,7 +105,7 @@ class FilePart:
         field, separator = self.settings.text_field, (self.settings.separator or "").replace("\\n", "\n")
         for number, (file, source, version) in enumerate(self.files):
             found = records(file, ("id", "split", field), field, separator)
-            for row, record in enumerate(context.journal.reading(number, found, lost)):
+            for row, record in enumerate(context.attempt.reading(number, found, lost)):
                 yield _document(record, source, row, self.settings)
             if file.folder.version(file.name) != version and file.sha256() != source.record_digest:
                 raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")

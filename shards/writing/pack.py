@@ -22,7 +22,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 from webtext.shards.format import Tokens
 from webtext.shards.settings import FileSettings
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module

@@ -13,7 +13,7 @@ import pytest
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.identifiers import link_id, text_digest
-from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.partset import FailedRecord, PartSet
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.parts.stage import SetWriter
@@ -48,7 +48,7 @@ def write_set(
     *,
     settings: Mapping[str, Any] | None = None,
     counts: Counts | None = None,
-    failures: Sequence[Failure] = (),
+    failures: Sequence[FailedRecord] = (),
     shards: Mapping[str, Sequence[Any]] | None = None,
     seconds: float = 1.5,
 ) -> PartSet:
@@ -179,7 +179,7 @@ def write_build(build: Path) -> None:
     ]
     counts = Counts(8, 6, {"robots_disallowed": 1, "redirects_to_link": 1}, {})
     write_set(build / "pages", "pages", [pages], counts=counts)
-    failure = Failure(f"part-00000.warc.gz:40 {URLS['deep']}", "too_deep", f"100,000 levels {SCRIPT}")
+    failure = FailedRecord(f"part-00000.warc.gz:40 {URLS['deep']}", "too_deep", f"100,000 levels {SCRIPT}")
     rows = [document("kept", "moved"), document("copy"), document("short"), document("held")]
     counts = Counts(6, 4, {"empty_text": 1}, {"too_deep": 1})
     write_set(build / "documents", "documents", [rows[:2], rows[2:]], counts=counts, failures=[failure])

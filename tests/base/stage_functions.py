@@ -9,7 +9,7 @@ from typing import Any
 
 from webtext.base.errors import InputError, missing_extra
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 
 
 def judge(number: int) -> int:

@@ -20,14 +20,14 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Limits, LocalEngine, TaskFailure
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
+from webtext.base.workers.engine import LocalEngine, TaskFailure, WorkerLimits
 
 HERE = str(Path(__file__).parent)
 sys.path.append(HERE)
 import worker_functions as work  # noqa: E402
 
-SMALL = Limits(record_seconds=60, memory_bytes=300 << 20)  # no record is a minute of work on any machine
+SMALL = WorkerLimits(record_seconds=60, memory_bytes=300 << 20)  # no record is a minute of work on any machine
 PATIENCE = 120.0  # a guard against hanging; nothing is measured by it
 
 
@@ -94,7 +94,7 @@ def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
 
     set_clock(clock)
     tasks = [["a", "segfault", "b", f"hang {hangs}", "c", "eat", "d"], ["e", "f"]]
-    with LocalEngine(1, Limits(record_seconds=3, memory_bytes=SMALL.memory_bytes)) as engine:
+    with LocalEngine(1, WorkerLimits(record_seconds=3, memory_bytes=SMALL.memory_bytes)) as engine:
         failures = heard.map(engine, work.process, tasks)
     assert failures == []
     assert heard.results == {0: ["A", "B", "C", "D"], 1: ["E", "F"]}
@@ -184,7 +184,7 @@ def test_a_worker_that_stalls_outside_records_is_ended_and_its_part_fails_after_
         return now[0]
 
     set_clock(clock)
-    with LocalEngine(1, Limits(idle_seconds=3, record_seconds=1000)) as engine:
+    with LocalEngine(1, WorkerLimits(idle_seconds=3, record_seconds=1000)) as engine:
         failures = heard.map(engine, work.stall_between_records, [str(tmp_path / "begun")])
     assert failures == [TaskFailure(0, "the worker ended outside any record: no progress for 3 s")]
     assert (tmp_path / "begun").read_text() == "..", "begun, and retried once"
@@ -221,7 +221,7 @@ def test_time_is_counted_for_one_record_not_for_the_part(
         return now[0]
 
     set_clock(clock)
-    with LocalEngine(1, Limits(record_seconds=2)) as engine:
+    with LocalEngine(1, WorkerLimits(record_seconds=2)) as engine:
         assert heard.map(engine, work.work_under_the_engine_s_eyes, [str(tmp_path)]) == []
     assert heard.results == {0: 5}
     assert (tmp_path / "begun").read_bytes() == b".", "its worker was killed, and it was begun again"
@@ -335,7 +335,7 @@ def test_large_tasks_and_results_pass(heard: Heard) -> None:
 
 
 def test_workers_are_kept_between_maps_and_recycled_after_their_share(heard: Heard) -> None:
-    with LocalEngine(1, Limits(tasks_per_worker=3)) as engine:
+    with LocalEngine(1, WorkerLimits(tasks_per_worker=3)) as engine:
         pids = []
         for _ in range(2):
             heard.map(engine, work.pid_of_worker, [None, None])
@@ -395,13 +395,13 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigError, match="workers is 0"):
         LocalEngine(0)
     with pytest.raises(ConfigError, match="record_seconds is 0"):
-        Limits(record_seconds=0)
+        WorkerLimits(record_seconds=0)
 
 
 def test_journal_watch_notes_nothing_without_an_engine() -> None:
-    journal = Journal(set_aside={1: "signal 11"})
-    assert list(journal.watch(enumerate("abc"))) == [(0, "a"), (2, "c")]
-    assert list(Journal(only=2).watch(enumerate("abc"))) == [(2, "c")]
+    attempt = Attempt(set_aside={1: "signal 11"})
+    assert list(attempt.watch(enumerate("abc"))) == [(0, "a"), (2, "c")]
+    assert list(Attempt(only=2).watch(enumerate("abc"))) == [(2, "c")]
 
 
 # A script without `if __name__ == "__main__"`, which workers must not run again.
@@ -431,7 +431,7 @@ def test_a_script_needs_no_main_guard(how: str, tmp_path: Path) -> None:
 def test_a_function_of_the_main_script_is_refused_with_the_remedy() -> None:
     text = (
         "from webtext.base.workers.engine import LocalEngine\n"
-        "def f(journal, task): pass\n"
+        "def f(attempt, task): pass\n"
         "LocalEngine(1).map(f, [1], on_done=print)"
     )
     ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE)

@@ -14,7 +14,7 @@ import pytest
 
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Failure, PartSet, bounded_batches
+from webtext.base.parts.partset import FailedRecord, PartSet, bounded_batches
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES
@@ -285,7 +285,7 @@ def test_failures_are_in_a_file_beside_their_part_and_only_their_counts_in_entry
             parts.append(part.publish())
     opened = writer.seal(parts)
     assert opened.counts.failed == {"raised": 1000}
-    assert list(opened.failures()) == [Failure(f"record {i}\ud800", "raised", f"cause {i}") for i in range(1000)]
+    assert list(opened.failures()) == [FailedRecord(f"record {i}\ud800", "raised", f"cause {i}") for i in range(1000)]
     assert list(opened.failures(0)) == []
     assert (tmp_path / "set" / "manifest.json").stat().st_size < 4000
     assert [path.name for path in (tmp_path / "set").glob("*.failures.jsonl")] == ["part-00001.failures.jsonl"]

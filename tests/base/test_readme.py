@@ -11,7 +11,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 IMPORTS = """
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run

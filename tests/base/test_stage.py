@@ -18,7 +18,7 @@ import pytest
 from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError, MachineError, RunFailed
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Failure, PartSet, parents_of
+from webtext.base.parts.partset import FailedRecord, PartSet, parents_of
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.stage import PartContext, PartTask, SetWriter, run_parts
 from webtext.base.run import Parts, Run
@@ -66,7 +66,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_every_record_is_kept_or_dropped_or_failed(tmp_path: Path, run: Run) -> None:
     made = double(tmp_path, tasks([[1, 2, 3], [4, 1001, 6]]), run)
     assert made["kept"].counts == Counts(6, 3, {"odd": 2}, {"raised": 1})
-    assert list(made["kept"].failures(1)) == [Failure("1001", "raised", "ValueError: a bad record")]
+    assert list(made["kept"].failures(1)) == [FailedRecord("1001", "raised", "ValueError: a bad record")]
     assert [row["id"] for row in made["dropped"].table(0).to_pylist()] == ["1", "3"]
     assert made["kept"].manifest["reproducible"]
 
@@ -74,7 +74,7 @@ def test_every_record_is_kept_or_dropped_or_failed(tmp_path: Path, run: Run) -> 
 def test_a_record_that_kills_its_worker_costs_itself_alone(tmp_path: Path, run: Run) -> None:
     made = double(tmp_path, tasks([[2, 1000, 4], [6, 8]]), run)
     assert made["kept"].counts == Counts(5, 4, {}, {"killed_worker": 1})
-    assert list(made["kept"].failures(0)) == [Failure("1000", "killed_worker", "signal 11")]
+    assert list(made["kept"].failures(0)) == [FailedRecord("1000", "killed_worker", "signal 11")]
     assert not made["kept"].manifest["reproducible"]
     assert (tmp_path / "kept" / "quarantine.json").is_file()
 

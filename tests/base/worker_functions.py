@@ -14,13 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from webtext.base.errors import InputError
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.attempt import Attempt, Failed
 
 
-def process(journal: Journal, records: Sequence[str]) -> list[str]:
+def process(attempt: Attempt, records: Sequence[str]) -> list[str]:
     """Return each processed record; some records do harm instead."""
     answers = []
-    for _, record in journal.watch(enumerate(records)):
+    for _, record in attempt.watch(enumerate(records)):
         harm(record)
         answers.append(record.upper())
     return answers
@@ -49,8 +49,8 @@ def harm(record: str) -> None:
         time.sleep(float(argument))
 
 
-def die_between_records(journal: Journal, marker: str) -> str:
-    for _, _ in journal.watch(enumerate("ab")):
+def die_between_records(attempt: Attempt, marker: str) -> str:
+    for _, _ in attempt.watch(enumerate("ab")):
         pass
     if not marker or not Path(marker).exists():
         if marker:
@@ -59,20 +59,20 @@ def die_between_records(journal: Journal, marker: str) -> str:
     return "survived"
 
 
-def stall_between_records(journal: Journal, begun: str) -> None:
-    for _, _ in journal.watch(enumerate("ab")):
+def stall_between_records(attempt: Attempt, begun: str) -> None:
+    for _, _ in attempt.watch(enumerate("ab")):
         pass
     with open(begun, "a") as file:
         file.write(".")
     time.sleep(600)
 
 
-def process_batches(journal: Journal, records: Sequence[str]) -> list[str]:
+def process_batches(attempt: Attempt, records: Sequence[str]) -> list[str]:
     """Return the result for each range of rows, or in brackets why a row failed; a batch has four rows."""
     rows = pa.RecordBatch.from_pydict({"record": records})
     batches = [rows.slice(start, 4) for start in range(0, rows.num_rows, 4)]
     answers = []
-    for _, answer in journal.apply_to_batches(joined, batches):
+    for _, answer in attempt.apply_to_batches(joined, batches):
         answers.append(f"({answer.cause})" if isinstance(answer, Failed) else answer)
     return answers
 
@@ -84,25 +84,25 @@ def joined(rows: pa.RecordBatch) -> str:
     return "".join(records)
 
 
-def die_alone_never(journal: Journal, record: int) -> int:
+def die_alone_never(attempt: Attempt, record: int) -> int:
     """Die at position 1, unless that record is retried alone."""
-    for position, _ in journal.watch(enumerate("abc")):
-        if position == 1 and journal.only is None:
+    for position, _ in attempt.watch(enumerate("abc")):
+        if position == 1 and attempt.only is None:
             os._exit(3)
     return record
 
 
-def die_at_every_record(journal: Journal, n_records: int) -> None:
-    for _ in journal.watch(enumerate(range(n_records))):
+def die_at_every_record(attempt: Attempt, n_records: int) -> None:
+    for _ in attempt.watch(enumerate(range(n_records))):
         os._exit(3)
 
 
-def work_under_the_engine_s_eyes(journal: Journal, folder: str) -> int:
+def work_under_the_engine_s_eyes(attempt: Attempt, folder: str) -> int:
     """Note five records in `folder`, each of which lasts until the engine has read its clock six times."""
     with open(Path(folder) / "begun", "ab") as begun:
         begun.write(b".")
     n_done = 0
-    for _, record in journal.watch(enumerate(range(5))):
+    for _, record in attempt.watch(enumerate(range(5))):
         (Path(folder) / f"record-{record}").touch()
         until = readings(folder) + 6
         while readings(folder) < until:
@@ -115,7 +115,7 @@ def readings(folder: str) -> int:
     return (Path(folder) / "readings").stat().st_size
 
 
-def raise_error(journal: Journal, kind: str) -> str:
+def raise_error(attempt: Attempt, kind: str) -> str:
     if kind == "value":
         raise ValueError("two\nlines")
     if kind == "input":
@@ -131,16 +131,16 @@ def raise_error(journal: Journal, kind: str) -> str:
     return kind
 
 
-def pid_of_worker(journal: Journal, task: object) -> int:
+def pid_of_worker(attempt: Attempt, task: object) -> int:
     return os.getpid()
 
 
-def hold_memory(journal: Journal, n_bytes: int) -> int:
+def hold_memory(attempt: Attempt, n_bytes: int) -> int:
     hold_memory.__dict__["held"] = bytearray(b"x") * n_bytes
     return os.getpid()
 
 
-def meet(journal: Journal, own_and_other: tuple[str, str]) -> bool:
+def meet(attempt: Attempt, own_and_other: tuple[str, str]) -> bool:
     """Return whether the other task was running at the same time."""
     own, other = map(Path, own_and_other)
     own.touch()
@@ -152,12 +152,12 @@ def meet(journal: Journal, own_and_other: tuple[str, str]) -> bool:
     return True
 
 
-def announce_and_sleep(journal: Journal, folder: str) -> None:
+def announce_and_sleep(attempt: Attempt, folder: str) -> None:
     (Path(folder) / str(os.getpid())).touch()
     time.sleep(600)
 
 
-def surroundings(journal: Journal, task: object) -> dict[str, object]:
+def surroundings(attempt: Attempt, task: object) -> dict[str, object]:
     import pyarrow
 
     print("printed by a library")
@@ -170,6 +170,6 @@ def surroundings(journal: Journal, task: object) -> dict[str, object]:
     }
 
 
-def process_id(_: Journal, __: None) -> int:
+def process_id(_: Attempt, __: None) -> int:
     """Return the process id."""
     return os.getpid()

@@ -172,7 +172,7 @@ def pack_once(folder: Path, tokenizer: Path) -> None:
 
     from webtext.base.console import Console
     from webtext.base.run import Run
-    from webtext.base.workers.journal import Journal
+    from webtext.base.workers.attempt import Attempt
     from webtext.shards.writing import pack as packing
 
     class HereAlone:
@@ -182,7 +182,7 @@ def pack_once(folder: Path, tokenizer: Path) -> None:
 
         def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[Any]:
             for i, task in enumerate(tasks):
-                on_done(i, function(Journal(), task))
+                on_done(i, function(Attempt(), task))
             return []
 
     shutil.rmtree(folder / "packed", ignore_errors=True)

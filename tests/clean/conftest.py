@@ -12,11 +12,11 @@ from click.testing import CliRunner
 
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.workers.engine import Limits, LocalEngine
+from webtext.base.workers.engine import LocalEngine, WorkerLimits
 from webtext.clean.command import group
 
 sys.path.insert(0, str(Path(__file__).parent))
-LIMITS = Limits(tasks_per_worker=1_000_000)
+LIMITS = WorkerLimits(tasks_per_worker=1_000_000)
 
 
 @pytest.fixture(scope="session")

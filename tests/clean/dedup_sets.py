@@ -12,7 +12,7 @@ import part_sets
 from webtext.base.console import Console
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.clean.dedup.find import Duplicates
 from webtext.clean.dedup.index import keep_index
 from webtext.clean.dedup.settings import DedupSettings
@@ -50,7 +50,7 @@ class InProcess:
 
     def map(self, function: Any, tasks: Any, *, on_done: Any, **_: Any) -> list[Any]:
         for number, task in enumerate(tasks):
-            on_done(number, function(Journal(), task))
+            on_done(number, function(Attempt(), task))
         return []
 
 

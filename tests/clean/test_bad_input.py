@@ -19,14 +19,14 @@ from warcio.warcwriter import WARCWriter
 
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.workers.engine import Limits, LocalEngine
+from webtext.base.workers.engine import LocalEngine, WorkerLimits
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages
 from webtext.clean.reasons import FAILED
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.steps import Cleaning
 
-LIMITS = Limits(memory_bytes=700 << 20)
+LIMITS = WorkerLimits(memory_bytes=700 << 20)
 EVERY_LANGUAGE = CleanSettings(language=LanguageSettings(language=("all",)))
 HTML, PLAIN = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 HEAD, WORDS = b"<html><body>", article(1).encode()

@@ -25,10 +25,10 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Limits, LocalEngine
+from webtext.base.workers.engine import LocalEngine, WorkerLimits
 from webtext.clean.dedup import candidates, components, copies, settle
 from webtext.clean.dedup.components import EDGES, MEMBERS, find_components
-from webtext.clean.dedup.documents import Source, Work
+from webtext.clean.dedup.documents import ComparedPart, Work
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 
@@ -121,7 +121,7 @@ def joined(
     edges = exchanged(folder / "edges", np.array(pairs, np.uint64).reshape(-1, 2).T, 3)
     # copies are by source, of which there is one
     copied = exchanged(folder / "copies", np.array(of_copies, np.uint64).reshape(-1, 2).T, 1)
-    source = Source(None, None, 0, 0)
+    source = ComparedPart(None, None, 0, 0)
     made = find_components(Work(Folder(folder / "work"), [source], DedupSettings(), in_process()), edges, copied)
     rows = [row for batch in read_range(made, 0, MEMBERS) for row in batch.to_pylist()]
     found = {row["document"]: (row["root"], row["near"]) for row in rows}
@@ -286,7 +286,7 @@ def test_a_giant_component_is_settled_within_a_workers_memory(tmp_path):
     documents = [document(f"{i:05}", f"{words} page number {i}") for i in range(50_000)]
     given = write_set(tmp_path / "given", documents, 20)
     del documents
-    with LocalEngine(workers=2, limits=Limits(memory_bytes=250 << 20)) as engine:
+    with LocalEngine(workers=2, limits=WorkerLimits(memory_bytes=250 << 20)) as engine:
         found = find_duplicates(given, DedupSettings(), Folder(tmp_path / "work"), Run(engine, Console("quiet")))
     assert found.clusters.largest == [("00000", 50_000)]
     assert found.clusters.counted["largest_component"] == 50_000

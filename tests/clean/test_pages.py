@@ -29,7 +29,7 @@ from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_response_at
-from webtext.base.workers.engine import Limits, LocalEngine, ignore
+from webtext.base.workers.engine import LocalEngine, WorkerLimits, ignore
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract import redirects
 from webtext.clean.extract.body import ExtractSettings
@@ -217,7 +217,7 @@ def test_pages_that_segfault_hang_eat_memory_or_raise_cost_only_themselves(
     answers = [(f"http://{n.lower()}.example/", f"{article(i)} {n}.".encode()) for i, n in enumerate(names)]
     write_warc(tmp_path / "a.warc.gz", answers, content_type="text/plain")
     monkeypatch.setattr(stage, "_extract_part", warc_files.extract_with_killers)
-    limits = Limits(record_seconds=3, memory_bytes=400 << 20)
+    limits = WorkerLimits(record_seconds=3, memory_bytes=400 << 20)
     clock = ClockOfHanging(tmp_path / "hangs", monkeypatch)
     with LocalEngine(workers=1, limits=limits, quiet=True) as engine:
         clock.listen_to(engine)
@@ -268,7 +268,7 @@ def test_decompression_bombs_are_rejected_by_size_and_cost_no_worker(tmp_path: P
         ("http://good.example/", gzip.compress(page(article(1)))),
     ]
     write_warc(tmp_path / "a.warc.gz", answers, encoding="gzip")
-    with LocalEngine(workers=1, limits=Limits(memory_bytes=400 << 20), quiet=True) as engine:
+    with LocalEngine(workers=1, limits=WorkerLimits(memory_bytes=400 << 20), quiet=True) as engine:
         bounded = Run(engine, Console("quiet"))
         documents = extract_documents([str(tmp_path / "a.warc.gz")], str(tmp_path / "out"), SETTINGS, bounded)
     assert documents.counts.failed == {"body_too_large": 2}

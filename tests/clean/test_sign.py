@@ -57,7 +57,7 @@ def test_a_row_whose_text_cannot_be_signed_keeps_its_place(tmp_path, alone, monk
     from webtext.base.parts.partwriter import PartWriter
     from webtext.base.parts.stage import PartContext, PartTask
     from webtext.base.storage import Folder
-    from webtext.base.workers.journal import Journal
+    from webtext.base.workers.attempt import Attempt
 
     def raises(texts: pa.Array, *more: int):
         if "poison" in texts.to_pylist():
@@ -69,7 +69,7 @@ def test_a_row_whose_text_cannot_be_signed_keeps_its_place(tmp_path, alone, monk
     given = write_set(tmp_path / "given", [document(id_, id_) for id_ in ("a", "poison", "b")])
     writer = PartWriter(Folder(tmp_path / "out"), "signatures", 0, key="k")
     payload = (SetName.of(given), 0)
-    sign._sign_part(PartContext(Journal(), {"signatures": writer}), PartTask(index=0, sources=(), payload=payload))
+    sign._sign_part(PartContext(Attempt(), {"signatures": writer}), PartTask(index=0, sources=(), payload=payload))
     part = writer.publish()
     assert (part.records, part.counts.kept, part.counts.failed) == (3, 2, {"raised": 1})
     values = np.fromfile(tmp_path / "out" / "part-00000.signatures", "<u4").reshape(3, 128)

@@ -29,7 +29,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.crawl.command import group
 from webtext.crawl.links import merging, reading
 from webtext.crawl.links.collect import broken_dumps, collect_links
@@ -365,7 +365,7 @@ def test_links_merged_a_few_at_a_time_are_the_same(
 
         def map(self, function: Any, jobs: Any, *, on_done: Any, **_: Any) -> list[Any]:
             for index, job in enumerate(jobs):
-                on_done(index, function(Journal(), job))
+                on_done(index, function(Attempt(), job))
             return []
 
     inputs = made_dumps(tmp_path, 400)
@@ -505,8 +505,8 @@ def test_a_line_that_kills_its_worker_is_the_only_loss(
         "        return super().sift(lines, rule)\n"
         "import webtext.crawl.links.reading as reading\n"
         "reading.link_source = lambda *_: Deadly()\n"
-        "def spill(journal, job):\n"
-        "    return reading.spill_dump(journal, job)\n"
+        "def spill(attempt, job):\n"
+        "    return reading.spill_dump(attempt, job)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(reading, "link_source", reading.link_source)  # restored afterwards: the import replaces it

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from dump_files import rows_of
 
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.settings import LinkSettings
@@ -107,8 +107,8 @@ def test_rows_of_a_schema_are_judged_alike_at_once_and_one_by_one(request: pytes
     data = lines_of(*rows)
     judge = KarmaJudge.of(ALL)
     one_by_one, at_once = Funnel("RS"), Funnel("RS")
-    votes = list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Journal(), judge, one_by_one))
-    assert list(votes_in_batches(read_batches([data]), RedditDump(), Journal(), judge, at_once)) == votes
+    votes = list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Attempt(), judge, one_by_one))
+    assert list(votes_in_batches(read_batches([data]), RedditDump(), Attempt(), judge, at_once)) == votes
     assert at_once == one_by_one
     assert one_by_one.counts.failed == {}
     assert len(votes) + sum(one_by_one.counts.dropped.values()) == len(rows)

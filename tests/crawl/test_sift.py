@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from reference import sift as sift_reference
 
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.crawl import _sift
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
 from webtext.crawl.links.karma import KarmaJudge
@@ -66,13 +66,13 @@ def outcome(votes: list[Vote], funnel: Funnel) -> Outcome:
 
 def one_by_one(data: bytes) -> Outcome:
     funnel = Funnel("RS_x")
-    return outcome(list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Journal(), JUDGE, funnel)), funnel)
+    return outcome(list(votes_in(read_lines(io.BytesIO(data)), RedditDump(), Attempt(), JUDGE, funnel)), funnel)
 
 
 def at_once(data: bytes, chunk_bytes: int = 1 << 20) -> Outcome:
     funnel = Funnel("RS_x")
     chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
-    return outcome(list(votes_in_batches(read_batches(chunks), RedditDump(), Journal(), JUDGE, funnel)), funnel)
+    return outcome(list(votes_in_batches(read_batches(chunks), RedditDump(), Attempt(), JUDGE, funnel)), funnel)
 
 
 def line(**fields: object) -> bytes:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from webtext.base.workers.attempt import Attempt
 from webtext.base.workers.engine import LocalEngine, TaskFailure
-from webtext.base.workers.journal import Journal
 from webtext.clean import _minhash, _signals, steps
 
 
@@ -23,7 +23,7 @@ class PlantingEngine(LocalEngine):
         return super().map(functools.partial(planted, function, str(self.deaths)), tasks, **options)
 
 
-def planted(function: Callable[..., Any], deaths: str, journal: Journal, task: Any) -> Any:
+def planted(function: Callable[..., Any], deaths: str, attempt: Attempt, task: Any) -> Any:
     """Patch the cores once, then do the task; runs in the worker."""
     if not hasattr(_signals, "planted"):
         _signals.planted = True  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ def planted(function: Callable[..., Any], deaths: str, journal: Journal, task: A
             (steps, "_decisions", "write"),
         ):
             setattr(module, name, functools.partial(harmful, getattr(module, name), where, deaths))
-    return function(journal, task)
+    return function(attempt, task)
 
 
 def harmful(core: Callable[..., Any], where: str, deaths: str, texts: Any, *more: Any) -> Any:

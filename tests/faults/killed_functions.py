@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.base.workers.journal import Failed
+from webtext.base.workers.attempt import Failed
 
 BETWEEN_RECORDS = -1  # not the number of any record
 

@@ -16,7 +16,7 @@ from warc_files import article  # noqa: E402
 
 from webtext.base.console import Console  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
-from webtext.base.workers.engine import Limits  # noqa: E402
+from webtext.base.workers.engine import WorkerLimits  # noqa: E402
 from webtext.clean.language import LanguageSettings  # noqa: E402
 from webtext.clean.pipeline import CleanSettings, clean_pages  # noqa: E402
 from webtext.clean.steps import Cleaning  # noqa: E402
@@ -32,7 +32,7 @@ def clean(folder: Path, documents: dict[str, str]) -> Cleaning:
     half = len(lines) // 2
     for name, some in (("a", lines[:half]), ("b", lines[half:])):
         (folder / f"{name}.jsonl").write_text("\n".join(some))
-    with PlantingEngine(2, Limits(record_seconds=5)) as engine:
+    with PlantingEngine(2, WorkerLimits(record_seconds=5)) as engine:
         engine.deaths = folder / "deaths"
         run = Run(engine, Console("quiet"))
         return clean_pages([str(folder / "a.jsonl"), str(folder / "b.jsonl")], str(folder / "build"), SETTINGS, run)

@@ -14,7 +14,7 @@ import pytest
 
 from webtext.base.console import Console
 from webtext.base.errors import RunFailed
-from webtext.base.parts.partset import Failure, PartSet
+from webtext.base.parts.partset import FailedRecord, PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
@@ -109,7 +109,7 @@ def test_a_record_that_is_killed_three_times_alone_is_set_aside(tmp_path: Path) 
         made = make(tmp_path / "out", tmp_path / "work", {3: 4})
     assert killer.n_killed == 4
     assert made.counts.failed == {"killed_worker": 1}
-    assert list(made.failures()) == [Failure("3", "killed_worker", "signal 9, 3 times alone")]
+    assert list(made.failures()) == [FailedRecord("3", "killed_worker", "signal 9, 3 times alone")]
     assert not made.manifest["reproducible"]
 
 

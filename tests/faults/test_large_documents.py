@@ -23,7 +23,7 @@ from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import Limits, LocalEngine
+from webtext.base.workers.engine import LocalEngine, WorkerLimits
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings
@@ -42,7 +42,7 @@ ANY_LANGUAGE = CleanSettings(language=LanguageSettings(language=("all",)))
 @pytest.fixture
 def small_workers() -> Iterator[Run]:
     """A run with small workers; a worker that has imported everything takes some 150 MiB."""
-    with LocalEngine(1, Limits(memory_bytes=340 << 20)) as engine:
+    with LocalEngine(1, WorkerLimits(memory_bytes=340 << 20)) as engine:
         yield Run(engine, Console("quiet"))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from choices import Choices
 from reference import sift as sift_reference
 
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.crawl import _sift
 from webtext.crawl.blocklists import Blocklist, SubredditBlocklists
 from webtext.crawl.links.judging import Funnel, votes_in, votes_in_batches
@@ -51,8 +51,8 @@ def check(data: bytes) -> None:
 
     chunks = [lines[at : at + chunk_bytes] for at in range(0, len(lines), chunk_bytes)]
     at_once, one_by_one = Funnel("RS_x"), Funnel("RS_x")
-    votes = votes_in_batches(read_batches(chunks), RedditDump(), Journal(), judge, at_once)
-    expected = votes_in(read_lines(io.BytesIO(lines)), RedditDump(), Journal(), judge, one_by_one)
+    votes = votes_in_batches(read_batches(chunks), RedditDump(), Attempt(), judge, at_once)
+    expected = votes_in(read_lines(io.BytesIO(lines)), RedditDump(), Attempt(), judge, one_by_one)
     assert sorted(votes, key=msgspec.json.encode) == sorted(expected, key=msgspec.json.encode)
     assert at_once.counts.to_json() == one_by_one.counts.to_json()
     assert at_once.failures == one_by_one.failures

@@ -9,7 +9,7 @@ from typing import Any
 
 from webtext.base.errors import InputError
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.base.workers.journal import Failed, Journal
+from webtext.base.workers.attempt import Attempt, Failed
 
 
 def number(context: PartContext, task: PartTask) -> None:
@@ -46,7 +46,7 @@ def marks(folder: Path) -> list[tuple[int, int, int]]:
     return sorted(tuple(map(int, path.name.split())) for path in folder.iterdir())  # type: ignore[misc]
 
 
-def wait_or_stop(journal: Journal, task: tuple[str, int]) -> None:
+def wait_or_stop(attempt: Attempt, task: tuple[str, int]) -> None:
     """Leave a mark and wait forever; task 0 waits for the marks of two others and raises an error that stops the map."""
     folder, index = task
     while index == 0:
@@ -57,10 +57,10 @@ def wait_or_stop(journal: Journal, task: tuple[str, int]) -> None:
     time.sleep(600)
 
 
-def large(journal: Journal, n_bytes: int) -> bytes:
+def large(attempt: Attempt, n_bytes: int) -> bytes:
     return bytes(n_bytes)
 
 
-def where(journal: Journal, name: str) -> tuple[str, bool]:
+def where(attempt: Attempt, name: str) -> tuple[str, bool]:
     """Return the working folder and whether a file is there."""
     return os.getcwd(), os.path.exists(name)

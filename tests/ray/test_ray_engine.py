@@ -23,7 +23,7 @@ from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers import ray_engine
-from webtext.base.workers.engine import Limits, LocalEngine, TaskFailure
+from webtext.base.workers.engine import LocalEngine, TaskFailure, WorkerLimits
 from webtext.base.workers.ray_engine import RayEngine
 
 HERE = Path(__file__).parent
@@ -33,7 +33,7 @@ import ray_functions  # noqa: E402
 import worker_functions as work  # noqa: E402
 from ray_nodes import Nodes, children, raylet, until  # noqa: E402
 
-SMALL = Limits(record_seconds=60, memory_bytes=300 << 20)
+SMALL = WorkerLimits(record_seconds=60, memory_bytes=300 << 20)
 
 
 class Heard:
@@ -87,7 +87,7 @@ def test_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
     nodes: Nodes, heard: Heard, tmp_path: Path
 ) -> None:
     tasks = [["a", "segfault", "b", "hang", "c", "eat", "d"], ["e", "f"]]
-    with RayEngine(nodes.address, limits=Limits(record_seconds=3, memory_bytes=300 << 20)) as engine:
+    with RayEngine(nodes.address, limits=WorkerLimits(record_seconds=3, memory_bytes=300 << 20)) as engine:
         assert heard.map(engine, work.process, tasks) == []
     assert heard.results == {0: ["A", "B", "C", "D"], 1: ["E", "F"]}
     assert heard.set_aside == {

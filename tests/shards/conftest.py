@@ -16,7 +16,7 @@ from webtext.base.console import Console
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.shards.format import shard_name
 from webtext.shards.reader import TokenShards
 from webtext.shards.settings import FileSettings
@@ -48,7 +48,7 @@ class InProcessEngine:
 
     def map(self, function: Callable[..., Any], tasks: Sequence[Any], *, on_done: Any, **_: Any) -> list[Any]:
         for i, task in enumerate(tasks):
-            on_done(i, function(Journal(), task))
+            on_done(i, function(Attempt(), task))
         return []
 
 

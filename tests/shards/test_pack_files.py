@@ -21,8 +21,8 @@ from webtext.base.inputs.files import InputFile
 from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.stage import PartContext
 from webtext.base.run import Run
+from webtext.base.workers.attempt import Attempt
 from webtext.base.workers.engine import LocalEngine
-from webtext.base.workers.journal import Journal
 from webtext.shards import TokenShards
 from webtext.shards.settings import FileSettings
 from webtext.shards.trace import trace
@@ -301,14 +301,14 @@ def test_a_file_is_hashed_once_and_again_only_if_it_has_another_version(
     path = tmp_path / "a.txt"
     path.write_text("one text")
     _, (task,) = documents.find_parts([str(path)], FileSettings(), Run.quiet())
-    assert [each.text for each in task.payload.documents(PartContext(Journal(), {}))] == ["one text"]
+    assert [each.text for each in task.payload.documents(PartContext(Attempt(), {}))] == ["one text"]
     hashed: list[str] = []
     sha256 = InputFile.sha256
     monkeypatch.setattr(InputFile, "sha256", lambda file: hashed.append(file.name) or sha256(file))
-    assert list(task.payload.documents(PartContext(Journal(), {})))
+    assert list(task.payload.documents(PartContext(Attempt(), {})))
     assert hashed == []
     os.utime(path, ns=(1, 1))
-    assert list(task.payload.documents(PartContext(Journal(), {})))
+    assert list(task.payload.documents(PartContext(Attempt(), {})))
     assert hashed == ["a.txt"]
 
 

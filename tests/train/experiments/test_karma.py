@@ -22,7 +22,7 @@ from webtext.base.parts.partset import PartSet, places_of
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
-from webtext.base.workers.journal import Journal
+from webtext.base.workers.attempt import Attempt
 from webtext.shards import TokenShards
 from webtext.shards.settings import PackSettings
 from webtext.shards.writing.pack import pack_shards
@@ -45,7 +45,7 @@ class InThisProcess:
 
     def map(self, function: Callable[..., Any], tasks: Sequence[Any], *, on_done: Any, **_: Any) -> list[Any]:
         for i, task in enumerate(tasks):
-            on_done(i, function(Journal(), task))
+            on_done(i, function(Attempt(), task))
         return []
 
 

@@ -1,4 +1,4 @@
-"""The journal: the record that a worker is processing, noted in memory that outlives the worker.
+"""The heartbeat: the record that a worker is processing, noted in memory that outlives the worker.
 
 A worker that segfaults can't report anything, but the eight bytes that it wrote before the record are still there.
 The engine reads them to charge a death to one record instead of the entire part (`base/workers/engine.py`).
@@ -26,15 +26,15 @@ RAISED = "raised"
 _POSITION, _STEPS, _OUT_OF_MEMORY, _RECORDS = range(4)
 _NOWHERE = -1  # records have positions from 0, batches have -2 and below
 FIRST_FILE = 1 << 62  # files that are read have positions from here
-JOURNAL_BYTES = 4 * 8
+HEARTBEAT_BYTES = 4 * 8
 
 
-class JournalPage:
+class Heartbeat:
     """The shared memory, written by one worker and read by the engine during and after that worker's life."""
 
     def __init__(self, file_descriptor: int) -> None:
-        os.ftruncate(file_descriptor, JOURNAL_BYTES)
-        self._map = mmap.mmap(file_descriptor, JOURNAL_BYTES)
+        os.ftruncate(file_descriptor, HEARTBEAT_BYTES)
+        self._map = mmap.mmap(file_descriptor, HEARTBEAT_BYTES)
         self._cells = memoryview(self._map).cast("q")
 
     @property
@@ -110,7 +110,7 @@ class Rows(Protocol):
 B = TypeVar("B", bound=Rows)
 
 
-class Journal:
+class Attempt:
     """One attempt at a task, as its function sees it: the records to leave out, and where to note the current record.
 
     `set_aside` maps each record that is known to kill its worker to the cause. If `only` is a position, this attempt
@@ -118,7 +118,7 @@ class Journal:
     """
 
     def __init__(
-        self, page: JournalPage | None = None, *, set_aside: Mapping[int, str] | None = None, only: int | None = None
+        self, page: Heartbeat | None = None, *, set_aside: Mapping[int, str] | None = None, only: int | None = None
     ) -> None:
         self._page = page
         self.set_aside: Mapping[int, str] = set_aside or {}
@@ -142,7 +142,7 @@ class Journal:
             self.idle()
 
     def watch(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Yield each (position, record) after noting its position; between two records the journal is idle.
+        """Yield each (position, record) after noting its position; between two records none is noted.
 
         Records that were set aside are skipped; with `only`, all other records are skipped. Positions are unique in a
         task.
