@@ -7,7 +7,7 @@
     DIR/run.json                    times, hosts, workers: not covered by any hash
 
 Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
-`base/parts/partwriter.py` writes part sets.
+`base/parts/partwriter.py` writes one part, `base/parts/stage.py` sets.
 
 A set's parts name their parents' parts by digest (`Source`). Its `run.json` has the parents' locations relative to the
 set, so that a build can be moved as a whole. A URL there is opened only if it is in a store that the user named;

@@ -118,23 +118,25 @@ class PartContext:
         Failed) in order. A Failed record is counted and listed in the first output here; the caller counts the others.
         A broken input, a bad setting or a full disk isn't the record's fault and propagates.
         """
-        for position, record in self._with_set_aside(records):
-            cause = self.attempt.set_aside.get(position)
-            if cause is not None:
-                failed = Failed(KILLED_WORKER, cause)
+        attempt = self.attempt
+        for position, record in records:
+            if attempt.only is not None and position != attempt.only:
+                continue
+            result: R | Failed
+            if position in attempt.set_aside:
+                result = Failed(KILLED_WORKER, attempt.set_aside[position])
             else:
-                self.attempt.note(position)  # again, because a record that was set aside may have been yielded before
+                attempt.note(position)
                 try:
                     result = function(record)
                 except Exception as error:
-                    failed = Failed.of(error)
-                else:
-                    self.attempt.idle()
-                    yield position, record, result
-                    continue
-            self.attempt.idle()
-            self.main.fail(identify(record), failed.reason, failed.cause)
-            yield position, record, failed
+                    result = Failed.of(error)
+                attempt.idle(1)
+            if isinstance(result, Failed):
+                self.main.fail(identify(record), result.reason, result.cause)
+            yield position, record, result
+            if attempt.only is not None:
+                return
 
     def apply_to_batches(
         self, function: Callable[[pa.RecordBatch], R], batches: Iterable[pa.RecordBatch]
@@ -147,26 +149,6 @@ class PartContext:
             if isinstance(result, Failed):
                 self.main.fail(rows["id"][0].as_py(), result.reason, result.cause)
             yield rows, result
-
-    def _with_set_aside(self, records: Iterable[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-        """Yield the records to attempt and, in their places, the ones that were set aside, so that they are counted."""
-        set_aside = self.attempt.set_aside
-
-        def remembering() -> Iterator[tuple[int, T]]:
-            for position, record in records:
-                if position in set_aside:
-                    skipped.append((position, record))
-                else:
-                    yield position, record
-
-        skipped: list[tuple[int, T]] = []
-        for position, record in self.attempt.watch(remembering()):
-            before, skipped[:] = skipped[:], []
-            if self.attempt.only is None:
-                yield from before
-            yield position, record
-        if self.attempt.only is None:
-            yield from skipped
 
 
 class SetWriter:

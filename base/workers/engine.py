@@ -105,8 +105,10 @@ class LocalEngine:
         machines checks that all of them see them.
         """
         check_importable(function)
-        parts = [_Part(index, dict((set_aside or {}).get(index, {}))) for index in range(len(tasks))]
-        return _Map(self, function, tasks, parts, on_done, on_set_aside, on_records, writes).run()
+        known = set_aside or {}
+        waiting = deque(_Attempt(_Part(index, dict(known.get(index, {})))) for index in range(len(tasks)))
+        place = writes[0].url if writes else None
+        return _Map(self, function, tasks, on_done, on_set_aside, on_records, place, waiting).run()
 
     def limited(self, limits: WorkerLimits) -> LocalEngine:
         """Return another engine of this kind with these limits; close it after use."""
@@ -169,32 +171,22 @@ class _Attempt:
     stalled_seconds: float = 0.0
 
 
+@dataclass(slots=True)
 class _Map:
     """One call of `map`: the parts that wait, run and failed."""
 
-    def __init__(
-        self,
-        engine: LocalEngine,
-        function: Callable[[Attempt, Any], Any],
-        tasks: Sequence[Any],
-        parts: list[_Part],
-        on_done: Callable[[int, Any], None],
-        on_set_aside: Callable[[int, int, str], None],
-        on_records: Callable[[int], None],
-        writes: Sequence[Folder],
-    ) -> None:
-        self.engine = engine
-        self.function, self.tasks = function, tasks
-        self.limits = engine.limits
-        self.on_done = on_done
-        self.on_set_aside = on_set_aside
-        self.on_records = on_records
-        self.writes = writes[0].url if writes else None
-        self.n_records = 0  # in finished tasks
-        self.waiting = deque(_Attempt(part) for part in parts)
-        self.running: dict[WorkerProcess, _Attempt] = {}
-        self.failures: list[TaskFailure] = []
-        self.n_failed_starts = 0
+    engine: LocalEngine
+    function: Callable[[Attempt, Any], Any]
+    tasks: Sequence[Any]
+    on_done: Callable[[int, Any], None]
+    on_set_aside: Callable[[int, int, str], None]
+    on_records: Callable[[int], None]
+    writes: str | None
+    waiting: deque[_Attempt]
+    running: dict[WorkerProcess, _Attempt] = field(default_factory=dict)
+    failures: list[TaskFailure] = field(default_factory=list)
+    n_records: int = 0  # in finished tasks
+    n_failed_starts: int = 0
 
     def run(self) -> list[TaskFailure]:
         try:
@@ -259,7 +251,7 @@ class _Map:
     def _watch(self, worker: WorkerProcess, elapsed: float) -> None:
         """Kill a worker that makes no progress or uses too much memory."""
         attempt = self.running[worker]
-        if worker.private_bytes() > self.limits.memory_bytes:
+        if worker.private_bytes() > self.engine.limits.memory_bytes:
             self._died(worker, Death(worker.heartbeat.position, worker.memory_cause))
             return
         steps, position = worker.heartbeat.steps, worker.heartbeat.position
@@ -268,7 +260,8 @@ class _Map:
             return
         attempt.stalled_seconds += elapsed
         is_record = position is not None and position < FIRST_FILE
-        bound = self.limits.record_seconds if is_record else self.limits.idle_seconds
+        limits = self.engine.limits
+        bound = limits.record_seconds if is_record else limits.idle_seconds
         if attempt.stalled_seconds > bound:
             self._died(worker, Death(position, f"no progress for {bound:g} s"))
 

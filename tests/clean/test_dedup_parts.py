@@ -217,7 +217,8 @@ class Stopping:
         self._name, self._act, self._run = name, act, in_process()
 
     def map(self, function, tasks, **options):
-        if any(self._name == name for task in tasks for name, *_ in getattr(task, "outputs", ())):
+        folders = [folder for task in tasks if function.__name__ == "_make_part" for folder, _ in task[1].values()]
+        if any(Path(folder.url).name == self._name for folder in folders):
             self._act()
         return self._run.engine.map(function, tasks, **options)
 

@@ -398,7 +398,7 @@ def read_only(collect: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
     def run(*inputs: str, **options: Any) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr("webtext.crawl.links.collect.run_parts", stop)
+            patch.setattr("webtext.crawl.links.collect.make_set", stop)
             with pytest.raises(KeyboardInterrupt):
                 collect(*inputs, **options)
 
