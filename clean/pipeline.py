@@ -40,9 +40,9 @@ from webtext.clean.removals import Removals
 from webtext.clean.rules.decide import Rules, Yields, columns_of, count_yields
 from webtext.clean.rules.measure import find_signals, read_signals, score_model
 from webtext.clean.rules.thresholds import RuleSettings
-from webtext.clean.rules.votes import votes_step
+from webtext.clean.rules.votes import Votes
 from webtext.clean.settings import CardSettings, DecontaminationSettings, RemovalSettings, VoteSettings
-from webtext.clean.steps import Batch, Cleaning, Length, Step, Verdict
+from webtext.clean.steps import Batch, Cleaning, Length, Step
 
 CODE_VERSION = 4  # 4: documents by domain, attached to dropped
 NOTES = (".txt", ".md", ".json", ".csv")  # ignored in a folder of WARC files
@@ -83,7 +83,7 @@ def clean_pages(
     """
     steps = [  # made first, so that a bad line in a list is reported before hours of work
         Removals.of(settings.remove, links),
-        votes_step(settings.votes),
+        Votes(settings.votes) if settings.votes.judges else None,  # else it isn't in the recipe
         Length(),
         Rules(language=settings.language),
         Rules(settings.rules),
@@ -137,8 +137,8 @@ def filter_documents(
     votes: VoteSettings | None = None,
 ) -> Cleaning:
     """Apply removal lists, votes, language and quality rules, no dedup: writes out/signals, out/corpus and out/dropped."""
-    removals, vote_rules = Removals.of(remove or RemovalSettings()), votes_step(votes or VoteSettings())
-    steps = [removals, vote_rules, Length(), Rules(language=language), Rules(rules)]
+    judging = Votes(votes) if votes and votes.judges else None
+    steps = [Removals.of(remove or RemovalSettings()), judging, Length(), Rules(language=language), Rules(rules)]
     return _apply(steps, read_documents(inputs, out, run), out, "clean.filter", run)
 
 
@@ -249,7 +249,7 @@ def _write_part(context: PartContext, task: PartTask) -> None:
     for step in steps:
         step.begin(part, dropped)
 
-    def divide(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Table, list[tuple[str, Verdict]]]:
+    def divide(rows: pa.RecordBatch) -> tuple[Any, ...]:
         """Return the documents kept, the rows of `dropped`, and the ids of documents that couldn't be judged."""
         batch = Batch(rows.select(DOCUMENT.names), rows["row"][0].as_py()).judged(steps)
         failed = [(rows["id"][row].as_py(), verdict) for row, verdict in batch.refused(failed=True)]

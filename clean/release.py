@@ -32,7 +32,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.base.workers.attempt import Attempt, Failed
-from webtext.clean.text.arrays import Keys, link_key, link_keys
+from webtext.clean.text.clean_text import Keys, id_key, id_keys
 
 CODE_VERSION = 1
 KIND = "release"
@@ -144,30 +144,19 @@ def _rows(opened: PartSet) -> Iterator[tuple[str, str | None]]:
             yield from zip(batch["text_digest"].to_pylist(), batch["url"].to_pylist(), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class LinksTask:
-    """One part of the build's links, or with `of_corpus` of the corpus."""
-
-    corpus: SetName
-    links: SetName | None
-    part: int
-    of_corpus: bool
-
-
 def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
     """Write the links set `out` of the corpus in the folder `build`. Memory: 16 bytes per link of the corpus."""
     links = (
         PartSet.open(Folder(build).location("links"), "links") if Folder(build).exists(f"links/{MANIFEST}") else None
     )
     name, links_name = SetName.of(corpus), SetName.of(links) if links is not None else None
-    tasks = []
-    for part in range(len(links.parts) if links is not None else 0):
-        assert links is not None
-        tasks.append((links.source(part), LinksTask(name, links_name, part, of_corpus=False)))
+    tasks: list[tuple[Any, Any]] = []
+    if links is not None:
+        tasks += [(links.source(part), (name, links_name, part, False)) for part in range(len(links.parts))]
     parts = [(name, links_name, part) for part in range(len(corpus.parts))]
     for part, needed in enumerate(run.map(_has_unlinked, parts, "clean.release: compare links")):
         if links_name is None or needed:
-            tasks.append((corpus.source(part), LinksTask(name, links_name, part, of_corpus=True)))
+            tasks.append((corpus.source(part), (name, links_name, part, True)))
     settings: Mapping[str, Any] = links.recipe["settings"] if links is not None else ANYWHERE
     recipe = Recipe(stage="clean.release", code_version=CODE_VERSION, settings=settings)
     made = [
@@ -179,16 +168,13 @@ def write_links(build: str, corpus: PartSet, out: str, run: Run) -> PartSet:
 
 
 def _links_part(context: PartContext, task: PartTask) -> None:
-    """Runs in the worker."""
-    work: LinksTask = task.payload
-    if work.of_corpus:
-        context.main.write(
-            list({row["link_id"]: row for row in _unlinked(work.corpus, work.links, work.part)}.values())
-        )
+    """Make a part of the build's links, or with `of_corpus` of the corpus; runs in the worker."""
+    corpus, links, part, of_corpus = task.payload
+    if of_corpus:
+        context.main.write(list({row["link_id"]: row for row in _unlinked(corpus, links, part)}.values()))
         return
-    assert work.links is not None
-    for batch in work.links.open().batches(work.part):
-        mine = np.isin(link_keys(batch["link_id"]), _links_of(work.corpus))
+    for batch in links.open().batches(part):
+        mine = np.isin(id_keys(batch["link_id"]), _links_of(corpus))
         context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
 
 
@@ -203,7 +189,7 @@ def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dic
     for batch in corpus.open().batches(part, ["link_ids", "url", "karma", "date", "split"]):
         for row in batch.to_pylist():
             url = canonical_url(row["url"]) if row["url"] else None
-            if url is not None and not np.isin([link_key(each) for each in row["link_ids"]], known).any():
+            if url is not None and not np.isin([id_key(each) for each in row["link_ids"]], known).any():
                 yield {
                     "link_id": link_id(url),
                     "url": url,
@@ -223,7 +209,7 @@ def _links_of(corpus: SetName) -> Keys:
     opened = corpus.open()
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
-        found += [link_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
+        found += [id_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
     return np.unique(np.concatenate(found))
 
 
@@ -233,5 +219,5 @@ def _known_links(corpus: SetName, links: SetName) -> Keys:
     opened, wanted = links.open(), _links_of(corpus)
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
-        found.append(np.intersect1d(link_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
+        found.append(np.intersect1d(id_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
     return np.unique(np.concatenate(found))

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet, SetName
-from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import DECISION
 from webtext.base.parts.stage import Parent
@@ -123,8 +122,11 @@ class Step:
         """Return the step that decides what dedup compares; None if dedup compares what this one refuses."""
         return self
 
-    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
-        """Open what the part's batches are judged by, in a worker; files may be attached to its part of `dropped`."""
+    def begin(self, part: DocumentsPart, dropped: Any) -> None:
+        """Open what the part's batches are judged by, in a worker.
+
+        `dropped` is the writer of its part of `dropped`, to which files may be attached, or None if dedup asks.
+        """
 
     def judge(self, batch: Batch) -> Iterable[Verdict]:
         """Return verdicts on the documents; what an earlier one refuses, a later one can't."""
@@ -180,7 +182,7 @@ class Passing:
         return sha256_json([sets, [[each.sections(), each.depends] for each in self.steps]])
 
     def mask(self) -> npt.NDArray[np.bool_]:
-        batches: Iterable[pa.RecordBatch | pa.Table] = [pa.table({"row": np.arange(self.n_rows)})]
+        batches: Any = [pa.table({"row": np.arange(self.n_rows)})]
         if columns := [name for step in self.steps for name in step.columns]:
             batches = self.part.documents.open().batches(self.part.place, columns, BATCH_ROWS)
         for step in self.steps:

@@ -109,6 +109,10 @@ class PartContext:
         """Return the writer of the first output, whose counts are the task's funnel."""
         return next(iter(self._writers.values()))
 
+    def note_progress(self) -> None:
+        """Tell the engine that the task is alive; call it now and then in work that isn't done record by record."""
+        self.attempt.idle()
+
     def apply(
         self, function: Callable[[T], R], records: Iterable[tuple[int, T]], *, identify: Callable[[T], str]
     ) -> Iterator[tuple[int, T, R | Failed]]:

@@ -25,7 +25,6 @@ import pyarrow as pa
 from webtext.base.config import recipe_settings
 from webtext.base.errors import ConfigError
 from webtext.base.parts.partset import PartSet, SetName
-from webtext.base.parts.partwriter import PartWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.attempt import Attempt
@@ -33,7 +32,7 @@ from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.steps import Batch, DocumentsPart, Step, Verdict
-from webtext.clean.text.arrays import texts_of
+from webtext.clean.text.clean_text import texts_of
 
 STAGE = "decontaminate"
 SHARES_NGRAM = "shares_evaluation_ngram"
@@ -63,8 +62,7 @@ class Evaluation(Step):
     def sections(self) -> dict[str, Any]:
         return {STAGE: recipe_settings(self.settings) | {"against": [each.about() for each in self.sets]}}
 
-    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
-        assert dropped
+    def begin(self, part: DocumentsPart, dropped: Any) -> None:
         self._overlap, self._shared = self.ngrams()
         self._found = Found.nothing(self._overlap, self._shared)
         self._list = open(dropped.attach(f"part-{dropped.index:05d}.shared.jsonl"), "w", encoding="utf-8")  # noqa: SIM115

@@ -35,7 +35,6 @@ from webtext.base.console import Console
 from webtext.base.errors import DryRun, InputError
 from webtext.base.parts.exchange import abouts, read_range
 from webtext.base.parts.partset import PartSet, SetName, remove_set
-from webtext.base.parts.partwriter import PartWriter
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import SCHEMAS
 from webtext.base.parts.stage import PartContext, PartTask
@@ -98,7 +97,7 @@ class Dedup(Step):
     """Finds the duplicates among the documents that the steps before it keep, and refuses them."""
 
     settings: DedupSettings
-    found: Duplicates | None = None  # prepared
+    found: Any = None  # `Duplicates`, once prepared
     depends: str = ""
     versions = VERSIONS
 
@@ -115,14 +114,12 @@ class Dedup(Step):
         found = find_duplicates(documents, self.settings, cleaning.out.child(WORK), cleaning.run, chosen=passing)
         return [Dedup(self.settings, found, part.record_digest) for part in found.rows.open().parts]
 
-    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
-        assert self.found
+    def begin(self, part: DocumentsPart, dropped: Any) -> None:
         self._rows, self._dropped = self.found.table(part.place).rename_columns({"similarity": "value"}), dropped
         # by the first row: a batch in which a later step fails comes again, row by row
         self._compared: dict[int, pa.RecordBatch] = {}
 
     def judge(self, batch: Batch) -> Sequence[Verdict]:
-        assert self.found
         verdicts = list(listed(self._rows, batch, threshold=self.found.threshold, stage="dedup"))
         reached, loses = batch.kept.copy(), np.zeros(len(batch.kept), np.bool_)
         for verdict in verdicts:
@@ -133,7 +130,6 @@ class Dedup(Step):
         return verdicts
 
     def end(self) -> None:
-        assert self._dropped
         write_domains(self._dropped, list(self._compared.values()))
 
 

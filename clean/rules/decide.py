@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from webtext.base.config import recipe_settings
-from webtext.base.parts.partwriter import PartWriter
 from webtext.clean.language import ALL, LanguageSettings
 from webtext.clean.rules.measure import measure_signals, score_model
 from webtext.clean.rules.thresholds import RULES, RuleSettings
@@ -75,7 +74,7 @@ class Rules(Step):
             cleaning.signals = measure_signals(cleaning.documents, out, cleaning.run, model)
         return super().prepare(cleaning)
 
-    def begin(self, part: DocumentsPart, dropped: PartWriter | None) -> None:
+    def begin(self, part: DocumentsPart, dropped: Any) -> None:
         assert part.signals is not None, "the quality rules have measured"
         self._signals = part.signals.open().table(part.place, columns_of(self.rules, self.language))
 

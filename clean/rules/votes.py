@@ -48,11 +48,6 @@ class Votes(Step):
         return vote_verdicts(batch.documents, self.settings)
 
 
-def votes_step(settings: VoteSettings) -> Votes | None:
-    """Return the step of these settings; None if they drop nothing, so that they aren't in the recipe."""
-    return Votes(settings) if settings.judges else None
-
-
 def vote_verdicts(documents: pa.RecordBatch, settings: VoteSettings) -> Iterator[Verdict]:
     """Yield the verdict of each vote rule, in the order of the reasons."""
     late, outside, first, karma = _judge(documents, settings)

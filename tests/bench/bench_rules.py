@@ -48,7 +48,6 @@ from webtext.clean.language import LanguageSettings, detect_language
 from webtext.clean.rules.decide import verdicts
 from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
-from webtext.clean.steps import Batch
 from webtext.tokenizer import Tokenizer
 from webtext.train.data.windows import Windows, total_loss
 from webtext.train.distributed import join_world
@@ -216,9 +215,7 @@ def kept(table: pa.Table, row: str, language: LanguageSettings | None) -> np.nda
     """Return the mask of the documents that a row keeps: PROFILE,RULE=VALUE,..., or none for no rules."""
     profile, *rules = row.split(",")
     settings = None if profile == "none" else RuleSettings(profile=profile, rule=tuple(rules))
-    batch = Batch(table)
-    batch.refuse(verdicts(table, settings, language))
-    return batch.kept
+    return ~sum((each.drops for each in verdicts(table, settings, language)), np.zeros(table.num_rows, bool))
 
 
 def print_bits(texts: pa.Table, rows: dict[str, str], peers: dict[str, Path], given: Namespace, data: Path) -> None:

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from real_data import real_data
 from reference.signals import n_sentences_of, signals_of, words_of
@@ -30,9 +31,7 @@ from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.rules.decide import verdicts
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
-from webtext.clean.steps import Batch
-from webtext.clean.text.arrays import texts_of
-from webtext.clean.text.clean_text import clean_text
+from webtext.clean.text.clean_text import clean_text, texts_of
 
 RUNS, TWIN_DOCUMENTS = 5, 200
 CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
@@ -100,9 +99,8 @@ def our_decisions(measured: dict[str, Any], profile: str, belongs: Any) -> list[
         measured.get(name, pa.nulls(len(measured["n_words"]), SIGNALS.field(name).type)) for name in SIGNALS.names
     ]
     table = pa.table(columns, names=SIGNALS.names)
-    batch = Batch(table)
-    batch.refuse(verdicts(table, RuleSettings(profile=profile, rule=off), None))
-    return list(batch.kept.tolist())
+    found = verdicts(table, RuleSettings(profile=profile, rule=off), None)
+    return list(~sum((each.drops for each in found), np.zeros(table.num_rows, bool)))
 
 
 def ask_datatrove(texts: list[str], python: str, words: str) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from webtext.clean.steps import Batch, Verdict
 
 
 class Decided(Batch):
-    """Documents after the verdicts on their signals."""
-
     def __init__(self, signals: pa.Table, rules: RuleSettings | None, language: LanguageSettings | None) -> None:
         super().__init__(signals)
         self.refuse(verdicts(signals, rules, language))

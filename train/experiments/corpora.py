@@ -192,4 +192,4 @@ def _copy_part(context: PartContext, task: PartTask) -> None:
                         writer.counts.drop(UNKNOWN_KARMA if np.isnan(karma[found.row]) else TOO_LITTLE_KARMA)
                         continue
                     packed.add(split, found.tokens[1:], id=found.id, source_part=found.source_part, row=found.row)
-                context.attempt.idle()  # progress
+                context.note_progress()
