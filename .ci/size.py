@@ -37,7 +37,7 @@ CEILINGS = {
     "settings": 145,
     "C++, lines": 9373,
     "tests, lines": 63_164,
-    "benches, lines": 5133,
+    "benches, lines": 5291,
     "templates, scripts, TOML and JSON, lines": 2297,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import sys
@@ -36,6 +37,15 @@ class Missing(Exception):
     """The trainer is not available."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Trainer:
+    """A model, its optimizer, and a function that makes a step on the current values of the inputs and targets."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    step: Step
+
+
 def webtext(
     weights: Path,
     config: GPT2Config,
@@ -45,9 +55,9 @@ def webtext(
     *,
     masks: bool = False,
     computes_twice: str = "none",
-) -> Step:
+) -> Trainer:
     """webtext's step, from the trainer's parts. Document masks don't change the loss: a window has one document."""
-    from webtext.train.data.windows import documents_of
+    from webtext.train.model.loss import documents_of
     from webtext.train.optimizer.optimizer import Reading, gradient_norm, is_fault, make_optimizer, update
     from webtext.train.run.memory import keep_freed_memory
     from webtext.train.settings import TrainSettings
@@ -66,12 +76,12 @@ def webtext(
         optimizer.zero_grad(set_to_none=True)
         return Reading(torch.stack([loss.detach(), norm])).read()[0]
 
-    return step
+    return Trainer(model, optimizer, step)
 
 
 def nanogpt(
     weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype, *, compiles: bool
-) -> Step:
+) -> Trainer:
     """nanoGPT's model and optimizer, with the steps of its training loop."""
     if not sys.argv[5]:
         raise Missing("name a checkout with --nanogpt")
@@ -100,7 +110,7 @@ def nanogpt_model(
     return model, optimizer
 
 
-def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Step:
+def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> Trainer:
     """transformers' GPT2LMHeadModel, with the fused AdamW that its Trainer uses."""
     try:
         import transformers
@@ -120,8 +130,8 @@ def huggingface(weights: Path, config: GPT2Config, inputs: Tensor, targets: Tens
 
 def plain_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, dtype: torch.dtype, loss_of: Callable[[], Tensor]
-) -> Step:
-    """Return a step: forward under autocast, backward, clip, update."""
+) -> Trainer:
+    """Return a trainer whose step is: forward under autocast, backward, clip, update."""
 
     def step() -> float:
         with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
@@ -132,11 +142,11 @@ def plain_step(
         optimizer.zero_grad(set_to_none=True)
         return loss.item()
 
-    return step
+    return Trainer(model, optimizer, step)
 
 
 # Name -> how its step is made, and its dtype; all are the same model, whose loss must be equal.
-PEERS: dict[str, tuple[Callable[..., Step], torch.dtype]] = {
+PEERS: dict[str, tuple[Callable[..., Trainer], torch.dtype]] = {
     "webtext bfloat16": (webtext, torch.bfloat16),
     "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16),
     "webtext, selective checkpointing": (lambda *a: webtext(*a, computes_twice="selective"), torch.bfloat16),
@@ -158,7 +168,7 @@ def begin(name: str, row: str, weights: Path) -> tuple[Step, dict[str, Any]]:
     if make is webtext:
         exact = GPT2.from_huggingface(weights).log_likelihood(tokens).mean().neg().item()
     started = time.perf_counter()
-    step = make(weights, config, inputs, targets, dtype)
+    step = make(weights, config, inputs, targets, dtype).step
     losses = [step() for _ in range(WARM_UP)]
     note = f"   (ready after {time.perf_counter() - started:,.0f} s)"
     known = {"loss": losses[0], "float32": exact, "note": note}
