@@ -8,9 +8,9 @@ as bfloat16, device 'auto' as a GPU that torch compiles for. In a mesh the fulle
 pp    a rank has only its stages: the first has the embeddings, the last a copy of the token embedding and the logits.
       Under 1f1b, rank r of p keeps the activations of p - r microbatches (Narayanan et al. 2021, section 2.2). Torch
       allocates what a stage receives for all microbatches at once
-fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3). Gathered parameters have the step's
-      dtype: pipelines and steps of several microbatches keep all of them, others the embeddings and two blocks.
-      Gradients are not divided while microbatches are accumulated, because only the last one reduces them
+fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3), except the gradients in a pipeline,
+      which reduces them after the last microbatch. Gathered parameters have the step's dtype: all are kept, or the
+      embeddings and two blocks of models that have more than `LARGEST_GATHERED` and aren't in a pipeline
 tp    divides matrices, and activations except the gathered inputs of query, key and value and of the feed-forward
       layer (Korthikanti et al. 2022, section 4.2.2; they send those twice instead of keeping them)
 """
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, stages_of_rank
+from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings, check_trainable
 from webtext.train.shape import GPT2Config
@@ -105,7 +105,7 @@ def number_bytes(settings: TrainSettings) -> int:
 def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int) -> Memory:
     shape, size, n_tokens = layout.shape, number_bytes(settings), layout.microbatch * settings.context
     is_first, is_last = rank == 0, rank == shape.pp - 1
-    n_blocks, accumulates = layout.blocks(config, rank), layout.n_microbatches > 1
+    n_blocks = layout.blocks(config, rank)
     table = -(-config.padded_vocab_size * config.n_embd // shape.tp)  # the first rank and the last have one each
     ends = (is_first or is_last) * table + (config.context * is_first + 2 * is_last) * config.n_embd
     of_block = block_parameters(config, shape.tp)
@@ -113,12 +113,13 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     mine = -(-whole // shape.fsdp)
     n_hidden = 12 * n_blocks * config.n_embd**2 // shape.tp
     moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer.optimizer == "muon" else 0)
-    casts = size * (whole if shape.fsdp == 1 or shape.pp > 1 or accumulates else ends + two_blocks)
+    is_shared = shape.fsdp > 1 and shape.pp == 1
+    casts = size * (ends + two_blocks if is_shared and size * whole > LARGEST_GATHERED else whole)
     n_received = 2 * layout.chunks - is_first - is_last  # hidden states and gradients, for every microbatch
     received = n_received * layout.n_microbatches * n_tokens * size * config.n_embd
     return Memory(
         parameters=FLOAT32 * mine,
-        gradients=FLOAT32 * (whole if shape.fsdp == 1 or accumulates else mine + two_blocks),
+        gradients=FLOAT32 * (mine + two_blocks if is_shared else whole),
         optimizer=FLOAT32 * moments,
         cast_parameters=0 if shape.fsdp == 1 and size == FLOAT32 else casts,
         activations=_activations(config, settings, layout, rank) + received // shape.tp,

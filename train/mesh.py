@@ -23,6 +23,9 @@ from webtext.base.errors import ConfigError, did_you_mean
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
+LARGEST_GATHERED = 8 * 2**30
+"""Bytes of a model's gathered parameters, in the step's dtype, that ranks with shards keep during a step: a tenth of a
+large GPU. Those of larger models are gathered block by block, for each forward and each backward pass."""
 SCHEDULES = ("1f1b", "interleaved")
 AXES = {
     "pp": "pipeline stages",

@@ -19,9 +19,9 @@ from torch import Tensor, distributed
 
 from webtext.train import GPT2
 from webtext.train.data.windows import WindowRules
+from webtext.train.engine import Engine
 from webtext.train.mesh import MeshShape
 from webtext.train.parallel.parallelize import ParallelModel
-from webtext.train.run.engine import Engine, SingleProcessModel
 from webtext.train.run.memory import keep_freed_memory
 from webtext.train.settings import TrainSettings
 
@@ -74,7 +74,7 @@ class Trainer:
         config = SETTINGS.config(VOCAB_SIZE)
         self.engine: Engine | Replicas
         if mesh == "alone":
-            self.engine = SingleProcessModel(GPT2(config), WindowRules(), CPU, DTYPE)
+            self.engine = Engine(GPT2(config), WindowRules(), CPU, DTYPE)
         elif mesh == DDP:
             self.engine = Replicas(GPT2(config))
         else:
@@ -96,7 +96,7 @@ class Trainer:
         loss = engine.forward_backward(iter(parts), len(parts)).item()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        if isinstance(engine, SingleProcessModel | ParallelModel):
+        if isinstance(engine, Engine):
             engine.parameters_changed()
         self.step += 1
         return {"loss": loss, "seconds": time.perf_counter() - started}

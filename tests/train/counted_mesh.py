@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import weakref
+from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from counted_device import CountedDevice
+from counted_device import CountedDevice, is_view
 from test_counted_steps import ideal_bytes
 from torch import Tensor, distributed
+from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from webtext.train import GPT2, TrainSettings
@@ -44,6 +47,26 @@ class Streams:
         return lambda *_, **__: Streams()
 
 
+class Memory(CountedDevice):
+    """Also counts the bytes in use, and the most of them at any message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._blocks: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self.most_bytes = 0
+
+    def count(self, func: Any, args: Any, kwargs: Any, made: list[Tensor]) -> None:
+        super().count(func, args, kwargs, made)
+        is_new = not is_view(func)  # a DTensor itself has no memory, but its shard does
+        new = [t.untyped_storage() for t in made if is_new and t.is_meta and not isinstance(t, DTensor)]
+        self._blocks |= {storage._cdata: weakref.ref(storage) for storage in new}
+        if "c10d" in str(func):
+            self.most_bytes = max(self.most_bytes, self.used_bytes())
+
+    def used_bytes(self) -> int:
+        return sum(0 if (storage := block()) is None else storage.nbytes() for block in self._blocks.values())
+
+
 def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     """Return the counts of the second step, since the first one allocates the optimizer's state; and of held-out windows."""
     shape = MeshShape.parse(mesh)
@@ -58,11 +81,19 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
     )
     validates = "torch.distributed.fsdp._fully_shard._fsdp_param_group.FSDPParamGroup._validate_no_meta_params"
     reads: list[Tensor] = []
+    kept: list[int] = []
+
+    def sampled() -> Iterator[Tensor]:
+        for tokens_bt in microbatches:
+            kept.append(device.used_bytes())
+            yield tokens_bt
+
     with (
-        CountedDevice() as device,
+        Memory() as device,
         patch.object(torch, "meta", Streams(), create=True),
         patch(validates, lambda _: None),
     ):
+        model.activation_checkpointing = settings.machine.activation_checkpointing
         compile_model(model)
         rules, values = WindowRules.of(settings, 50256), lambda _, size: torch.empty(size, device=META)
         schedule = settings.machine.pipeline_schedule
@@ -70,15 +101,18 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
         optimizer = engine.make_optimizer(settings)
         for item in (lambda _: 1, Tensor.item):  # all stages know their shapes
             device.take()
-            with patch.object(Tensor, "item", item):
+            reads.clear()
+            with (
+                patch.object(Tensor, "item", item),
+                patch.object(Tensor, "tolist", lambda tensor: reads.append(tensor) or [0.0, 1.0]),
+            ):
                 set_learning_rate(optimizer, 1e-3)
-                loss = engine.forward_backward(microbatches, n)
+                loss = engine.forward_backward(sampled(), n)
                 step = device.take()
                 norm = engine.gradient_norm()
                 engine.update(optimizer, 1.0, norm, is_fault(loss, norm, (10.0, 10.0)))
                 update = device.take()
-        with patch.object(Tensor, "tolist", lambda tensor: reads.append(tensor) or [0.0, 1.0]):
-            engine.total_loss(windows, MICROBATCH)
+                engine.total_loss(windows, MICROBATCH)
     ideal = ideal_bytes(model.config, MICROBATCH * settings.context, n)
     return {
         "mesh": mesh,
@@ -89,6 +123,8 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
         "bytes": (step.n_bytes + update.n_bytes) / ideal,
         "update": update.n_launched,
         "reads": len(reads),
+        "kept": kept[-1],  # before the last microbatch of the second step
+        "most": device.most_bytes,
     }
 
 

@@ -35,9 +35,8 @@ TORCHRUN = "--nproc-per-node 2 --local-addr 127.0.0.1 --rdzv-backend c10d --rdzv
 
 def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
     """Kill this process at its time if it is this attempt's victim. Each kill leaves a file; these count the kills."""
-    from webtext.train import distributed
+    from webtext.train import distributed, engine
     from webtext.train.checkpoint import saver as checkpoint_saver
-    from webtext.train.parallel import parallelize
     from webtext.train.run import trainer
 
     attempt = len(list(folder.glob("kill-*")))
@@ -60,7 +59,7 @@ def watch_for_the_kill(folder: Path, seed: int, kills: int) -> None:
     for owner, name in (
         (distributed, "_attempt_store"),
         (distributed.World, "sum"),
-        (parallelize, "update"),
+        (engine, "update"),
         (trainer.Trainer, "_settle"),
         (checkpoint_saver.CheckpointSaver, "_copied"),
         (os, "fsync"),

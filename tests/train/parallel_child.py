@@ -18,10 +18,10 @@ from torch import Tensor
 
 from webtext.train import GPT2, GPT2Config, TrainSettings
 from webtext.train.data.windows import WindowRules, Windows
+from webtext.train.engine import Engine
 from webtext.train.mesh import MeshShape
 from webtext.train.optimizer.optimizer import update
 from webtext.train.parallel.parallelize import ParallelModel
-from webtext.train.run.engine import Engine
 
 CONFIG = GPT2Config(n_head=4, n_embd=32, context=16, vocab_size=250)
 EOT = 7

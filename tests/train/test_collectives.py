@@ -75,7 +75,12 @@ def sent_in_a_step(engine: ParallelModel, n_microbatches: int) -> Counter[tuple[
 SUMS = {("allreduce", LOSS): 1, ("allreduce", NORM): 1}
 REDUCED = {
     "dp=8": {("allreduce", 4 * BLOCK): N_LAYER, ("allreduce", 4 * ENDS): 1},
-    "fsdp=8": {("reduce_scatter_base", 4 * BLOCK): N_LAYER, ("reduce_scatter_base", 4 * ENDS): 1},
+    "fsdp=8": {
+        ("reduce_scatter_base", 4 * BLOCK): N_LAYER,
+        ("reduce_scatter_base", 4 * ENDS): 1,
+        ("allreduce", BLOCK // 2): N_LAYER,
+        ("allreduce", ENDS // 2): 1,
+    },
     "dp=2,fsdp=4": {
         ("reduce_scatter_base", 4 * BLOCK): N_LAYER,
         ("reduce_scatter_base", 4 * ENDS): 1,
@@ -86,18 +91,31 @@ REDUCED = {
 
 
 @pytest.mark.parametrize("mesh", REDUCED, indirect=True)
-def test_a_step_reduces_each_gradient_once_and_gathers_no_parameter_twice(mesh: MeshShape) -> None:
-    """Except in a step of one microbatch, where each block but the last is gathered again for its backward pass.
+def test_a_step_averages_each_gradient_once_and_scatters_those_of_each_microbatch_to_shards(mesh: MeshShape) -> None:
+    """It gathers each parameter once. Gradients are float32 and parameters bfloat16; bytes are of the larger side.
 
-    Gradients are float32 and parameters bfloat16. A message's bytes are those of its larger side. Two steps in a row
-    send the same.
+    A mesh with shards sums over replicas even if there is one, which sends nothing. Two steps in a row send the same.
     """
     engine = engine_on(mesh)
-    for n_microbatches in (1, 4, 1):
-        n = 2 * N_LAYER - 1 if n_microbatches == 1 else N_LAYER
-        gathers = {("allgather_base", 2 * BLOCK): n, ("allgather_base", 2 * ENDS): 1} if mesh.fsdp > 1 else {}
-        expected = REDUCED[str(mesh)] | gathers | SUMS
-        assert [sent_in_a_step(engine, n_microbatches) for _ in range(2)] == [expected] * 2
+    for n in (1, 4):
+        expected = dict(SUMS)
+        for (kind, n_bytes), count in REDUCED[str(mesh)].items():
+            expected[kind, n_bytes] = count * (1 if kind == "allreduce" else n)
+        if mesh.fsdp > 1:
+            expected |= {("allgather_base", 2 * BLOCK): N_LAYER, ("allgather_base", 2 * ENDS): 1}
+        assert [sent_in_a_step(engine, n) for _ in range(2)] == [expected] * 2
+
+
+@pytest.mark.parametrize("mesh", ["fsdp=8"], indirect=True)
+def test_a_large_model_is_gathered_block_by_block_for_each_pass(
+    mesh: MeshShape, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webtext.train.parallel.parallelize.LARGEST_GATHERED", 2 * (N_LAYER * BLOCK + ENDS) - 1)
+    engine = engine_on(mesh)
+    for n in (1, 4):
+        sent = sent_in_a_step(engine, n)
+        assert sent["allgather_base", 2 * BLOCK] == n * 2 * N_LAYER
+        assert sent["allgather_base", 2 * ENDS] == n
 
 
 @pytest.mark.parametrize("mesh", ["tp=4"], indirect=True)

@@ -59,14 +59,26 @@ def counted(changes: dict[str, Any], mesh: str, ranks: list[int]) -> list[dict[s
 def test_a_rank_asks_its_device_for_nothing_and_launches_little(
     changes: dict[str, Any], mesh: str, ranks: list[int]
 ) -> None:
+    """Except where shards are in a pipeline: there torch adds up the gradients of each parameter by itself."""
     for row in counted(changes, mesh, ranks):
-        assert row["step"] <= 150
+        assert row["step"] <= (250 if "pp" in mesh and "fsdp" in mesh else 160)
         assert row["update"] <= 60
+
+
+def test_gradients_of_a_microbatch_leave_shards() -> None:
+    """Kept are parameters, moments and gradients, 16 bytes on eight ranks, two bytes of parameters, and what of the
+    embeddings was sent last: before a step's last microbatch not much more than before its first.
+    """
+    changes = {"n_layer": 2, "n_head": 16, "n_embd": 1024}
+    (row,) = counted(changes, "fsdp=8", [0])
+    ends = (50304 + 1024) * 1024 + 2 * 1024
+    n_parameters = ends + 2 * (12 * 1024**2 + 13 * 1024)
+    assert row["kept"] < n_parameters * (16 / 8 + 2) + 4 * ends * 1.1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("mesh", "most"), [("dp=8", 100), ("dp=2,fsdp=2,tp=2", 140)])
 def test_muon_launches_some_more_where_two_axes_split_its_matrices(mesh: str, most: int) -> None:
     for row in counted(MUON, mesh, [0, 7]):
-        assert row["step"] <= 150
+        assert row["step"] <= 160
         assert row["update"] <= most

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from webtext.train import GPT2, TrainSettings
 from webtext.train.data.windows import WindowRules, Windows
+from webtext.train.engine import Engine
 from webtext.train.model.compilation import compile_model
 from webtext.train.optimizer.optimizer import Reading, is_fault, set_learning_rate
-from webtext.train.run.engine import SingleProcessModel
 from webtext.train.shape import GPT2Config
 
 META = torch.device("meta")
@@ -47,7 +47,7 @@ def counted_run(**changes: Any) -> CountedRun:
     windows = Windows([np.zeros(8 * 1024 + 1, np.int64), np.zeros(50, np.int64)], context=1024, stride=None)
     with CountedDevice() as device, patch.object(Tensor, "tolist", lambda tensor: reads.append(tensor) or [0.0, 1.0]):
         compile_model(model)
-        engine = SingleProcessModel(model, WindowRules.of(settings, EOT), META, torch.bfloat16)
+        engine = Engine(model, WindowRules.of(settings, EOT), META, torch.bfloat16)
         optimizer = engine.make_optimizer(settings)
         for _ in range(2):
             device.take()

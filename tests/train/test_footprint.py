@@ -208,20 +208,25 @@ def test_the_plan_is_smaller_with_checkpointing_and_larger_with_float32() -> Non
     assert activations() < activations(dropout=0.1)
 
 
-def test_shards_divide_parameters_gradients_and_moments() -> None:
-    """16 bytes per parameter become 4 on each of four, plus the embeddings and two blocks, gathered in bfloat16."""
+def test_shards_divide_parameters_gradients_and_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 bytes per parameter become 4 on each of four, plus what is gathered in bfloat16: of a large model the
+    embeddings and two blocks.
+    """
     whole = memory_of_layout(CONFIG, SMALL, layout())
-    shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=1))
+    shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=8))
     assert shard.parameters == whole.parameters // 4
     assert shard.optimizer == whole.optimizer // 4
     two_blocks = 2 * block_parameters(CONFIG, 1)
     assert shard.gradients == whole.gradients // 4 + 4 * two_blocks
+    assert shard.cast_parameters == whole.cast_parameters
+    monkeypatch.setattr("webtext.train.footprint.LARGEST_GATHERED", whole.cast_parameters - 1)
+    shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=8))
     assert shard.cast_parameters == 2 * (1024 * 64 + 32 * 64 + 2 * 64 + two_blocks)
     assert memory_of_layout(CONFIG, SMALL, layout("dp=4")) == whole
 
 
-def test_accumulated_gradients_are_complete_on_every_shard_and_so_are_the_parameters() -> None:
-    whole, shard = (memory_of_layout(CONFIG, SMALL, layout(mesh, n_microbatches=2)) for mesh in ("", "fsdp=4"))
+def test_shards_in_a_pipeline_keep_complete_gradients_and_parameters() -> None:
+    whole, shard = (memory_of_layout(CONFIG, SMALL, layout(mesh, n_microbatches=2)) for mesh in ("pp=2", "pp=2,fsdp=4"))
     assert (shard.gradients, shard.cast_parameters) == (whole.gradients, whole.cast_parameters)
 
 

@@ -15,8 +15,8 @@ import pytest
 import torch
 from small_runs import on_ranks
 
+from webtext.train.engine import Engine
 from webtext.train.mesh import MeshShape
-from webtext.train.run.engine import SingleProcessModel
 
 EVERY_AXIS = ["dp=2,tp=2 1f1b float64 masks selective", "pp=2,fsdp=2 1f1b float64 pads"]
 SHORT = [
@@ -50,7 +50,7 @@ def on_processes(
 def alone(dtype: str, windows: str, steps: int, n_layer: int = 8, optimizer: str = "adamw") -> list[dict[str, Any]]:
     """Return the same rows for the complete model in this process."""
     model = parallel_child.made_model(n_layer, getattr(torch, dtype))
-    engine = SingleProcessModel(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
+    engine = Engine(model, parallel_child.RULES[windows], parallel_child.CPU, getattr(torch, dtype))
     rows: list[dict[str, Any]] = parallel_child.train(engine, steps, optimizer)
     return rows
 

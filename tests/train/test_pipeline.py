@@ -1,10 +1,7 @@
-"""A pipeline: the blocks of each stage, the stages of each rank, what a stage returns, and the held-out loss through all."""
+"""A pipeline: the blocks of each stage, the stages of each rank, and what a stage returns."""
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -12,10 +9,8 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import ConfigError
 from webtext.train import GPT2, GPT2Config
-from webtext.train.data.windows import WindowRules, Windows, total_loss
-from webtext.train.distributed import World
 from webtext.train.mesh import SCHEDULES, blocks_of_stage, check_microbatches, n_stages, stages_of_rank
-from webtext.train.parallel.stage import Stage, StageWalk
+from webtext.train.parallel.stage import Stage
 
 
 @given(st.integers(1, 40), st.integers(0, 100))
@@ -70,19 +65,3 @@ def test_two_stages_return_the_complete_models_loss_and_no_view() -> None:
     assert whole.shape == (1,)
     assert whole._base is None
     assert loss._base is None
-
-
-CPU = torch.device("cpu")
-RULES = WindowRules(eot_id=0, masks=False, pads=False)
-
-
-def test_the_held_out_loss_of_two_stages_is_the_complete_models() -> None:
-    torch.manual_seed(0)
-    model = GPT2(GPT2Config(vocab_size=40, context=8, n_layer=2, n_head=2, n_embd=16)).double().eval()
-    windows = Windows([np.arange(36)], context=8, stride=None)
-    stages = {i: Stage(model, range(i, i + 1), torch.float64).eval() for i in range(2)}
-    alone = cast(Any, None)  # both stages are on one rank: nothing is sent
-    walk = StageWalk(stages, [0, 0], alone, RULES, CPU)
-    with torch.no_grad():
-        loss, n_tokens = walk.total_loss(windows, 2, data_rank=0, n_data=1).tolist()
-    assert (loss, n_tokens) == pytest.approx(total_loss(model, windows, 2, World(0, 1, CPU)), rel=1e-12)

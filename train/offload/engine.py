@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from webtext.train.data.windows import WindowRules, Windows, total_loss
 from webtext.train.distributed import World
+from webtext.train.engine import Engine
 from webtext.train.host_memory import HostMemory
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, initialize
@@ -30,7 +31,7 @@ INPUTS_PER_MICROBATCH = 3
 """Tensors [b, t, c] in a backward pass: this layer's input, the one before's, and the gradient of the output."""
 
 
-class OffloadedEngine:
+class OffloadedEngine(Engine):
     """One process, or one of several replicas, each with its own device and host memory. `model` has no values yet."""
 
     def __init__(

@@ -17,36 +17,33 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
-from torch.optim import Optimizer
 
 from webtext.train.data.windows import WindowRules, Windows
-from webtext.train.mesh import MeshShape, blocks_of_stage, n_stages, stages_of_rank
+from webtext.train.engine import Engine
+from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import TOKEN_EMBEDDING, Values, drawn
-from webtext.train.model.precision import GradientSums, cast_parameters
-from webtext.train.optimizer.optimizer import make_optimizer, update
-from webtext.train.parallel.stage import Pipeline, Stage, StageWalk
+from webtext.train.model.precision import cast_parameters
+from webtext.train.parallel.stage import Pipeline, Stage
 from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
-from webtext.train.settings import TrainSettings
 
 
-class ParallelModel:
+class ParallelModel(Engine):
     """The Engine of one process of a mesh. Every process makes one, and all call the same methods.
 
     `model` is on the meta device. Memory is allocated only for this process's shards of its stages' parameters. They
     get their initial values from one full parameter at a time (`initialization.py`).
     """
-
-    updates_early = False
 
     def __init__(
         self,
@@ -59,12 +56,11 @@ class ParallelModel:
         schedule: str = "1f1b",
         values: Values | None = None,
     ) -> None:
-        self.config, self.shape, self.device, self.dtype = model.config, shape, device, dtype
-        self.rules, self.schedule = rules, schedule
+        self.shape, self.device, self.dtype, self.rules, self.schedule = shape, device, dtype, rules, schedule
         self.mesh = mesh = shape.build(device.type)
+        self.n_data, fsdp_rank = shape.n_data, mesh.get_local_rank("fsdp")
+        self.data_rank = mesh.get_local_rank("dp") * shape.fsdp + fsdp_rank
         self._shapes = shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
-        self._is_compiled, self._n_passes = model.is_compiled, 1
-        self._sums: dict[nn.Module, GradientSums] = {}  # of modules with shards
         values = values or drawn(model.config, 0)
         n = n_stages(schedule, shape.pp)
         numbers = stages_of_rank(schedule, mesh.get_local_rank("pp"), shape.pp)
@@ -74,7 +70,8 @@ class ParallelModel:
             if shape.tp > 1:
                 stage.tensor_group = mesh.get_group("tp")
                 split_tensors(stage.model, stage.tensor_group)
-            self._spread_over_data_ranks(stage)
+            if shape.fsdp > 1:
+                self._shard(stage)
             stage.to_empty(device=device)
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, values(name, shapes[name]))
@@ -82,35 +79,27 @@ class ParallelModel:
         self._pieces = dict(itertools.chain(*named))  # what FSDP2 and the stages have: DTensors where data ranks share
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         self._stored_mesh = _in_order_of_splitting(mesh["dp", "fsdp", "tp"])
-        self._pipeline: Pipeline | None = None
-        self._tied_pair = self._join_tied() if shape.pp > 1 else None
+        self._pipelines: dict[tuple[bool, int], Pipeline] = {}
+        self._tied_pair: distributed.ProcessGroup | None = None  # of the ranks with the tied weight's two copies
+        if shape.pp > 1:
+            pairs = [[first, last] for first, *_, last in mesh.mesh.flatten(1).T.tolist()]
+            self._tied_pair, _ = distributed.new_subgroups_by_enumeration(pairs)  # type: ignore[no-untyped-call]
 
-    def _spread_over_data_ranks(self, stage: Stage) -> None:
+    def _shard(self, stage: Stage) -> None:
         """Shard block by block, so that one block's gradients are sent while the next one's are computed.
 
-        The same wrapper casts: a step computes in `dtype`, and gradients are summed in the parameters' own dtype.
-        The backward pass begins with what the stage has outside its blocks. Without shards, `_casts` does both.
+        FSDP2 also casts: a step computes in `dtype`, and gradients are summed in the parameters' own dtype. On a mesh
+        with an axis of replicas, even of one, it sums the shards of several passes in one operation per block.
         """
-        if self.shape.fsdp == 1:
-            return
-        own = next(stage.parameters()).dtype
-        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=own)
-        mesh = self.mesh["dp", "fsdp"] if self.shape.dp > 1 else self.mesh["fsdp"]
+        n_bytes = sum(p.numel() for p in stage.parameters()) * self.dtype.itemsize
+        self._regathers = self.shape.pp == 1 and n_bytes > LARGEST_GATHERED
+        policy = MixedPrecisionPolicy(param_dtype=self.dtype, reduce_dtype=next(stage.parameters()).dtype)
         for module in (*stage.model.blocks.children(), stage):
-            fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
-            if self.dtype != own:
-                module.register_forward_pre_hook(self._sum_together)
-
-    def _sum_together(self, module: nn.Module, _: Any) -> None:
-        """Sum the gradients of a module with shards in one operation; FSDP2 takes one for each parameter."""
-        if self._n_passes > 1 and module not in self._sums:
-            own = [p for name, p in module.named_parameters() if not name.startswith("model.blocks.")]
-            for parameter in own:
-                parameter.grad_dtype = None  # any: of a pass in `dtype`, of a step in the parameters' own
-            dtype = next(iter(self.parameters.values())).dtype
-            self._sums[module] = GradientSums([(p, p) for p in own], dtype, compiled=self._is_compiled)
-        if module in self._sums:
-            self._sums[module].n_passes = self._n_passes
+            reshards = self._regathers and module is not stage  # with whose own parameters the backward pass begins
+            sharded = fully_shard(
+                module, mesh=self.mesh["dp", "fsdp"], mp_policy=policy, reshard_after_forward=reshards
+            )
+            sharded.set_force_sum_reduction_for_comms(True)  # NCCL's mean over one replica may be wrong
 
     @torch.no_grad()
     def _fill(self, name: str, piece: Tensor, values: Tensor) -> None:
@@ -120,21 +109,13 @@ class ParallelModel:
             values = _part(values, self.mesh["tp"], axis)
         _local(piece).copy_(_part(values, self.mesh["fsdp"], 0))
 
-    @property
-    def data_rank(self) -> int:
-        """Index of the share of a batch, of `n_data`, that this process reads."""
-        return self.mesh.get_local_rank("dp") * self.shape.fsdp + self.mesh.get_local_rank("fsdp")
-
-    @property
-    def n_data(self) -> int:
-        """Number of shares of a batch: replicas times shards."""
-        return self.shape.n_data
-
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Set the gradients of a step's microbatches, [b, t + 1] each; return their mean loss over all data ranks."""
         with self._casts(n_microbatches):
             if self.shape.pp > 1:
-                loss, share = self._through_pipeline(torch.cat(list(microbatches)), n_microbatches)
+                tokens_bt = torch.cat(list(microbatches))
+                loss = self._through_pipeline(tokens_bt, n_microbatches)
+                loss, share = torch.zeros((), device=self.device) if loss is None else loss, self._share(tokens_bt)
             else:
                 loss, share = self._accumulate(microbatches, n_microbatches)
         # Only the last stage of a pipeline has a loss, on all its tensor parallel ranks; all ranks have the share.
@@ -143,9 +124,15 @@ class ParallelModel:
         total, shares = sums / self.shape.tp
         return self.rules.mean_over_counted(total / self.n_data, shares / self.n_data, self._take_gradients())
 
+    def _share(self, tokens_bt: Tensor) -> Tensor:
+        return self.rules.counted_share(tokens_bt[:, :-1])
+
     @contextlib.contextmanager
     def _casts(self, n_passes: int = 0) -> Iterator[None]:
-        """Compute in `dtype` in the block; average the gradients of `n_passes` backward passes over replicas."""
+        """Compute in `dtype` in the block; average the gradients of `n_passes` backward passes over replicas.
+
+        Where there are shards, FSDP2 does both.
+        """
         sent: list[distributed.Work] = []
 
         def average(sums: Tensor) -> None:
@@ -163,52 +150,40 @@ class ParallelModel:
     def _accumulate(self, microbatches: Iterable[Tensor], n: int) -> tuple[Tensor, Tensor]:
         (stage,) = self.stages.values()
         losses, shares = [], []
-        self._n_passes = n
-        if isinstance(stage, FSDPModule):
-            self._gather_once_or_twice(stage, is_once=n > 1)
         for i, tokens_bt in enumerate(microbatches):
-            if isinstance(stage, FSDPModule):  # only the last backward pass of a step sums gradients over ranks
-                stage.set_requires_gradient_sync(i == n - 1)
-                stage.set_reshard_after_backward(i == n - 1)
+            if isinstance(stage, FSDPModule):  # each pass adds to this rank's shards; the last one sums over replicas
+                stage.set_requires_all_reduce(i == n - 1)
+                stage.set_reshard_after_backward(self._regathers or i == n - 1)
             inputs_bt = tokens_bt[:, :-1]
             how = {"documents_bt": self.rules.documents(inputs_bt), "counted_bt": self.rules.counted(inputs_bt)}
             loss: Tensor = stage(inputs_bt, tokens_bt[:, 1:], **how)[0] / n
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
-            shares.append(self.rules.counted_share(inputs_bt) / n)
+            shares.append(self._share(tokens_bt) / n)
         return torch.stack(losses).sum(), torch.stack(shares).sum()
 
-    def _gather_once_or_twice(self, stage: FSDPModule, *, is_once: bool) -> None:
-        """Keep a step's gathered parameters for all its microbatches, or only until a block's forward pass is over.
-
-        Gradients that are summed over microbatches have the whole parameters' size anyway, in float32. A step of one
-        microbatch keeps no such sums, and gathers each block again, except those with which the backward pass begins.
-        """
-        stage.set_reshard_after_forward(not is_once)
-        stage.set_reshard_after_forward(False, recurse=False)
-        *_, last = cast(Stage, stage).model.blocks.children()
-        cast(FSDPModule, last).set_reshard_after_forward(False)
-
-    def _through_pipeline(self, tokens_bt: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        inputs_bt = tokens_bt[:, :-1]
-        if self._pipeline is None:
-            shapes = {i: stage.example(inputs_bt[: len(inputs_bt) // n]) for i, stage in self.stages.items()}
-            self._pipeline = Pipeline(self.stages, shapes, self.schedule, n, self.mesh.get_group("pp"), self.device)
-        self._n_passes = n
-        loss = self._pipeline.step(tokens_bt, self.rules.documents(inputs_bt), self.rules.counted(inputs_bt))
-        return loss, self.rules.counted_share(inputs_bt)
+    def _through_pipeline(self, tokens_bt: Tensor, n: int) -> Tensor | None:
+        """Return what `Pipeline.run` does for n microbatches; their shape is the same in all steps."""
+        key = torch.is_grad_enabled(), len(tokens_bt)
+        if key not in self._pipelines:
+            inputs_bt = tokens_bt[: len(tokens_bt) // n, :-1]
+            pp_group = self.mesh.get_group("pp")
+            self._pipelines[key] = Pipeline(self.stages, inputs_bt, self.schedule, n, pp_group, self.device)
+        return self._pipelines[key].run(tokens_bt, self.rules)
 
     def _take_gradients(self) -> list[Tensor]:
         """Move the gradients to the parameters that the optimizer updates, and return them."""
         gradients = {name: _local(piece.grad) for name, piece in self._pieces.items() if piece.grad is not None}
-        if self.shape.tp > 1:
-            gradients |= self._summed_over_parts_of_the_sequence(gradients)
+        if self.shape.tp > 1:  # what isn't split has gradients of a part of the sequence, summed in one message
+            parts = {name: gradient for name, gradient in gradients.items() if split_axis(name) is None}
+            flat = torch.cat([part.flatten() for part in parts.values()])
+            distributed.all_reduce(flat, group=self.mesh.get_group("tp"))
+            sums = torch.split(flat, [part.numel() for part in parts.values()])
+            gradients |= {name: total.view_as(parts[name]) for name, total in zip(parts, sums, strict=True)}
         if self.shape.pp > 1 and TOKEN_EMBEDDING in gradients:
             distributed.all_reduce(gradients[TOKEN_EMBEDDING], group=self._tied_pair)
-        for name, gradient in gradients.items():
-            self.parameters[name].grad = gradient
-        for piece in self._pieces.values():
-            piece.grad = None
+        for name, piece in self._pieces.items():
+            self.parameters[name].grad, piece.grad = gradients.get(name), None
         return list(gradients.values())
 
     def gradient_norm(self) -> Tensor:
@@ -228,18 +203,6 @@ class ParallelModel:
         n = self.shape.dp * (self.shape.tp if split_axis(name) is None else 1)
         return 2 * n if name == TOKEN_EMBEDDING and self._tied_pair is not None else n
 
-    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
-        """Return an optimizer of this process's parameters."""
-        return make_optimizer(self.parameters, settings, self.stored)
-
-    def update(self, optimizer: Optimizer, max_norm: float | None, norm: Tensor, fault: Tensor) -> None:
-        """Update this process's parameters, by the norm and fault that all processes share."""
-        update(optimizer, norm, max_norm, fault)
-        optimizer.zero_grad(set_to_none=True)
-
-    def parameters_changed(self) -> None:
-        """Do nothing, because nothing is derived from the parameters."""
-
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """Return the DTensor whose local shard is `tensor`."""
         axis, shape = split_axis(name), self._shapes[name]
@@ -254,13 +217,19 @@ class ParallelModel:
 
     @torch.no_grad()
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Return the summed loss and its number of tokens, computed as in a step but uncompiled, stage after stage."""
+        """Return the summed loss and its number of tokens, computed as in a step but uncompiled.
+
+        Each rank of a pipeline computes its stages of a batch while the others compute theirs of other batches.
+        """
+        n, total = self.shape.pp, torch.zeros(2, dtype=torch.float64, device=self.device)
         for stage in self.stages.values():
             stage.eval()
-        ranks = [i % self.shape.pp for i in range(n_stages(self.schedule, self.shape.pp))]
-        walk = StageWalk(self.stages, ranks, self.mesh.get_group("pp"), self.rules, self.device)
         with torch.compiler.set_stance("force_eager"), self._casts():
-            total = walk.total_loss(windows, batch_size, self.data_rank, self.n_data)
+            for tokens_bt, is_scored_bt in _batches(windows, batch_size * n, self.data_rank, self.n_data):
+                tokens_bt, is_scored_bt = (x.to(self.device, non_blocking=True) for x in (tokens_bt, is_scored_bt))
+                losses_bt = self._losses(tokens_bt)
+                if losses_bt is not None:
+                    total += torch.stack([losses_bt.double().where(is_scored_bt, 0).sum(), is_scored_bt.sum()])
         for stage in self.stages.values():
             stage.train()
             for module in stage.modules():
@@ -270,22 +239,33 @@ class ParallelModel:
         loss, n_scored = (total / self.shape.tp).tolist()
         return loss, round(n_scored)
 
-    def _join_tied(self) -> distributed.ProcessGroup | None:
-        """Return the group of the two ranks with the tied weight's copies, the first and the last; None for others."""
-        mine = None
-        for first, *_, last in self.mesh.mesh.flatten(1).T.tolist():  # all processes must make all groups, in one order
-            pair = distributed.new_group([first, last])
-            if distributed.get_rank() in (first, last):
-                mine = pair
-        return mine
+    def _losses(self, tokens_bt: Tensor) -> Tensor | None:
+        """Return the loss of each token after the first, [b, t], or None if this rank doesn't have the last stage."""
+        if self.shape.pp > 1:
+            return self._through_pipeline(tokens_bt, self.shape.pp)
+        inputs_bt = tokens_bt[:, :-1]
+        (stage,) = self.stages.values()
+        losses_bt: Tensor = stage(inputs_bt, tokens_bt[:, 1:], documents_bt=self.rules.documents(inputs_bt))
+        return losses_bt
 
-    def _summed_over_parts_of_the_sequence(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the sums of the gradients of parameters that tensor parallel doesn't split, made in one message."""
-        summands = {name: gradient for name, gradient in gradients.items() if split_axis(name) is None}
-        flat = torch.cat([summand.flatten() for summand in summands.values()])
-        distributed.all_reduce(flat, group=self.mesh.get_group("tp"))
-        sums = torch.split(flat, [summand.numel() for summand in summands.values()])
-        return {name: total.view_as(summands[name]) for name, total in zip(summands, sums, strict=True)}
+
+def _batches(windows: Windows, size: int, data_rank: int, n_data: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield tokens [size, context + 1] and which after the first are scored [size, context]; as often on all ranks.
+
+    Windows are padded on the right, which changes nothing to the left of it, and a rank with fewer batches than others
+    gets some that don't count: shards, tensor parallel ranks and pipelines must send the same shapes equally often.
+    """
+    n_batches = math.ceil(len(windows) / n_data / size)
+    for first in range(0, n_batches * size, size):
+        tokens_bt = np.zeros((size, windows.context + 1), np.int64)
+        is_scored_bt = np.zeros((size, windows.context), bool)
+        for row in range(size):
+            number = (first + row) * n_data + data_rank
+            if number < len(windows):
+                tokens, n_scored = windows.window(number)
+                tokens_bt[row, : len(tokens)] = tokens
+                is_scored_bt[row, len(tokens) - 1 - n_scored : len(tokens) - 1] = True
+        yield torch.from_numpy(tokens_bt), torch.from_numpy(is_scored_bt)
 
 
 def _in_order_of_splitting(mesh: DeviceMesh) -> DeviceMesh:

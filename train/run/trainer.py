@@ -25,17 +25,17 @@ from webtext.train.checkpoint.checkpoint import MODEL, OPTIMIZER, Checkpoint, be
 from webtext.train.checkpoint.saver import CheckpointSaver
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import Source, make_sampler
-from webtext.train.data.windows import WindowRules
+from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.distributed import Termination, World
+from webtext.train.engine import Engine
 from webtext.train.metrics import metrics_log
 from webtext.train.model.attention import attention_kernel, preferred_kernels
 from webtext.train.model.compilation import compile_model, compiles
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.initialization import Values, drawn
+from webtext.train.model.initialization import Values, drawn, initialize
 from webtext.train.model.precision import compute_dtype
 from webtext.train.optimizer.optimizer import Reading, is_fault, optimizer_tensors, set_learning_rate
 from webtext.train.optimizer.schedule import learning_rate, total_tokens
-from webtext.train.run.engine import HeldOut, make_engine
 from webtext.train.run.guard import Guard
 from webtext.train.run.memory import keep_freed_memory, memory_is_an_error
 from webtext.train.run.meter import Record
@@ -48,6 +48,46 @@ CHECKPOINT_MINUTES = 15.0
 def steps_ahead(device: torch.device) -> int:
     """Return how many steps may be queued before the result of an earlier one is read, so that a GPU never waits."""
     return 1 if device.type == "cuda" else 0
+
+
+def make_engine(
+    model: GPT2, settings: TrainSettings, rules: WindowRules, world: World, dtype: torch.dtype, values: Values
+) -> Engine:
+    """Return the engine for `model`, which gets its `values` there: this process trains all of it, or a part of it."""
+    if settings.machine.offload is not None:
+        from webtext.train.offload.engine import OffloadedEngine
+
+        return OffloadedEngine(model, settings, rules, world, dtype, values)
+    if world.size == 1:
+        initialize(model.to_empty(device=world.device), values)
+        return Engine(model, rules, world.device, dtype)
+    from webtext.train.parallel.parallelize import ParallelModel
+
+    shape, schedule = settings.machine.mesh_shape(world.size), settings.machine.pipeline_schedule
+    return ParallelModel(model, shape, world.device, rules=rules, dtype=dtype, schedule=schedule, values=values)
+
+
+class HeldOut:
+    """`eval_windows` held-out windows of each source. Each source weighs as much as in training."""
+
+    def __init__(self, sources: Sequence[Source], parts: Sequence[int], settings: TrainSettings) -> None:
+        self._windows: dict[str, Windows] = {}
+        self._parts: dict[str, int] = {}
+        for source, part in zip(sources, parts, strict=True):
+            held = source.validation
+            context, limit = settings.context, settings.monitor.eval_windows
+            windows = Windows(held.streams(), context=context, stride=None, limit=limit)
+            if len(windows):
+                self._windows[source.name], self._parts[source.name] = windows, part
+
+    def losses(self, engine: Engine, batch_size: int) -> dict[str, float]:
+        """Return the mean loss per token of each source with held-out windows, the same in all processes."""
+        totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
+        return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
+
+    def mean(self, losses: dict[str, float]) -> float:
+        """Return the mean of the sources' losses, weighted as in the mixture."""
+        return sum(self._parts[name] * loss for name, loss in losses.items()) / sum(self._parts.values())
 
 
 class Trainer:
