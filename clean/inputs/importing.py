@@ -166,7 +166,7 @@ class ImportTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ImportedRow:
     """One row's values, or why it has none, and its number."""
 
     values: dict[str, Any] | Refused
@@ -232,7 +232,7 @@ def _import_part(context: PartContext, task: PartTask) -> None:
     unique: UniqueTask[ImportTask] = task.payload
     writer, seen = context.main, set(unique.taken)
     rows = context.attempt.reading(0, unique.task.origin.rows(), lost)
-    records = ((row, Record(values, row, unique.task)) for row, values in enumerate(rows))
+    records = ((row, ImportedRow(values, row, unique.task)) for row, values in enumerate(rows))
     for row, _, result in context.apply(_document, records, identify=_place):
         if isinstance(result, Refused):
             writer.fail(unique.task.origin.name(row), result.reason, result.cause)
@@ -248,11 +248,11 @@ def _import_part(context: PartContext, task: PartTask) -> None:
             writer.write([result])
 
 
-def _place(record: Record) -> str:
+def _place(record: ImportedRow) -> str:
     return record.task.origin.name(record.row)
 
 
-def _document(record: Record) -> dict[str, Any] | Dropped | Refused:
+def _document(record: ImportedRow) -> dict[str, Any] | Dropped | Refused:
     if isinstance(record.values, Refused):
         return record.values
     values = record.values
