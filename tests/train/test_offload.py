@@ -112,24 +112,23 @@ def test_losses_and_parameters_are_those_of_the_complete_model(window: int, grou
 
 
 @pytest.mark.parametrize("group", [1, 2])
-def test_replicas_that_share_each_row_of_gradients_have_the_complete_steps(group: int) -> None:
-    """Two replicas, a thread each; a row is shared when it has all groups of microbatches, in a fixed order."""
+def test_replicas_that_average_gradients_on_the_device_have_the_complete_steps(group: int) -> None:
+    """Two replicas, a thread each; they exchange each group's sums before these leave the device."""
     whole = made_model(3)
     expected = sum(whole.loss(b[:, :-1], b[:, 1:]) / 8 for b in batches(0, 8))
     expected.backward()
     models, at_the_row, given = [made_model(3), made_model(3)], Barrier(2, timeout=600), {}
 
     def step(rank: int) -> float:
-        def share(layer: int, row: Tensor) -> None:
-            given[rank] = layer, row.clone()
+        def average(sums: Tensor) -> None:
+            given[rank] = sums.clone()
             at_the_row.wait()
-            assert given[0][0] == given[1][0]
-            mean = (given[0][1] + given[1][1]) / 2
+            mean = (given[0] + given[1]) / 2
             at_the_row.wait()
-            row.copy_(mean)
+            sums.copy_(mean)
 
         replica = offload(models[rank], dtype=torch.float64, group=group)
-        replica.on_gradients = share
+        replica.average = average
         return float(replica.forward_backward(batches(0, 8)[4 * rank : 4 * rank + 4]))
 
     with ThreadPoolExecutor(2) as threads:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from webtext.train.data.windows import WindowRules, Windows, total_loss
@@ -52,8 +52,7 @@ class OffloadedEngine(Engine):
             allowed = torch.cuda.get_per_process_memory_fraction(self.device)
             capacity = int(USED_RATIO * allowed * torch.cuda.get_device_properties(self.device).total_memory)
             fit(self.offloaded, tokens_bt, n, capacity, lambda: torch.cuda.max_memory_reserved(self.device))
-        # A separate group, because a thread uses it; gloo, because gradients are on the host.
-        self._replicas = distributed.new_group(backend="gloo") if world.size > 1 else None
+            self.offloaded.group = min(world.gather(self.offloaded.group))  # each group's gradients are averaged
         self._norms: dict[str, Tensor] = {}
         self.updates_early = (  # if nothing depends on the complete gradient
             settings.optimizer.max_grad_norm is None and settings.optimizer.spike_sigmas is None
@@ -75,6 +74,8 @@ class OffloadedEngine(Engine):
 
     def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         self.offloaded.on_gradients = self._on_gradients
+        if self.n_data > 1:
+            self.offloaded.average = lambda sums: self.world.sum(sums).div_(self.n_data)
         self._optimizer = HostOptimizer(self.parameters, settings, HostMemory(folder=self.folder))
         return self._optimizer
 
@@ -103,13 +104,10 @@ class OffloadedEngine(Engine):
         return total_loss(self.offloaded, windows, batch_size, self.world, rules=self.rules)
 
     def _on_gradients(self, layer: int, row: Tensor) -> None:
-        """Average a layer's gradients over all processes, to the same bits in each, compute their norms, and update.
+        """Compute the norms of a layer's gradients, which are the same bits in all processes, and update.
 
         The device computes earlier layers meanwhile. A step that isn't finite ends a run that `updates_early`.
         """
-        if self._replicas is not None:
-            distributed.all_reduce(row, group=self._replicas)
-            row.div_(self.n_data)
         if self.rules.pads:
             row.mul_(1 / self._share.read()[0])
         for name, parameter in self.parameters.items():

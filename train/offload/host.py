@@ -177,10 +177,17 @@ class GradientRows:
         return self._layers.views((self._rows[0].sent if self._sums is None else self._sums).zero_())
 
     @torch.no_grad()
-    def send(self, layer: int, *, adds: bool, then: OnGradients | None) -> None:
-        """Send the sums to a layer's row on the host, replacing it or added to it; `then` is called with that."""
+    def send(
+        self, layer: int, *, adds: bool, then: OnGradients | None, average: Callable[[Tensor], object] | None
+    ) -> None:
+        """Send the sums to a layer's row on the host, replacing it or added to it; `then` is called with that.
+
+        `average` changes them before that, on the device.
+        """
         row = self._rows[0]
         self._rows.rotate(-1)
+        if average is not None:
+            average(row.sent if self._sums is None else self._sums)
         if self._sums is not None:
             row.sent.copy_(self._sums)
         row.taken.result()

@@ -49,6 +49,8 @@ class OffloadedModel:
     """Microbatches for which a layer is computed while it is loaded."""
     on_gradients: OnGradients | None = None
     """Called for each layer of a step, always in the same order."""
+    average: Callable[[Tensor], object] | None = None
+    """Replaces a group's sums of a layer's gradients, on the device, by their mean over replicas."""
 
     def __init__(self, model: GPT2, link: Link, dtype: torch.dtype, rules: WindowRules, folder: Path | None) -> None:
         self.model, self.dtype, self.rules, self._link = model, dtype, rules, link
@@ -125,7 +127,7 @@ class OffloadedModel:
             loss = functional_call(self._ends, parameters, arguments) / n_all
             losses.append(loss.detach())
             x[i] = _add_gradients(loss, None, x_btc, parameters, sums)
-        how: dict[str, Any] = {"adds": adds, "then": self.on_gradients if ends else None}
+        how: dict[str, Any] = {"adds": adds, "then": self.on_gradients if ends else None, "average": self.average}
         self._backward(x, inputs_bt, how)
         for i, tokens_bt in enumerate(inputs_bt):
             with self._replay.again((ENDS, i)):
