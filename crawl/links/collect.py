@@ -26,9 +26,9 @@ from webtext.base.storage import Folder
 from webtext.base.web.urls import library_versions
 from webtext.crawl.links.karma import KarmaJudge
 from webtext.crawl.links.merging import MergePayload, merge_part
-from webtext.crawl.links.reading import Dump, Spill, SpillJob, identify_dumps, spill_dumps
+from webtext.crawl.links.reading import Spill, SpillJob, identify_files, spill_files
 from webtext.crawl.links.settings import MAX_PARTS, LinkSettings
-from webtext.crawl.links.sources.inputs import find_files
+from webtext.crawl.links.sources.inputs import LinkFile, find_files
 from webtext.crawl.links.spill import N_BUCKETS, SpillBlock
 
 STAGE = "crawl.links"
@@ -62,18 +62,15 @@ def collect_links(
     n_parts = settings.parts or parts_for(sum(file.n_bytes for file in files))
     work = Folder(out).child(WORK)
     if run.dry_run or work.exists("") or Folder(out).exists(ENTRIES):  # what is done depends on the files' contents
-        dumps = identify_dumps(files, run)
-        tasks = _tasks(dumps, n_parts)
+        files = identify_files(files, run)
+        tasks = _tasks(files, n_parts)
         if run.dry_run or links.has_all(tasks):
             made = make_set(merge_part, tasks, out, "links", recipe, [], run, "links")
             work.remove_all()  # a run that was killed at its very end left it
             return made
-    else:
-        dumps = [Dump.of(file) for file in files]  # hashed while they are read
-    with work.held():
-        jobs = [SpillJob.of(dump, work, recipe, settings) for dump in dumps]
-        dumps, spills = spill_dumps(jobs, run)
-        tasks = _with_spills(_tasks(dumps, n_parts), spills, work, settings)
+    with work.held():  # files that aren't hashed yet are hashed while they are read
+        files, spills = spill_files([SpillJob.of(file, work, recipe, settings) for file in files], run)
+        tasks = _with_spills(_tasks(files, n_parts), spills, work, settings)
         made = make_set(merge_part, tasks, out, "links", recipe, [], run, "links")
         work.remove_all()
     return made
@@ -107,8 +104,8 @@ def check_dumps(links: PartSet) -> None:
         )
 
 
-def _tasks(dumps: Sequence[Dump], n_parts: int) -> list[PartTask]:
-    sources = tuple(Source(dump.source, dump.name, dump.sha256) for dump in dumps)
+def _tasks(files: Sequence[LinkFile], n_parts: int) -> list[PartTask]:
+    sources = tuple(Source(file.source, file.name, file.sha256) for file in files)
     return [PartTask(index=i, sources=sources, payload=None, depends=f"{n_parts} parts") for i in range(n_parts)]
 
 

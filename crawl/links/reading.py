@@ -12,38 +12,32 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import msgspec
 
-from webtext.base.decompress import MAGIC_BYTES, compression_of, decompress
+from webtext.base.decompress import ZSTANDARD, decompress
 from webtext.base.errors import InputError
 from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.outcomes import UNSETTLED
 from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_check
+from webtext.base.run import Engine, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.attempt import KILLED_WORKER, Attempt
+from webtext.base.workers.engine import WorkerLimits
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.decoder import decompressed_ahead
-from webtext.crawl.links.sources.inputs import LinkFile, link_source
+from webtext.crawl.links.sources.inputs import SUBMISSIONS, URLS, LinkFile, link_source
 from webtext.crawl.links.sources.lines import Unreadable, read_batches
-from webtext.crawl.links.sources.submission import LinkSource, SiftingSource
+from webtext.crawl.links.sources.submission import SiftingSource
 from webtext.crawl.links.spill import SUFFIX, SpillBlock, SpillWriter, Vote, bucket_of
 
 if TYPE_CHECKING:
     from webtext.crawl.links.judging import Funnel
     from webtext.crawl.links.karma import KarmaJudge
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-
-from webtext.base.decompress import ZSTANDARD
-from webtext.base.parts.outcomes import UNSETTLED
-from webtext.base.run import Engine, Run
-from webtext.base.workers.engine import WorkerLimits
-from webtext.crawl.links.sources.inputs import SUBMISSIONS, URLS
 
 HASH_BYTES = 8 << 20
 """Large, since the hashing thread waits milliseconds for Python code between two reads."""
@@ -52,29 +46,6 @@ MIN_AHEAD_BYTES = 4 << 20
 
 READER_LIMITS = WorkerLimits(memory_bytes=3 << 30)
 """A Zstandard window alone may take 2 GiB, which is a worker's usual limit."""
-
-
-class Dump(msgspec.Struct, frozen=True, kw_only=True):
-    """One input file, identified by its content."""
-
-    folder: str
-    name: str
-    source: str
-    n_bytes: int
-    sha256: str  # "" until it is hashed
-    codec: str  # "" for plain bytes
-
-    @classmethod
-    def of(cls, file: LinkFile) -> Dump:
-        """Return the dump of a file, not hashed yet."""
-        with file.open() as stream:
-            codec = compression_of(stream.read(MAGIC_BYTES))
-        name = codec.name if codec else ""
-        return cls(folder=file.folder, name=file.name, source=file.source, n_bytes=file.n_bytes, sha256="", codec=name)
-
-    @property
-    def file(self) -> LinkFile:
-        return LinkFile(self.folder, self.name, self.source)
 
 
 class Spill(msgspec.Struct, kw_only=True):
@@ -96,24 +67,20 @@ class Spill(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpillJob:
-    """One dump to read. `key` names the spill; it covers all inputs but the dump's bytes."""
+    """One file to read. `key` names the spill; it covers all inputs but the file's bytes."""
 
-    dump: Dump
+    file: LinkFile
     work: Folder
     key: str
     settings: LinkSettings
     rule: Mapping[str, Any]
-    ahead: bool = False  # whether another process decompresses it
+    ahead: bool = False  # whether another process decompresses the file
 
     @classmethod
-    def of(cls, dump: Dump, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
+    def of(cls, file: LinkFile, work: Folder, recipe: Recipe, settings: LinkSettings) -> SpillJob:
         """Return the job. A file under two names makes two spills, since their failures contain the name."""
-        key = sha256_json([recipe.hash, dump.folder, dump.name, dump.source])[:32]
-        return cls(dump=dump, work=work, key=key, settings=settings, rule=recipe.settings)
-
-    @property
-    def local_path(self) -> Path:
-        return Folder(self.dump.folder).local_path(self.dump.name)
+        key = sha256_json([recipe.hash, file.folder, file.name, file.source])[:32]
+        return cls(file=file, work=work, key=key, settings=settings, rule=recipe.settings)
 
     def judge(self) -> KarmaJudge:
         """Return the judge, with blocklists read now. Raises InputError if one differs from the recipe."""
@@ -135,40 +102,46 @@ def finished_spill(job: SpillJob) -> Spill | None:
     except (ValueError, TypeError, RecursionError):
         return None
     is_there = job.work.exists(spill.file_name) and job.work.size(spill.file_name) == spill.n_bytes
-    return spill if is_there and (spill.key, spill.sha256) == (job.key, job.dump.sha256) else None
+    return spill if is_there and (spill.key, spill.sha256) == (job.key, job.file.sha256) else None
 
 
-def digest_file(_: Attempt, file: LinkFile) -> Dump:
-    """Runs in a worker: return the file's dump, hashed."""
-    return _hashed(Dump.of(file))
+def hashed(_: Attempt, file: LinkFile) -> LinkFile:
+    """Runs in a worker: return the file with its SHA-256."""
+    if file.sha256:
+        return file
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(HASH_BYTES, file.n_bytes)))
+    with file.open() as opened:
+        while n := opened.readinto(buffer):  # type: ignore[attr-defined]
+            digest.update(buffer[:n])
+    return replace(file, sha256=digest.hexdigest())
 
 
-def spill_dump(attempt: Attempt, job: SpillJob) -> Dump:
-    """Runs in a worker: read one dump, judge its posts, publish the spill, then its record. Return the hashed dump."""
+def spill_file(attempt: Attempt, job: SpillJob) -> LinkFile:
+    """Runs in a worker: read one file, judge its posts, publish the spill, then its record. Return the hashed file."""
     with contextlib.ExitStack() as opened:
-        file = opened.enter_context(_opened(job))
+        stream = opened.enter_context(_opened(job))
         from concurrent.futures import ThreadPoolExecutor
 
         from webtext.crawl.links.judging import Funnel
 
-        funnel, hashing = Funnel(job.dump.name), None
+        funnel, hashing = Funnel(job.file.name), None
         path = opened.enter_context(job.work.scratch(job.key + SUFFIX))
         out = opened.enter_context(open(path, "wb"))
         beside = opened.enter_context(ThreadPoolExecutor(1))
         writer = SpillWriter(out)
-        for vote in _votes(file, attempt, job, funnel):
+        for vote in _votes(stream, attempt, job, funnel):
             writer.add(bucket_of(link_id(vote.url)), vote)
             if hashing is None:  # the imports are done, and this process is waiting for the decoder
-                hashing = beside.submit(_hashed, job.dump)
+                hashing = beside.submit(hashed, attempt, job.file)
         funnel.fail_set_aside(attempt)
         writer.close()
         n_bytes = out.tell()
-        dump = (hashing or beside.submit(_hashed, job.dump)).result()
+        file = (hashing or beside.submit(hashed, attempt, job.file)).result()
     if attempt.only is not None:
-        return dump  # a retry of one record alone: its spill must not count
+        return file  # a retry of one record alone: its spill must not count
     spill = Spill(
         key=job.key,
-        sha256=dump.sha256,
+        sha256=file.sha256,
         n_bytes=n_bytes,
         blocks=writer.blocks,
         dropped=funnel.counts.dropped,
@@ -176,35 +149,25 @@ def spill_dump(attempt: Attempt, job: SpillJob) -> Dump:
         failures=funnel.failures,
     )
     job.work.write_bytes(f"{job.key}.json", msgspec.json.encode(with_check(msgspec.to_builtins(spill))))
-    return dump
-
-
-def _hashed(dump: Dump) -> Dump:
-    """Return the dump with its digest."""
-    if dump.sha256:
-        return dump
-    digest, buffer = hashlib.sha256(), memoryview(bytearray(min(HASH_BYTES, dump.n_bytes)))
-    with dump.file.open() as file:
-        while n := file.readinto(buffer):  # type: ignore[attr-defined]
-            digest.update(buffer[:n])
-    return msgspec.structs.replace(dump, sha256=digest.hexdigest())
+    return file
 
 
 @contextlib.contextmanager
 def _opened(job: SpillJob) -> Iterator[BinaryIO | Iterator[memoryview]]:
     """Open the file, or the chunks that another process decompresses from it."""
     if job.ahead:
-        with decompressed_ahead(job.local_path) as chunks:
+        with decompressed_ahead(Folder(job.file.folder).local_path(job.file.name)) as chunks:
             yield chunks
     else:
-        with job.dump.file.open() as file:
+        with job.file.open() as file:
             yield file
 
 
 def _votes(opened: BinaryIO | Iterator[memoryview], attempt: Attempt, job: SpillJob, funnel: Funnel) -> Iterator[Vote]:
     from webtext.crawl.links.judging import votes_in, votes_in_batches
 
-    source, judge = source_of(job), job.judge()
+    source = link_source(job.file.source, job.file.folder, job.file.name, job.settings)
+    judge = job.judge()
     if not isinstance(source, SiftingSource):
         assert not job.ahead, "only lines are decompressed by another process"
         rows = attempt.reading(0, source.records(cast(BinaryIO, opened)), _lost)
@@ -217,19 +180,14 @@ def _lost(cause: str) -> tuple[int, Unreadable]:
     return 0, Unreadable(KILLED_WORKER, cause)
 
 
-def source_of(job: SpillJob) -> LinkSource[Any]:
-    """Return the source that reads the dump."""
-    return link_source(job.dump.source, job.dump.folder, job.dump.name, job.settings)
-
-
-def identify_dumps(files: Sequence[LinkFile], run: Run) -> list[Dump]:
+def identify_files(files: Sequence[LinkFile], run: Run) -> list[LinkFile]:
     """Return the files with their SHA-256, in an order that does not depend on the command line."""
     names = [file.location for file in files]
-    return _sorted(run.map(digest_file, files, "identifying dumps", unit="file", names=names))
+    return sorted(run.map(hashed, files, "identifying dumps", unit="file", names=names), key=_order)
 
 
-def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Spill]]:
-    """Make the missing spills. Return all dumps, hashed and in order, and the records of their spills.
+def spill_files(jobs: Sequence[SpillJob], run: Run) -> tuple[list[LinkFile], list[Spill]]:
+    """Make the missing spills. Return all files, hashed and in order, and the records of their spills.
 
     If there are fewer files than workers, one process decompresses each file for one that judges. Raises InputError if
     a file was changed in the meantime.
@@ -238,50 +196,50 @@ def spill_dumps(jobs: Sequence[SpillJob], run: Run) -> tuple[list[Dump], list[Sp
     if len(missing) < len(jobs):
         run.console.say(f"links: resuming, {len(jobs) - len(missing):,} of {len(jobs):,} dumps are already read")
     has_idle = run.engine.workers >= 2 * len(missing)
-    tasks = [replace(job, ahead=has_idle and _is_read_ahead(job.dump)) for job in missing]
-    names = [task.dump.name for task in tasks]
+    tasks = [replace(job, ahead=has_idle and _is_read_ahead(job.file)) for job in missing]
+    names = [task.file.name for task in tasks]
     with _engine_for(tasks, run) as engine:
         with_engine, writes = replace(run, engine=engine), [job.work for job in jobs[:1]]
-        read = with_engine.map(spill_dump, tasks, "reading dumps", unit="file", names=names, writes=writes)
-    hashed = {job.dump.file: job.dump for job in jobs} | {dump.file: dump for dump in read}
-    dumps, spills = _sorted(hashed.values()), []
-    job_of = {job.dump.file: job for job in jobs}
-    for dump in dumps:
-        finished = finished_spill(replace(job_of[dump.file], dump=dump))
-        if finished is None:
-            raise InputError(f"'{dump.file.location}' was changed while it was read", "rerun the same command")
-        _check_readable(dump, finished)
-        spills.append(finished)
-    return dumps, spills
+        read = with_engine.map(spill_file, tasks, "reading dumps", unit="file", names=names, writes=writes)
+    by_key = {job.key: job.file for job in jobs} | {job.key: file for job, file in zip(missing, read, strict=True)}
+    spills = []
+    jobs = sorted((replace(job, file=by_key[job.key]) for job in jobs), key=lambda job: _order(job.file))
+    for job in jobs:
+        spill = finished_spill(job)
+        if spill is None:
+            raise InputError(f"'{job.file.location}' was changed while it was read", "rerun the same command")
+        _check_readable(job.file, spill)
+        spills.append(spill)
+    return [job.file for job in jobs], spills
 
 
-def _check_readable(dump: Dump, spill: Spill) -> None:
+def _check_readable(file: LinkFile, spill: Spill) -> None:
     """Raise InputError for a file with no readable record: its name or --source is wrong about its format."""
-    foreign = {"not_http"} if dump.source == URLS else set()  # any line could be a URL
+    foreign = {"not_http"} if file.source == URLS else set()  # any line could be a URL
     if spill.blocks or spill.dropped.keys() - foreign:
         return
     failed = spill.failed | spill.dropped
     reasons = [reason for reason in failed if reason not in UNSETTLED]
     if reasons:
         raise InputError(
-            f"'{dump.file.location}' was read as {dump.source} and contains none: "
+            f"'{file.location}' was read as {file.source} and contains none: "
             + ", ".join(f"{failed[reason]:,} {reason}" for reason in sorted(reasons)),
             "expected Reddit's dumps (RS_*) or lists: .csv, .tsv, .jsonl, .parquet, or .txt with one URL per line",
             "name another file, or set --source to its format",
         )
 
 
-def _sorted(dumps: Iterable[Dump]) -> list[Dump]:
-    return sorted(dumps, key=lambda dump: (dump.name, dump.sha256, dump.folder))
+def _order(file: LinkFile) -> tuple[str, str, str]:
+    return file.name, file.sha256, file.folder
 
 
-def _is_read_ahead(dump: Dump) -> bool:
-    is_long = bool(dump.codec) and dump.n_bytes >= MIN_AHEAD_BYTES
-    return is_long and dump.source == SUBMISSIONS and Folder(dump.folder).is_local
+def _is_read_ahead(file: LinkFile) -> bool:
+    is_local_dump = file.source == SUBMISSIONS and Folder(file.folder).is_local
+    return is_local_dump and file.n_bytes >= MIN_AHEAD_BYTES and file.codec is not None
 
 
 def _engine_for(jobs: Sequence[SpillJob], run: Run) -> AbstractContextManager[Engine]:
-    """Return the run's engine, or one with larger limits if a dump may need more memory than its workers have."""
-    if any(job.dump.codec == ZSTANDARD.name and not job.ahead for job in jobs):
+    """Return the run's engine, or one with larger limits if a file may need more memory than its workers have."""
+    if any(not job.ahead and job.file.codec is ZSTANDARD for job in jobs):
         return run.engine.limited(READER_LIMITS)
     return nullcontext(run.engine)

@@ -411,7 +411,7 @@ def test_a_new_sets_files_are_hashed_while_they_are_read(
     """Not before. After a killed run they are hashed first, since their contents decide which parts are done."""
     known = {source.part: source.record_digest for source in whole.parts[0].sources}
     assert known == {Path(name).name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in dumps}
-    monkeypatch.setattr("webtext.crawl.links.collect.identify_dumps", lambda *_: pytest.fail("it is hashed first"))
+    monkeypatch.setattr("webtext.crawl.links.collect.identify_files", lambda *_: pytest.fail("it is hashed first"))
     assert collect(*dumps, parts=3).hash == whole.hash
     for left in ("_work", "_parts"):
         (tmp_path / left / left).mkdir(parents=True)
@@ -432,7 +432,7 @@ def test_a_spill_of_other_bytes_is_not_used(collect: Any, read_only: Any, tmp_pa
 def test_a_second_run_reads_no_dump_and_changes_nothing(
     collect: Any, dumps: list[str], whole: PartSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webtext.crawl.links.collect.spill_dumps", lambda *_: pytest.fail("a dump is read again"))
+    monkeypatch.setattr("webtext.crawl.links.collect.spill_files", lambda *_: pytest.fail("a dump is read again"))
     assert collect(*dumps, out=whole.folder.url, parts=3).hash == whole.hash
 
 
@@ -506,7 +506,7 @@ def test_a_line_that_kills_its_worker_is_the_only_loss(
         "import webtext.crawl.links.reading as reading\n"
         "reading.link_source = lambda *_: Deadly()\n"
         "def spill(attempt, job):\n"
-        "    return reading.spill_dump(attempt, job)\n"
+        "    return reading.spill_file(attempt, job)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(reading, "link_source", reading.link_source)  # restored afterwards: the import replaces it

@@ -147,7 +147,7 @@ def test_a_list_that_changes_while_dumps_are_read_ends_the_run(
         blocked.write_text("other.example\n")
         return real(*arguments)
 
-    real = module.spill_dumps
-    monkeypatch.setattr(module, "spill_dumps", changed)
+    real = module.spill_files
+    monkeypatch.setattr(module, "spill_files", changed)
     with pytest.raises(InputError, match="blocklist was changed"):
         collect(path, domain_blocklist=(str(blocked),))

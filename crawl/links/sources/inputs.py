@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from webtext.base.config import timestamp
+from webtext.base.decompress import MAGIC_BYTES, Codec, compression_of
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import files_of
 from webtext.base.inputs.hugging_face import PREFIX, pin_revision
@@ -56,6 +57,7 @@ class LinkFile:
     folder: str
     name: str
     source: str = SUBMISSIONS
+    sha256: str = ""  # until it is hashed
 
     @property
     def location(self) -> str:
@@ -64,6 +66,12 @@ class LinkFile:
     @property
     def n_bytes(self) -> int:
         return len(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).size(self.name)
+
+    @property
+    def codec(self) -> Codec | None:
+        """The format of its compression, by its first bytes."""
+        with self.open() as file:
+            return compression_of(file.read(MAGIC_BYTES))
 
     def open(self) -> BinaryIO:
         return io.BytesIO(self.name.encode()) if self.source == HUGGING_FACE else Folder(self.folder).open(self.name)
