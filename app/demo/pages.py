@@ -92,7 +92,8 @@ def _pages(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield name, layouts[crc32(name.encode()) % len(layouts)](name, sections, sorted(topics)[:5])
     for name, text in sorted(topics.items()):
         title, _, text = text.strip().partition("\n")
-        yield f"topic-{name}", article(title, [PageSection(name, text.partition("\n")[2])], sorted(topics)[:5])
+        if len((text := _new(text.partition("\n")[2], seen)).split()) >= MIN_DOCSTRING_WORDS:
+            yield f"topic-{name}", article(title, [PageSection(name, text)], sorted(topics)[:5])
 
 
 def _module_names() -> Iterator[str]:
@@ -107,12 +108,18 @@ def _module_names() -> Iterator[str]:
 
 
 def _sections(name: str, seen: set[str]) -> Iterator[PageSection]:
-    """Yield the docstrings of a module and its public members, except those in `seen`, which aliases repeat."""
+    """Yield the docstrings of a module and its public members."""
     for title, thing in _documented(name):
-        text = inspect.cleandoc(thing.__doc__) if isinstance(thing.__doc__, str) else ""
-        if len(text.split()) >= MIN_DOCSTRING_WORDS and text not in seen and " at 0x" not in text:
-            seen.add(text)
+        text = _new(inspect.cleandoc(thing.__doc__), seen) if isinstance(thing.__doc__, str) else ""
+        if len(text.split()) >= MIN_DOCSTRING_WORDS and " at 0x" not in text:
             yield PageSection(title, text, _source(thing))
+
+
+def _new(text: str, seen: set[str]) -> str:
+    """Return a text without its paragraphs in `seen`, which then has the others: aliases, subclasses and topics repeat them."""
+    paragraphs = [each for each in re.split(r"\n\s*\n", text) if each not in seen]
+    seen.update(each for each in paragraphs if len(each.split()) >= MIN_DOCSTRING_WORDS)
+    return "\n\n".join(paragraphs)
 
 
 def _documented(name: str) -> Iterator[tuple[str, Any]]:
