@@ -32,7 +32,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.base.workers.attempt import Attempt, Failed
-from webtext.clean.text.clean_text import Keys, id_key, id_keys
+from webtext.clean.text.arrays import Keys, id_key, id_keys
 
 CODE_VERSION = 1
 KIND = "release"

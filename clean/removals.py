@@ -41,7 +41,7 @@ from webtext.base.web.urls import SCHEMES, canonical_url, host_of
 from webtext.base.workers.attempt import Attempt
 from webtext.clean.settings import RemovalSettings
 from webtext.clean.steps import Batch, Cleaning, Step, Verdict, listed
-from webtext.clean.text.clean_text import Keys, id_keys
+from webtext.clean.text.arrays import Keys, id_keys
 
 STAGE = "remove"
 REMOVED_ON_REQUEST = "removed_on_request"

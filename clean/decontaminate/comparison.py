@@ -32,7 +32,7 @@ from webtext.clean import _ngrams
 from webtext.clean.decontaminate.evaluation import EvaluationSet, Examples, evaluation_sets, examples_of
 from webtext.clean.settings import DecontaminationSettings
 from webtext.clean.steps import Batch, DocumentsPart, Step, Verdict
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 STAGE = "decontaminate"
 SHARES_NGRAM = "shares_evaluation_ngram"

@@ -19,7 +19,7 @@ from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import write_array
 from webtext.clean.dedup.arrays import Mask, Numbers, Places, hashed, repeated, runs
 from webtext.clean.dedup.documents import FACTS, Work, facts_of, in_priority, sources_of
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 TEXTS_PER_RANGE = 1 << 17
 TEXTS = pa.schema([("key", pa.uint64()), ("digest", pa.string()), *FACTS])

@@ -25,7 +25,8 @@ from webtext.clean.dedup.index import corpus_of, open_signatures
 from webtext.clean.dedup.settings import PERMUTATIONS, recall
 from webtext.clean.dedup.sign import NO_SHINGLE, SEED, Values, minhash_of, sign_batch, signed_rows
 from webtext.clean.reasons import TOO_MANY_BYTES
-from webtext.clean.text.clean_text import clean_text, is_longer, shortened
+from webtext.clean.text.arrays import shortened
+from webtext.clean.text.clean_text import clean_text, is_longer
 
 MIN_RECALL = 0.99  # of pairs at the threshold
 MOST = 100  # documents named for a text

@@ -33,7 +33,7 @@ from webtext.clean.dedup.copies import COPIES
 from webtext.clean.dedup.documents import FACTS, ComparedPart, Work, facts_of, in_priority, rows_of, sources_of
 from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS, DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 EXACT, NEAR, NEAR_TRAIN = "exact_duplicate", "near_duplicate", "near_duplicate_of_train"
 MEMBERS_PER_BUCKET = 1 << 14

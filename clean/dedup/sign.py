@@ -25,7 +25,7 @@ from webtext.base.storage import write_array
 from webtext.base.workers.attempt import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS
-from webtext.clean.text.clean_text import shortened, texts_of
+from webtext.clean.text.arrays import shortened, texts_of
 
 CODE_VERSION = 4  # raised when signatures or shingles change; guarded by a golden test. 4: datasketch's permutations
 KIND = "signatures"

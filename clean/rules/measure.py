@@ -19,7 +19,7 @@ from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean import _signals
 from webtext.clean.rules.thresholds import RULES, RuleSettings
 from webtext.clean.score.model import ScoreModel, open_model
-from webtext.clean.text.clean_text import shortened, texts_of
+from webtext.clean.text.arrays import shortened, texts_of
 
 CODE_VERSION = 4  # 4: prose; extractors' agreement
 OF_DOCUMENT = ["id", "language", "language_score", "extractor_agreement"]

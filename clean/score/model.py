@@ -21,7 +21,7 @@ from webtext.base.errors import InputError
 from webtext.base.parts.recipe import canonical_json
 from webtext.base.storage import Folder, decode_json
 from webtext.clean import _ngrams
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 MAGIC = b"webtext vote score 1"
 MAX_BITS, HASH_BYTES = 18, 32

@@ -7,13 +7,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from webtext.base.html_pages.charts import WIDTH, Line, chart, line_chart
+from webtext.base.html_pages.charts import NARROW, WIDTH, Line, chart, line_chart
 
 SCRIPT = "</svg><script>alert('&\"')</script>"
 
 
-def drawn(*lines: Line, label: str = "losses", log_x: bool = False) -> ElementTree.Element:
-    return ElementTree.fromstring(line_chart(lines, x_label=label, y_label=label, label=label, height=300, log_x=log_x))
+def drawn(*lines: Line, label: str = "losses", log_x: bool = False, width: int = WIDTH) -> ElementTree.Element:
+    """Return one of a chart's two drawings."""
+    made = line_chart(lines, x_label=label, y_label=label, label=label, height=300, log_x=log_x)
+    broad, narrow = ElementTree.fromstring(f"<both>{made}</both>")
+    assert (broad.get("class"), narrow.get("class")) == ("broad", "narrow")
+    return broad if width == WIDTH else narrow
 
 
 def points_of(svg: ElementTree.Element) -> list[tuple[float, float]]:
@@ -21,11 +25,12 @@ def points_of(svg: ElementTree.Element) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+),(-?[\d.]+)", line.get("d", ""))]
 
 
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
 @pytest.mark.parametrize("log_x", [False, True])
-def test_larger_x_are_further_right_and_smaller_y_lower(log_x: bool) -> None:
-    places = points_of(drawn(Line([(1, 5.0), (10, -4.5), (100, 4.75)], "held-out"), log_x=log_x))
+def test_larger_x_are_further_right_and_smaller_y_lower(log_x: bool, width: int) -> None:
+    places = points_of(drawn(Line([(1, 5.0), (10, -4.5), (100, 4.75)], "held-out"), log_x=log_x, width=width))
     (x1, y1), (x2, y2), (x3, y3) = places
-    assert 0 <= x1 < x2 < x3 <= WIDTH
+    assert 0 <= x1 < x2 < x3 <= width
     assert 0 <= y1 < y3 < y2 <= 300
 
 
@@ -45,8 +50,11 @@ def test_hostile_titles_and_labels_stay_text_and_a_dot_shows_its_title() -> None
     told = Line([(1, 2.0), (2, 1.0)], "held-out", dot=lambda x, y: f"{SCRIPT}{x} {y}")
     made = line_chart([told], x_label=SCRIPT, y_label=SCRIPT, label=SCRIPT, height=300)
     assert "<script" not in made
-    titles = [element.text for element in ElementTree.fromstring(made).iter() if element.tag.endswith("title")]
-    assert titles == [f"{SCRIPT}1 2.0", f"{SCRIPT}2 1.0"]
+    page = ElementTree.fromstring(f"<both>{made}</both>")
+    assert [element.text for element in page.iter() if element.tag.endswith("title")] == [
+        f"{SCRIPT}1 2.0",
+        f"{SCRIPT}2 1.0",
+    ] * 2
 
 
 @pytest.mark.parametrize("label", ["\0\x1b\x0c\ud800\ufffe", "x" * 300_000, "\u202eevil\u2028"])

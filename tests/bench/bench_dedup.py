@@ -41,7 +41,7 @@ from webtext.clean import _minhash
 from webtext.clean.dedup.find import Duplicates, find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.dedup.sign import permutations
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 K, WIDTH, RUNS = 128, 5, 5
 PEER_DOCUMENTS = 1000

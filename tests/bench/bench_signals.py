@@ -31,7 +31,8 @@ from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.rules.decide import verdicts
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
-from webtext.clean.text.clean_text import clean_text, texts_of
+from webtext.clean.text.arrays import texts_of
+from webtext.clean.text.clean_text import clean_text
 
 RUNS, TWIN_DOCUMENTS = 5, 200
 CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")

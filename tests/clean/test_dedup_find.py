@@ -24,7 +24,7 @@ from webtext.clean.dedup import candidates, find
 from webtext.clean.dedup.candidates import SMALL_BUCKET
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 
 @pytest.fixture

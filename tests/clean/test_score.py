@@ -34,7 +34,7 @@ from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.score.model import MAGIC, MAX_CHARACTERS, ScoreModel, open_model, write_model
 from webtext.clean.score.train import train_score
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 
 GOOD = ["argument", "evidence", "history", "essay", "reason", "question", "answer", "example", "because", "however"]
 BAD = ["cart", "checkout", "shipping", "sale", "discount", "login", "cookie", "subscribe", "price", "basket"]

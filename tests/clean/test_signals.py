@@ -24,7 +24,7 @@ from webtext.base.parts.schemas import SIGNALS
 from webtext.clean import _signals
 from webtext.clean.rules import characters
 from webtext.clean.rules.measure import signals_table
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.unicode import UNICODE_VERSION
 
 PIECES = (

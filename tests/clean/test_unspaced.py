@@ -27,7 +27,7 @@ from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages, decontaminate_documents, dedup_documents
 from webtext.clean.rules.thresholds import PROFILES, RuleSettings
 from webtext.clean.settings import DecontaminationSettings
-from webtext.clean.text.clean_text import texts_of
+from webtext.clean.text.arrays import texts_of
 from webtext.clean.text.unicode import category_of
 from webtext.clean.text.unspaced import SCRIPTS, WORD, script_of
 
