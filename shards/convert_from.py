@@ -34,7 +34,7 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartContext, PartTask, make_set
 from webtext.base.run import Run
-from webtext.base.storage import file_sha256
+from webtext.base.storage import Folder, file_sha256
 from webtext.shards.format import Tokens, token_dtype
 from webtext.shards.settings import PackSettings
 from webtext.shards.shardfile import pieces, release
@@ -114,6 +114,8 @@ def split_by_name(path: Path) -> str:
 
 def _files(sources: list[str], form: Format) -> list[Path]:
     read_too = (*filter(None, [form.beside]), *form.after)
+    for source in sources:
+        Folder(source).local_path()  # raises for a store: the files are mapped into memory
     found = (file for source in sources for file in files_of(source, "tokens", (*form.suffixes, *read_too)))
     paths = [file.folder.local_path(file.name) for file in found]
     if form.beside:

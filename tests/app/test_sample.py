@@ -131,7 +131,7 @@ def test_pretraining_a_sample_trains_in_its_folder(
     assert run(["pretrain", str(small_demo / "build.toml"), "--sample", "60%", *settings]) == 0
     said = capsys.readouterr().out
     assert "bits per byte" in said
-    assert f"built and trained '{sampled.root}'" in said
+    assert f"webtext view {sampled.root}" in said
     assert Path(sampled.export).is_dir()
 
 

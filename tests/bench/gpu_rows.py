@@ -167,7 +167,7 @@ def plain_steps(
     """Return a step as other trainers make it, on the batches of a run: accumulate, clip, update."""
     size, sources = settings.microbatch_size, open_sources(place.tokens)
     sampler, n = make_sampler(sources, settings, batch_size=size), settings.batch_size // size
-    batches = iter(TokenBatches(sampler, pin_memory=True))
+    batches = iter(TokenBatches(sampler, pin_memory=not place.toy))
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def step() -> Reading:
