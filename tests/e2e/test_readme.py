@@ -1,4 +1,4 @@
-"""The README and the guides tell the truth: their commands and their code are run, here, on the small demo's web."""
+"""The commands and the code of the README and of two guides run, here on the small demo's web."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A sampler's batches as a torch dataset. A thread reads them ahead, into pinned memory.
 
-batches = TokenBatches(Sampler(shards, context=1024, batch_size=8))
-for tokens_bt in batches:                                       # int64 [8, 1025], endless
-    tokens_bt = tokens_bt.to("cuda", non_blocking=True)
-    state = batches.state_dict()                                # after the batches taken, not those read ahead
+    for tokens_bt in TokenBatches(Sampler(shards, context=1024, batch_size=8)):  # int64 [8, 1025], endless
+        ...
+
+`state_dict` is the state after the batches taken, not those read ahead; an error is raised where its batch is taken.
 """
 
 from __future__ import annotations
