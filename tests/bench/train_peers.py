@@ -57,7 +57,7 @@ def webtext(
     computes_twice: str = "none",
 ) -> Trainer:
     """webtext's step, from the trainer's parts. Document masks don't change the loss: a window has one document."""
-    from webtext.train.model.loss import documents_of
+    from webtext.train.data.windows import documents_of
     from webtext.train.optimizer.optimizer import Reading, gradient_norm, is_fault, make_optimizer, update
     from webtext.train.run.memory import keep_freed_memory
     from webtext.train.settings import TrainSettings
