@@ -112,9 +112,6 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | 
 @verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings}, resumes=True)
 @click.argument("corpora", nargs=-1, metavar="CORPUS...")
 @click.option(
-    "--karma", metavar="N,N,...", help="Vote thresholds: compare the documents of one build that reach N, for each N."
-)
-@click.option(
     "--validation",
     metavar="FILE",
     help="Frozen validation set.  [default: the documents that all corpora hold out, as in the first corpus]",
@@ -127,20 +124,19 @@ def compare(
     """Test whether each CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
 
     A CORPUS is a build or a token set, or NAME=PATH. All train the same model with the same schedule and number of
-    tokens (--tokens). Models are measured in bits per byte. With --karma, one build is compared with itself under higher
-    vote thresholds. Rerun the same command to resume.
+    tokens (--tokens). Models are measured in bits per byte. Rerun the same command to resume.
 
     \b
-      webtext train compare build --karma 3,10,30 --config train/recipes/toy-cpu.toml --out votes
+      webtext train compare build/a build/b --config train/recipes/toy-cpu.toml --out comparison
       webtext train compare plain=build/a strict=build/b --seeds 5 --out ablation
 
     \b
     Reads:  builds or part sets of tokens, their tokenizer
-    Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders), views/karma-N/ (tokens)
+    Writes: DIR: compare.json, compare.html, validation.jsonl, runs/*/seed-*/ (model folders)
     """
     from webtext.train.experiments.compare import compare_corpora
 
-    target = need_out(out, ("compare.*", "validation.jsonl", "runs/", "views/"), on_disk=True)
+    target = need_out(out, ("compare.*", "validation.jsonl", "runs/"), on_disk=True)
     found = compare_corpora(corpora, target, settings["train"], settings["train.compare"], run, **named)
     _print_experiment(run, found, target, "compare")
 

@@ -11,12 +11,7 @@ from webtext.base.errors import ConfigError, did_you_mean
 VOCAB_MULTIPLE = 128  # rows of the embedding matrix: whole tiles for matrix units
 
 # Table 2 of the paper, by its own names, and by the names in use since then (true parameter counts).
-_SHAPES = {
-    "117M": (12, 12, 768),
-    "345M": (24, 16, 1024),
-    "762M": (36, 20, 1280),
-    "1542M": (48, 25, 1600),
-}
+_SHAPES = {"117M": (12, 12, 768), "345M": (24, 16, 1024), "762M": (36, 20, 1280), "1542M": (48, 25, 1600)}
 _ALIASES = {"124M": "117M", "355M": "345M", "774M": "762M", "1558M": "1542M"}
 
 

@@ -44,7 +44,6 @@ _CONFIG = {
 _LINE_MARKS: Mapping[str, Spec] = {
     "training": {"strokeWidth": 1.2, "strokeOpacity": 0.5},
     "held-out": {"strokeWidth": 2.4},
-    "interval": {"strokeWidth": 1, "strokeDash": [5, 4]},
     "dots": {"strokeWidth": 0},
 }
 

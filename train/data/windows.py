@@ -88,12 +88,7 @@ class Windows:
     """The windows over `streams`; given `limit`, that many of them, spread evenly."""
 
     def __init__(
-        self,
-        streams: Sequence[Tokens],
-        *,
-        context: int,
-        stride: int | None,
-        limit: int | None = None,
+        self, streams: Sequence[Tokens], *, context: int, stride: int | None, limit: int | None = None
     ) -> None:
         self.streams = streams
         self.context = context

@@ -191,12 +191,7 @@ WIKITEXT = Detokenizer(
     rewritten=(("@-@", "-"), ("@,@", ","), ("@.@", ".")),
 )
 PTB = Detokenizer(
-    name="ptb",
-    margin=" ",
-    split=_split_ptb,
-    ending=_PTB_ENDING,
-    right=frozenset("$#"),
-    rewritten=(("\\/", "/"),),
+    name="ptb", margin=" ", split=_split_ptb, ending=_PTB_ENDING, right=frozenset("$#"), rewritten=(("\\/", "/"),)
 )
 TREEBANK = Detokenizer(
     name="treebank",

@@ -102,11 +102,7 @@ def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
 
 def perplexity_text(answer: dict[str, Any]) -> str:
     """Format the perplexities of an evaluation as aligned lines."""
-    names = {
-        "unigram_perplexity": "unigram table",
-        "bigram_perplexity": "interpolated bigram",
-        "perplexity": "model",
-    }
+    names = {"unigram_perplexity": "unigram table", "bigram_perplexity": "interpolated bigram", "perplexity": "model"}
     protocol = f"stride {answer['stride']:,}, context {answer['context']:,}, {answer['dtype']}"
     lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens: {protocol}"]
     lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if answer.get(name) is not None]

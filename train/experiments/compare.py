@@ -30,7 +30,6 @@ import numpy as np
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
 from webtext.base.errors import InputError
-from webtext.base.html_pages.charts import Line, chart, dots
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
@@ -38,7 +37,7 @@ from webtext.shards.writing.pack import need_eot_id
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
 from webtext.train.evaluate.texts import read_file
-from webtext.train.experiments.corpora import Corpus, karma_views, open_corpora, shared_settings
+from webtext.train.experiments.corpora import Corpus, open_corpora, shared_settings
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
 from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded
 from webtext.train.optimizer.schedule import total_tokens
@@ -68,16 +67,13 @@ def compare_corpora(
     *,
     validation: str | None = None,
     tokenizer: str | None = None,
-    karma: str | None = None,
 ) -> Result:
     """Train and measure all runs in `out`, and judge them; finished runs and measures are reused.
 
-    `arguments` are as in `open_corpora`, or with the thresholds `karma` as in `karma_views`; `validation` is the file of a
-    frozen set. Whatever can be rejected is rejected before the first step. Writes runs/, views/, the
-    validation set, the result and its page into `out`.
+    `arguments` are as in `open_corpora`; `validation` is the file of a frozen set. Whatever can be rejected is rejected
+    before the first step. Writes runs/, the validation set, the result and its page into `out`.
     """
-    views = None if karma is None else karma_views(arguments, karma, out, tokenizer, run)
-    corpora = views or open_corpora(arguments, tokenizer)
+    corpora = open_corpora(arguments, tokenizer)
     shared, n_seeds = shared_settings(corpora, settings, compare.tokens), compare.seeds or SEEDS
     frozen = frozen_validation(corpora, validation)
     measure = partial(measure_trial, validation=Folder(out).location(VALIDATION), tokenizer=corpora[0].tokenizer)
@@ -89,7 +85,7 @@ def compare_corpora(
         seed, place = settings.seed + n_before * n_seeds, Path(out) / "runs" / corpus.slug
         kept = changed(shared, keep_checkpoints=1, seed=seed)
         trials += seeded(name, [corpus.source.name], kept, n_seeds, place, measure=measure)
-        row = {"corpus": name, "karma": corpus.karma, "documents": train.n_documents, "passes": passes}
+        row = {"corpus": name, "documents": train.n_documents, "passes": passes}
         rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
         run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
@@ -226,15 +222,4 @@ def compared(corpora: Sequence[Mapping[str, Any]], bits: Floats, n_bytes: Floats
         rows.append({**row, **measured})
     notes = [f"Each run: {facts['tokens']:,} tokens. Validation set: {facts['validation']}."]
     notes += NOTES if any(p is not None for p in corrected) else [NO_CHANCE]
-    drawing = "" if rows[0]["karma"] is None else over_karma(rows)
-    title = "Bits per byte, lower is better"
-    return Result(title=title, notes=notes, columns=COLUMNS, rows=rows, facts=facts, chart=drawing)
-
-
-def over_karma(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Draw bits per byte over the threshold, with the interval of each difference from the first around its mean."""
-    lines = [dots([(float(row["karma"]), row["mean"]) for row in rows], "karma")]
-    for row in rows:
-        if margin := row.get("margin"):
-            lines.append(Line([(row["karma"], row["mean"] + side * margin) for side in (-1, 1)], "interval"))
-    return chart({"bits per byte, bars: 95 %": lines}, x="karma", y="bits per byte", log_x=True)
+    return Result(title="Bits per byte, lower is better", notes=notes, columns=COLUMNS, rows=rows, facts=facts)

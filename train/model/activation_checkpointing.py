@@ -14,11 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import webtext.train.model.attention  # noqa: F401 - registers its operators
 

@@ -78,12 +78,7 @@ def token_losses(hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, vocab_
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_nc: Tensor,
-        weight_vc: Tensor,
-        targets_n: Tensor,
-        counted_n: Tensor | None,
-        to_slopes: ToSlopes,
+        ctx: Any, hidden_nc: Tensor, weight_vc: Tensor, targets_n: Tensor, counted_n: Tensor | None, to_slopes: ToSlopes
     ) -> Tensor:
         loss = torch.zeros((), device=hidden_nc.device, dtype=sum_dtype(hidden_nc))
         grad_hidden_nc = torch.empty_like(hidden_nc)

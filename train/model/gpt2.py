@@ -148,10 +148,7 @@ class GPT2(nn.Module):
         return self.final_norm.weight.dtype
 
     def hidden(
-        self,
-        tokens_bt: Tensor,
-        caches: Sequence[LayerCache] | None = None,
-        documents_bt: Tensor | None = None,
+        self, tokens_bt: Tensor, caches: Sequence[LayerCache] | None = None, documents_bt: Tensor | None = None
     ) -> Tensor:
         """Return the last layer's output after the final norm, [b, t, c]; with caches, for tokens after those.
 

@@ -16,12 +16,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, MachineError, m
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.train.checkpoint.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
-    latest_checkpoint,
-    open_checkpoint,
-)
+from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, latest_checkpoint, open_checkpoint
 from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses, warning_of_passes
 from webtext.train.mesh import MeshShape
