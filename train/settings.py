@@ -283,7 +283,6 @@ class EvalSettings(Checked):
 
     stride: int | None = setting(None, "tokens scored per window; fewer have more context each  [default: context]")
     windows: int | None = setting(None, "windows or examples to score, spread evenly  [default: all]")
-    baselines: bool = setting(True, "measure unigram and bigram tables of the training tokens, too")
     dtype: str = setting("auto", DTYPE_OF_USE)
     batch_size: int = setting(8, "windows at once", in_recipe=False)
 

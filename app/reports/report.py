@@ -20,7 +20,7 @@ from webtext.app.chain import Layout
 from webtext.app.inspect.trace import Tracer, find_rows, open_if_there
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
-from webtext.app.reports.report_html import PERPLEXITIES, report_page
+from webtext.app.reports.report_html import report_page
 from webtext.app.reports.signals import histograms, moved_rules, thresholds_of
 from webtext.base.errors import InputError
 from webtext.base.html_pages.charts import thinned
@@ -85,11 +85,11 @@ def make_report(root: str) -> dict[str, Any]:
     }
 
 
-_Drawn = msgspec.defstruct(
-    "_Drawn",
-    [(name, Annotated[float, msgspec.Meta(gt=0)] | None, None) for name in PERPLEXITIES] + [("sample", str, "")],
-)
-"""What is drawn of evaluation.json."""
+class _Drawn(msgspec.Struct):
+    """What is drawn of evaluation.json."""
+
+    perplexity: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    sample: str = ""
 
 
 class _Measure(msgspec.Struct):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import SequenceMatcher
@@ -26,12 +25,6 @@ STAGE_TITLES = {
     "corpus": "corpus: documents kept",
     "tokens": "tokens: documents packed",
 }
-PERPLEXITIES = {
-    "unigram_perplexity": "unigram table",
-    "bigram_perplexity": "interpolated bigram",
-    "perplexity": "model",
-}
-"""Evaluation key -> label, in the order shown."""
 
 _CONTENTS = Markup('<nav class="contents" aria-label="contents"></nav>')
 _HEADING = re.compile(r'<h2 id="(\w+)">([^<]+)</h2>')
@@ -59,7 +52,6 @@ def report_page(
         tiles=list(_tiles(report)),
         stage_titles=STAGE_TITLES,
         missing=[name for name in STAGE_TITLES if name not in {stage["name"] for stage in report["stages"]}],
-        perplexities=list(_perplexities(training["evaluation"] or {})),
         other_curves=list(report_charts.other_curves(training["curves"])),
         paper_sizes=list(dict.fromkeys(size for row in report["paper"] for size in row["paper"])),
         token_facts=list(_token_facts(report["tokens"] or {})),
@@ -97,14 +89,6 @@ def _stage(stage: Row) -> Row:
         "sums": [counts["kept"], sum(counts["dropped"].values()), sum(counts["failed"].values())],
         "recipe_rows": [*recipe["settings"].items(), *recipe["versions"].items()],
     }
-
-
-def _perplexities(evaluation: Row) -> Iterator[tuple[str, str, float, float]]:
-    """Yield (key, label, value, length of its bar)."""
-    found = [(name, label, evaluation[name]) for name, label in PERPLEXITIES.items() if evaluation.get(name)]
-    longest = max((math.log(value) for _, _, value in found), default=1.0) or 1.0
-    for name, label, value in found:
-        yield name, label, value, math.log(value) / longest
 
 
 def _token_facts(tokens: Row) -> Iterator[tuple[str, str]]:

@@ -230,8 +230,6 @@ def write_model(model: Path) -> None:
         "tokens": 4321,
         "perplexity": 40.5,
         "bits_per_byte": 1.9,
-        "unigram_perplexity": 120.25,
-        "bigram_perplexity": 61.5,
         "sample": MODEL_SAMPLE,
         "key": "k",
     }

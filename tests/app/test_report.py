@@ -464,18 +464,13 @@ def test_values_that_an_evaluation_lacks_are_left_out(only_links: Path, tmp_path
     build = shutil.copytree(only_links, tmp_path / "build")
     (build / "model").mkdir()
     (build / "model" / "metrics.jsonl").write_text('{"step": 1, "loss": null}\n{"step": 2, "loss": 1e308}\n')
-    (build / "model" / "evaluation.json").write_text('{"perplexity": null, "unigram_perplexity": 12}')
+    (build / "model" / "evaluation.json").write_text('{"perplexity": null, "sample": "A cat."}')
     assert run(["report", str(build), "--quiet"]) == 0
-    assert ">12.00</b>" in (build / "report.html").read_text()
+    assert "A cat." in (build / "report.html").read_text()
 
 
-def test_people_read_what_each_perplexity_is_of(page: str) -> None:
-    rows = re.findall(r'<td>([^<]*)</td><td class="n"><b>([\d.,]+)</b>', page)
-    assert rows == [
-        ("unigram table", "120.25"),
-        ("interpolated bigram", "61.50"),
-        ("model", "40.50"),
-    ]
+def test_people_read_what_the_perplexity_is_of(page: str) -> None:
+    assert "Held-out perplexity per token, lower is better: <b>40.50</b>" in page
 
 
 def test_the_command_writes_page_and_json_which_agree(

@@ -26,7 +26,7 @@ def test_run_eval_and_export_in_a_row(tokens: str, tmp_path: Path, capsys: pytes
     assert json.loads((tmp_path / "model/evaluation.json").read_text()) == answer
     assert answer["perplexity"] < 61, "the vocabulary, and so what a model that knows nothing has"
     assert run(["train", "export", model, "--out", export, "--quiet"]) == 0
-    assert run(["train", "eval", export, tokens, "--json", "--no-baselines"]) == 0
+    assert run(["train", "eval", export, tokens, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["perplexity"] == pytest.approx(answer["perplexity"], rel=1e-6)
 

@@ -69,7 +69,7 @@ def trained(own_tokens: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def loss_of(folder: str, tokens: str) -> float:
     """What `train eval` measures on the held-out windows that a run measures at step 0."""
-    how = EvalSettings(baselines=False)
+    how = EvalSettings()
     return math.log(evaluate_model(load_measured(folder), tokens, how, Run.quiet())["perplexity"])
 
 

@@ -249,13 +249,13 @@ def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) ->
     answer = evaluate_model(
         load_measured(str(tmp_path / "model")),
         tokens,
-        EvalSettings(baselines=False),
+        EvalSettings(),
         Run.quiet(),
     )
     assert answer["document_masks"] is True
     assert answer["perplexity"] == pytest.approx(np.exp(result.validation_loss), rel=1e-5)
     load_model(tmp_path / "model").to_huggingface(tmp_path / "export")
-    plain = evaluate_model(load_measured(str(tmp_path / "export")), tokens, EvalSettings(baselines=False), Run.quiet())
+    plain = evaluate_model(load_measured(str(tmp_path / "export")), tokens, EvalSettings(), Run.quiet())
     assert "document_masks" not in plain
     assert plain["perplexity"] != pytest.approx(answer["perplexity"], rel=1e-5)
 

@@ -1,14 +1,12 @@
-"""`train eval` of token sets: windows, the count tables beside the model, values per token and per byte, and what is rejected."""
+"""`train eval` of token sets: windows, values per token and per byte, and what is rejected."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,6 @@ from webtext.tokenizer.encode.stream import DecodeStream
 from webtext.train import GPT2, GPT2Config
 from webtext.train.data.windows import Windows
 from webtext.train.distributed import World
-from webtext.train.evaluate import baseline
-from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import load_measured
 from webtext.train.evaluate.perplexity import (
     EvalSettings,
@@ -74,7 +70,7 @@ def test_each_token_is_scored_once_over_all_processes(
                 assert (np.diff(row_t) == 1).all()
     firsts = {int(stream[0]) for stream in streams if len(stream)}
     assert sorted(scored) == sorted(set(range(sum(lengths))) - firsts)
-    assert sorted(int(t) for _, after in windows.pairs() for t in after) == sorted(scored)
+    assert sorted(int(t) for tokens, n in windows for t in tokens[-n:]) == sorted(scored)
 
 
 @pytest.mark.parametrize(
@@ -83,45 +79,6 @@ def test_each_token_is_scored_once_over_all_processes(
 def test_a_limit_takes_windows_from_all_over(limit: int, expected: list[int]) -> None:
     windows = Windows([np.arange(21), np.arange(21)], context=4, stride=None, limit=limit)
     assert windows.numbers.tolist() == expected
-
-
-def held_out(*streams: list[int]) -> Windows:
-    return Windows([np.array([0, *stream]) for stream in streams], context=5, stride=None)
-
-
-def test_unigram_by_hand() -> None:
-    """Training 0 1 1 2 with a vocabulary of 4: p(1) = (2 + 1) / (4 + 4), p(3) = 1 / 8."""
-    unigram, _ = count_baselines([np.array([0, 1, 1, 2])], held_out([1, 3]), vocab_size=4)
-    assert unigram == pytest.approx(-(math.log(3 / 8) + math.log(1 / 8)) / 2)
-    assert math.exp(unigram) == pytest.approx(math.sqrt(64 / 3))
-
-
-def test_a_chain_without_choice_is_certain_to_the_bigram() -> None:
-    """1 always follows 0 and 0 always follows 1, so EM gives all weight to the bigram: perplexity 1."""
-    chain = [0, 1] * 50
-    unigram, bigram = map(math.exp, count_baselines([np.array(chain)], held_out(chain[1:]), vocab_size=2))
-    assert bigram == pytest.approx(1, abs=1e-3)
-    assert unigram == pytest.approx(2, abs=1e-3)
-
-
-def test_histories_without_training_pairs_use_the_unigram() -> None:
-    unigram, bigram = count_baselines([np.array([1, 1, 1, 2])], held_out([2, 3]), vocab_size=4)
-    assert bigram == pytest.approx(unigram)
-
-
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.lists(st.integers(0, 5), min_size=1, max_size=20))
-def test_counts_are_those_of_a_plain_count_and_the_bigram_is_no_worse(train: list[int], held: list[int]) -> None:
-    """Counted in pieces of three tokens, so that pairs across pieces show. EM only approaches a weight of 0: 1e-4."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(baseline, "TOKENS_AT_ONCE", 3)
-        patch.setattr(baseline, "_interpolated", lambda p_bigram, *_: p_bigram + 1e-9)
-        _, counted = count_baselines([np.array(train)], held_out(held), vocab_size=6)
-    pairs, firsts = Counter(pairwise(train)), Counter(train[:-1])
-    before = [0, *held[:-1]]
-    plain = [pairs[pair] / max(1, firsts[pair[0]]) + 1e-9 for pair in zip(before, held, strict=True)]
-    assert counted == pytest.approx(-sum(map(math.log, plain)) / len(held))
-    unigram, bigram = count_baselines([np.array(train)], held_out(held), vocab_size=6)
-    assert bigram <= unigram + 1e-4
 
 
 HERE = World(0, 1, torch.device("cpu"))
@@ -194,27 +151,24 @@ def test_the_loss_is_that_of_the_logits_window_by_window(stride: int | None) -> 
     assert loss == pytest.approx(expected, rel=1e-6)
 
 
-def test_training_falls_below_the_unigram_and_seeing_more_changes_little_where_a_word_depends_on_the_last_alone(
+def test_training_falls_below_chance_and_seeing_more_changes_little_where_a_word_depends_on_the_last_alone(
     tokens: str, model: str
 ) -> None:
     answer = evaluate_model(load_measured(model, WordTokenizer()), tokens, EvalSettings(), Run.quiet())
-    assert answer["perplexity"] < answer["unigram_perplexity"]
-    assert answer["bigram_perplexity"] < answer["unigram_perplexity"]
+    assert answer["perplexity"] < 60  # sixty words, each of them as often
     last = json.loads((Path(model) / "metrics.jsonl").read_text().splitlines()[-1])
     assert answer["perplexity"] == pytest.approx(last["perplexity"], rel=1e-6)
     assert answer["tokens"] == 2 * (6 * 81 - 1)  # the end-of-text that opens a shard is only context
     assert answer["bytes"] == 2 * 6 * 80 * 3
     bits = math.log2(answer["perplexity"]) * answer["tokens"] / answer["bytes"]
     assert answer["bits_per_byte"] == pytest.approx(bits)
-    closer = evaluate_model(load_measured(model), tokens, EvalSettings(stride=8, baselines=False), Run.quiet())
+    closer = evaluate_model(load_measured(model), tokens, EvalSettings(stride=8), Run.quiet())
     assert closer["perplexity"] == pytest.approx(answer["perplexity"], rel=0.01)
     assert closer["perplexity"] != answer["perplexity"]
-    assert not {"bits_per_byte", "bigram_perplexity"} & closer.keys()
+    assert "bits_per_byte" not in closer
     text = perplexity_text(answer)
-    assert text.startswith(
-        "held-out perplexity per token, over 970 tokens: stride 32, context 32, float32\n  unigram table"
-    )
-    assert [line.split()[0] for line in text.splitlines()[1:]] == ["unigram", "interpolated", "model", "bits"]
+    assert text.startswith("970 held-out tokens: stride 32, context 32, float32\n  perplexity per token")
+    assert [line.split()[0] for line in text.splitlines()[1:]] == ["perplexity", "bits"]
 
 
 def test_a_model_is_measured_in_the_dtype_of_its_training_or_the_one_that_is_asked_for(
@@ -224,7 +178,7 @@ def test_a_model_is_measured_in_the_dtype_of_its_training_or_the_one_that_is_ask
     monkeypatch.setattr("webtext.train.evaluate.measured.compute_dtype", partial(as_if_fast, compute_dtype))
     measured = load_measured(model)
     assert measured.facts["dtype"] == "float32"
-    cpu, how = torch.device("cpu"), EvalSettings(baselines=False)
+    cpu, how = torch.device("cpu"), EvalSettings()
     assert measured.on(cpu, "auto").dtype == torch.float32
     for facts in ({}, {"dtype": "bfloat16"}):
         assert replace(measured, facts=facts).on(cpu, "auto").dtype == torch.bfloat16
@@ -297,7 +251,7 @@ def test_a_model_with_more_logits_than_ids_is_measured_and_never_samples_the_oth
     measured = load_measured(str(tmp_path / "model"))
     text = sample_texts(measured.model, tokenizer, ["The"], SampleSettings(max_tokens=20))[0]
     assert text.startswith("The")
-    how = EvalSettings(baselines=False)
+    how = EvalSettings()
     assert evaluate_model(measured, packed(tokenizer, "own"), how, Run.quiet())["perplexity"] > tokenizer.vocab_size
     for path in (tmp_path / "model").glob("*token*"):
         path.unlink()

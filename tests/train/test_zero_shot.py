@@ -306,7 +306,7 @@ def test_a_file_that_is_not_such_a_set_is_refused(task: str, text: str, message:
 
 def test_a_model_trained_here_has_transformers_perplexity(tokens: str, trained_model: str, tmp_path: Path) -> None:
     """Held-out perplexity of a token set's validation split: two shards, each opened by an end-of-text."""
-    answer = evaluate_model(load_measured(trained_model), tokens, EvalSettings(baselines=False), Run.quiet())
+    answer = evaluate_model(load_measured(trained_model), tokens, EvalSettings(), Run.quiet())
     load_model(trained_model).to_huggingface(tmp_path)
     network = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     shards = TokenShards(tokens, split="validation")

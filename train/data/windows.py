@@ -100,6 +100,9 @@ class Windows:
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def __iter__(self) -> Iterator[tuple[Tokens, int]]:
+        return map(self.window, range(len(self)))
+
     def window(self, i: int) -> tuple[Tokens, int]:
         """Return window i as int64 [at most context + 1], and how many of its last tokens are scored."""
         number = int(self.numbers[i])
@@ -122,12 +125,6 @@ class Windows:
             scored.append(n_scored)
         if batch:
             yield np.stack(batch), scored
-
-    def pairs(self) -> Iterator[tuple[Tokens, Tokens]]:
-        """Yield, for each window, the token before each scored token, and the scored tokens."""
-        for i in range(len(self)):
-            tokens, n_scored = self.window(i)
-            yield tokens[-n_scored - 1 : -1], tokens[-n_scored:]
 
 
 def total_loss(

@@ -1,4 +1,4 @@
-"""Held-out perplexity per token and bits per byte of a model, and perplexities of two count tables."""
+"""Held-out perplexity per token and bits per byte of a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
 from webtext.train.data.windows import Tokens, WindowRules, Windows, total_loss
 from webtext.train.distributed import join_world
-from webtext.train.evaluate.baseline import count_baselines
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
 from webtext.train.settings import EvalSettings, SampleSettings
 
@@ -57,12 +56,8 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     answer |= {"dtype": dtype_name(network), "tokens": n_tokens, "perplexity": math.exp(loss / n_tokens)}
     if tokenizer is not None:
         sizes = _bytes_of_ids(tokenizer)
-        if n_bytes := sum(int(sizes[after].sum()) for _, after in windows.pairs()):
+        if n_bytes := sum(int(sizes[tokens[-n:]].sum()) for tokens, n in windows):
             answer |= {"bytes": n_bytes, "bits_per_byte": loss / math.log(2) / n_bytes}
-    if settings.baselines:
-        train = TokenShards(data, split="train")
-        losses = count_baselines(train.streams(), windows, held_out.vocab_size)
-        answer |= dict(zip(("unigram_perplexity", "bigram_perplexity"), map(math.exp, losses), strict=True))
     return answer
 
 
@@ -101,11 +96,10 @@ def write_evaluation(folder: Folder, answer: dict[str, Any]) -> None:
 
 
 def perplexity_text(answer: dict[str, Any]) -> str:
-    """Format the perplexities of an evaluation as aligned lines."""
-    names = {"unigram_perplexity": "unigram table", "bigram_perplexity": "interpolated bigram", "perplexity": "model"}
+    """Format an evaluation as aligned lines."""
     protocol = f"stride {answer['stride']:,}, context {answer['context']:,}, {answer['dtype']}"
-    lines = [f"held-out perplexity per token, over {answer['tokens']:,} tokens: {protocol}"]
-    lines += [f"  {label:<22}{answer[name]:>12,.2f}" for name, label in names.items() if answer.get(name) is not None]
+    lines = [f"{answer['tokens']:,} held-out tokens: {protocol}"]
+    lines.append(f"  {'perplexity per token':<22}{answer['perplexity']:>12,.2f}")
     if "bits_per_byte" in answer:
         lines.append(f"  {'bits per byte':<22}{answer['bits_per_byte']:>12.3f}")
     return "\n".join(lines)

@@ -69,7 +69,7 @@ def test_a_corpus_of_letters_is_worse_and_the_same_corpus_again_within_noise(
     documents = read_validation(str(tmp_path / "out/validation.jsonl"))
     packed = make_build("packed", {"none": "of these"}, documents)
     tok = Tokenizer.load(f"{letters}/tokenizer/tokenizer.json")
-    how = EvalSettings(baselines=False)
+    how = EvalSettings()
     alone = evaluate_model(
         load_measured(f"{tmp_path}/out/runs/letters/seed-101", tok), f"{packed}/tokens", how, Run.quiet()
     )
