@@ -185,7 +185,7 @@ def inspect() -> None:
 @click.argument("folder")
 @click.option("--verify", is_flag=True, help="Read every byte of every file, with all workers.")
 def inspect_set(run: Run, folder: str, verify: bool) -> None:
-    """Print the funnel, recipe and size of the part set in FOLDER; check that its files are there.
+    """Print the funnel, recipe and size of the part set in FOLDER.
 
     Every file must have its size. With --verify every byte is read: this finds bytes that a disk has lost.
 
@@ -217,7 +217,9 @@ def inspect_set(run: Run, folder: str, verify: bool) -> None:
 @click.argument("url_or_id", metavar="URL|ID")
 @click.option("--text", "with_text", is_flag=True, help="Also print the document's full text.")
 def inspect_doc(run: Run, build_folder: str, url_or_id: str, with_text: bool) -> None:
-    """Follow one URL or document id of BUILD: posts, page, document, each rule's value, decision, tokens.
+    """Follow one URL or document id of BUILD through all stages.
+
+    Prints its posts, page, document, each rule's value, the decision, and tokens.
 
     \b
       webtext inspect doc build http://example.com/
@@ -263,9 +265,9 @@ def inspect_token(run: Run, build_folder: str, place: str) -> None:
 @click.argument("build_folder", metavar="BUILD")
 @click.argument("url_or_id", metavar="URL|ID")
 def inspect_cluster(run: Run, build_folder: str, url_or_id: str) -> None:
-    """Show a document of BUILD beside all that were dropped as its duplicates, each with its Jaccard similarity.
+    """Show a document of BUILD beside its dropped duplicates.
 
-    URL or ID may name any document of the cluster.
+    Each has its Jaccard similarity. URL or ID may name any document of the cluster.
 
     \b
       webtext inspect cluster build 0f115db062b7c0dd030b16878c99dea5

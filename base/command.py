@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import shlex
 import typing
@@ -38,32 +39,30 @@ class KOfN(click.ParamType[Any]):
 
 DEFAULT_MEMORY_MIB = 2048
 GIVEN = "webtext.given"  # key of a click context's `meta`: the verb's arguments as they were given
-CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file with a section for each stage.")
+CONFIG_OPTION = click.option("--config", "config_path", metavar="FILE", help="TOML file of settings.")
 SET_OPTION = click.option(
-    "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting; repeatable."
+    "--set", "overrides", multiple=True, metavar="SECTION.KEY=VALUE", help="Set one setting; repeatable."
 )
 WORKER_OPTIONS = [
     click.option(
         "--engine", type=click.Choice(["local", "ray"]), default="local", help="This machine, or a Ray cluster."
     ),
-    click.option("--address", metavar="HOST:PORT", help="Ray cluster.  [default: the one that runs on this machine]"),
-    click.option("--workers", type=click.IntRange(1), default=None, help="Worker processes.  [default: one per core]"),
+    click.option("--address", metavar="HOST:PORT", help="Ray cluster.  [default: this machine's]"),
+    click.option("--workers", metavar="N", type=click.IntRange(1), help="Worker processes.  [default: one per core]"),
     click.option(
         "--worker-memory",
         metavar="MIB",
         type=click.IntRange(128),
         default=DEFAULT_MEMORY_MIB,
         show_default=True,
-        help="Memory per worker; a record that needs more is retried alone, then counted as failed.",
+        help="Memory of each worker.",
     ),
-    click.option("--parts", "of_parts", type=KOfN(), help="Make the K-th of every N parts; a run without it seals."),
+    click.option("--parts", "of_parts", type=KOfN(), help="Make the K-th of every N parts only."),
 ]
 OUTPUT_OPTIONS = [
-    click.option(
-        "--json", "as_json", is_flag=True, help="Print the result as JSON on stdout, and progress as JSON on stderr."
-    ),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON: the result, and progress on stderr."),
     click.option("--quiet", is_flag=True, help="Print errors and warnings only."),
-    click.option("--dry-run", is_flag=True, help="Print what the command would do, and write nothing."),
+    click.option("--dry-run", is_flag=True, help="Print the plan; write nothing."),
 ]
 _HELP = ("help", "_click_default_help")  # names that versions of click give the option --help
 MAX_UNGROUPED = 15  # a longer list of options is printed in groups
@@ -184,7 +183,7 @@ class Verb(click.Command):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
         if option is not None:
-            option.help = "Show all options; with -h, two examples and the main options."
+            option.help = "Show all options; with -h, the main ones."
         return option
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -207,18 +206,21 @@ class Verb(click.Command):
         self.format_options(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = self._records(ctx)
         groups: dict[str, list[tuple[str, str]]] = {}
-        shown = self._options(ctx)
-        for option in shown:
-            title = self.titles.get(str(option.name), "Options") if len(shown) > MAX_UNGROUPED else "Options"
-            if record := option.get_help_record(ctx):
-                groups.setdefault(title, []).append(record)
-        for title, records in groups.items():
+        for name, record in records.items():
+            title = self.titles.get(name, "Options") if len(records) > MAX_UNGROUPED else "Options"
+            groups.setdefault(title, []).append(record)
+        for title, rows in groups.items():
             with formatter.section(title):
-                formatter.write_dl(records)
+                formatter.write_dl(rows)
         if self.without_flag:
+            sections = itertools.groupby(self.without_flag, lambda name: name.rpartition(".")[0])
+            lists = (
+                f"[{section}] {', '.join(name.rpartition('.')[2] for name in names)}" for section, names in sections
+            )
             formatter.write_paragraph()
-            formatter.write_text(f"By --set or the file alone: {', '.join(self.without_flag)}")
+            formatter.write_text(f"By --config and --set alone: {'; '.join(lists)}")
 
     def short_help_page(self, ctx: click.Context) -> str:
         """Return the help of -h: the sentence, two examples and the first options, the verb's own before its settings."""
@@ -230,7 +232,7 @@ class Verb(click.Command):
         examples = _EXAMPLE.findall(f"{self.help}\n{self.epilog}")
         with formatter.section("Examples"):
             formatter.write("".join(f"  {example}\n" for example in examples[:2]))
-        records = [record for option in self._options(ctx) if (record := option.get_help_record(ctx))]
+        records = [*self._records(ctx).values()]
         with formatter.section("Options"):
             formatter.write_dl(records[:MAX_SHORT])
         if len(records) > MAX_SHORT:
@@ -238,10 +240,14 @@ class Verb(click.Command):
             formatter.write_text(f"All options: {ctx.command_path} --help")
         return formatter.getvalue().rstrip("\n")
 
-    def _options(self, ctx: click.Context) -> list[click.Option]:
-        return [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+    def _records(self, ctx: click.Context) -> dict[str, tuple[str, str]]:
+        """Return name -> (flags, help) of the options; `--a / --no-a` is `--[no-]a`."""
+        options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
+        found = {str(option.name): option.get_help_record(ctx) for option in options}
+        return {name: (_NO.sub(r"--[no-]\1", record[0]), record[1]) for name, record in found.items() if record}
 
 
+_NO = re.compile(r"--(\S+) / --no-\1")
 _EXAMPLE = re.compile(r"^ *(webtext (?:.*\\\n)*.*)", re.MULTILINE)
 
 

@@ -81,23 +81,21 @@ def _parameter(option: Option) -> click.Option:
     type_, words = choices(option.type)
     flag = metadata.get("flag") or "--" + name.replace("_", "-")
     help_ = str(metadata.get("help", ""))
-    if "[default: " not in help_:  # a help that states what None or () means
-        help_ += f"  [default: {_shown(option.field.default)}]"
+    if (default := _shown(option.field.default)) and "[default: " not in help_:
+        help_ += f"  [default: {default}]"
     if type_ is bool:
         return click.Option([f"{flag}/--no-{flag[2:]}", name], default=None, help=help_)
     if typing.get_origin(type_) is tuple and type_ != tuple[float, ...]:
         return click.Option([flag, name], multiple=True, help=help_)
     inner = _Numbers() if type_ == tuple[float, ...] else _OrWord(type_, words) if words else type_
-    return click.Option([flag, name], type=inner, default=None, help=help_)
+    metavar = "N,N,..." if type_ == tuple[float, ...] else "|".join(["TEXT" if type_ is str else "N", *words])
+    return click.Option([flag, name], type=inner, metavar=metavar, default=None, help=help_)
 
 
 class _Numbers(click.ParamType[Any]):
     """Comma-separated numbers."""
 
     name = "numbers"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "NUMBER,NUMBER,..."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
@@ -114,14 +112,12 @@ class _OrWord(click.ParamType[Any]):
         self._words = words
         self.name = self._inner.name
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "|".join([self._inner.name.upper(), *self._words])
-
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return value if value in self._words else self._inner.convert(value, param, ctx)
 
 
 def _shown(default: Any) -> str:
-    if isinstance(default, tuple):
-        return ", ".join(map(str, default)) or "none"
-    return str(default).lower() if default is None or isinstance(default, bool) else str(default)
+    """Return a default as the help shows it; empty for nothing: None, False and ()."""
+    if default is None or isinstance(default, bool):
+        return "true" if default else ""
+    return ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)

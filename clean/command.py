@@ -68,7 +68,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
 @click.argument("inputs", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
-    """Turn pages into a corpus: extract, filter, deduplicate; record why each document was dropped.
+    """Turn pages into a corpus: extract, filter, deduplicate.
 
     Documents are accepted instead of pages: files, or huggingface:NAME[[:CONFIG]:COLUMN][@REVISION], a dataset on the
     Hub or a folder of data files, whose texts are in COLUMN (default: `text`).
@@ -102,7 +102,7 @@ Writes: DIR, a part set of documents in every language
 @click.argument("pages", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def extract(run: Run, settings: ExtractSettings, pages: tuple[str, ...], out: str | None) -> None:
-    """Turn pages into documents, without filtering or deduplication."""
+    """Turn pages into documents, without filtering them."""
     from webtext.base.console import funnel_text
     from webtext.base.parts.outcomes import check_kept, check_settled
     from webtext.clean.extract.pages import extract_documents
@@ -137,7 +137,7 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Apply removal lists, votes, the language rules and the quality rules to documents.
+    """Apply removal lists, votes, language and quality rules.
 
     --dry-run prints how many documents each rule drops alone, as the first rule and as the only rule, and how many all
     rules drop together. It ignores removal lists and votes.
@@ -169,7 +169,10 @@ Writes: DIR/corpus, DIR/dropped (and DIR/documents, of files)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def dedup(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:
-    """Remove exact and near duplicates from documents; each removal names the document that is kept."""
+    """Remove exact and near duplicates from documents.
+
+    Each removal names the document that is kept.
+    """
     from webtext.clean.pipeline import dedup_documents
 
     _show(run, dedup_documents(documents, need_out(out, BUILD), settings["clean.dedup"], run, settings["clean.remove"]))
@@ -197,7 +200,10 @@ Writes: DIR/corpus, DIR/dropped, DIR/overlap.json (and DIR/documents, of files)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def decontaminate(run: Run, settings: DecontaminationSettings, documents: tuple[str, ...], out: str | None) -> None:
-    """Report what documents share with evaluation sets; with --drop, remove documents that repeat an example."""
+    """Report or drop what documents share with evaluation sets.
+
+    With --drop, documents that repeat an example are removed.
+    """
     from webtext.clean.pipeline import decontaminate_documents
 
     _show(run, decontaminate_documents(documents, need_out(out, BUILD), settings, run))
@@ -229,7 +235,9 @@ def score() -> None:
 def score_train(
     run: Run, voted: tuple[str, ...], background: tuple[str, ...], out: str | None, per_domain: int, most: int
 ) -> None:
-    """Train a model that tells voted pages from background pages, for the signal `vote_score`.
+    """Train a model of which pages get votes.
+
+    It tells voted pages from background pages, for the signal `vote_score`.
 
     Both sides should have passed the same rules; else the model learns languages or lengths. It is judged on domains
     that it hasn't seen.
@@ -269,7 +277,10 @@ Writes: nothing
 @click.option("--index", "indexes", multiple=True, required=True, metavar="SET", help="Set to look in; repeatable.")
 @click.option("--threshold", type=click.FloatRange(0.1, 1), default=0.8, show_default=True, help="Lowest similarity.")
 def lookup(run: Run, texts: tuple[str, ...], indexes: tuple[str, ...], threshold: float) -> None:
-    """Print the documents of an index that are near given texts, with estimated similarities (off by 0.05 or so)."""
+    """Print the documents of an index that are near given texts.
+
+    Similarities are estimates, off by about 0.05.
+    """
     from webtext.clean.decontaminate.comparison import aligned
     from webtext.clean.dedup.lookup import look_up
 
@@ -295,9 +306,12 @@ Writes: DIR, a part set without texts and titles; with --check nothing
 @verb(group, "release", replaces=False, workers=True, epilog=RELEASE_EXAMPLES)
 @click.argument("build", metavar="BUILD")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-@click.option("--check", metavar="RELEASE", help="Print how many texts of this release BUILD also has; write nothing.")
+@click.option("--check", metavar="RELEASE", help="Count the texts of this release that BUILD has; write nothing.")
 def release(run: Run, build: str, out: str | None, check: str | None) -> None:
-    """Write a corpus without its texts (ids, links, URLs, capture locations, text digests, recipe), or check one."""
+    """Write a corpus without its texts, or check such a release.
+
+    A release has ids, links, URLs, capture locations, text digests and the recipe.
+    """
     from webtext.clean.release import compare_release, write_release
 
     if check is not None:

@@ -27,7 +27,7 @@ ALL = "all"
 class LanguageSettings:
     """Which languages are kept. The default is English, as in WebText, at FineWeb's threshold."""
 
-    language: tuple[str, ...] = setting(("en",), "languages to keep (ISO 639-1 codes); 'all' keeps every language")
+    language: tuple[str, ...] = setting(("en",), "languages to keep (ISO 639-1), or all; repeatable")
     min_language_score: float = setting(0.65, "minimum probability of a document's language", flag=False)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ class RemovalSettings:
 
     remove: tuple[str, ...] = setting(
         (),
-        "removal list: a text file of URLs, domains and ids; repeatable",
+        "removal list, of URLs, domains and ids; repeatable",
         in_recipe=False,
     )
 
@@ -23,12 +23,10 @@ class RemovalSettings:
 class VoteSettings:
     """Which documents have enough votes, by their column `posts` (`clean/rules/votes.py`)."""
 
-    min_karma: int | None = setting(None, "minimum score: drop documents without a counted post of at least this score")
+    min_karma: int | None = setting(None, "drop documents without a post of this score or more")
     sum_karma: bool = setting(False, "compare min_karma with the sum of the scores instead of the highest", flag=False)
-    before: str | None = setting(None, "count only posts made before this date or time")
-    communities: tuple[str, ...] = setting(
-        (), "count only posts in this subreddit, or with a leading '-' only posts outside it; repeatable"
-    )
+    before: str | None = setting(None, "count only posts before this time")
+    communities: tuple[str, ...] = setting((), "count posts in this subreddit only; -NAME: outside it; repeatable")
 
     def __post_init__(self) -> None:
         _ = self.end
@@ -74,10 +72,8 @@ def community(name: str) -> str:
 class DecontaminationSettings:
     """Which evaluation sets to compare the corpus with, and how (section [clean.decontaminate])."""
 
-    against: tuple[str, ...] = setting(
-        (), "evaluation set: text, JSONL or Parquet, as FILE or FILE#FIELD (text); repeatable", in_recipe=False
-    )
-    drop: bool = setting(False, "drop documents that share an n-gram with an example, instead of only listing them")
+    against: tuple[str, ...] = setting((), "evaluation set, as FILE or FILE#FIELD; repeatable", in_recipe=False)
+    drop: bool = setting(False, "drop what the sets share an n-gram with")
 
 
 MAX_CHARACTERS = 200

@@ -92,7 +92,7 @@ Writes: DIR, a part set of links
 @click.argument("inputs", nargs=-1, required=True, metavar="FILE|FOLDER|API...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def links(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
-    """Collect the links that people voted for: one row per URL, with all its posts."""
+    """Collect the links that people voted for, one row per URL."""
     from webtext.base.console import counted, funnel_text
     from webtext.base.parts.outcomes import check_kept, check_settled
     from webtext.crawl.links.collect import check_dumps
@@ -125,9 +125,9 @@ Writes: DIR, a part set of pages: WARC files, and a row with the outcome for eve
 @verb(group, "fetch", resumes=True, settings=FetchSettings, section=FETCH, epilog=FETCH_EXAMPLES)
 @click.argument("links", metavar="LINKS")
 @click.option("--out", metavar="DIR", help="Folder to write.")
-@click.option("--parts", type=KOfN(), help="Fetch the hosts of the K-th of N parts, each into a folder of its own.")
+@click.option("--parts", type=KOfN(), help="Fetch the K-th of N parts of the hosts only.")
 def fetch(run: Run, settings: FetchSettings, links: str, out: str | None, parts: Parts | None) -> None:
-    """Fetch the pages of a link list, politely, from the web or from archives, into WARC files."""
+    """Fetch the pages of a link list, politely, into WARC files."""
     from webtext.base.console import funnel_text
     from webtext.base.parts.outcomes import check_kept, check_settled
 

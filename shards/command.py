@@ -24,10 +24,10 @@ def group() -> None:
 @click.option("--tokenizer", required=True, metavar="FILE", help="Tokenizer: tokenizer.json, or another known format.")
 @click.option("--out", metavar="DIR", help="Folder for the token set.")
 def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], tokenizer: str, out: str | None) -> None:
-    """Write documents as token shards; `<|endoftext|>` opens each document.
+    """Write documents as token shards.
 
-    Packs one part set, or files and folders of files. A file's document is held out by a hash of its id, or of its
-    place in the file if it has none; a field `split` overrides that.
+    `<|endoftext|>` opens each document. Packs one part set, or files and folders of files. A file's document is held
+    out by a hash of its id, or of its place in the file if it has none; a field `split` overrides that.
 
     \b
       webtext shards pack build/corpus --tokenizer build/tokenizer/tokenizer.json --out build/tokens
@@ -56,7 +56,9 @@ def pack(run: Run, settings: Mapping[str, Any], documents: tuple[str, ...], toke
 @verb(group, "info")
 @click.argument("folder", metavar="DIR")
 def info(run: Run, folder: str) -> None:
-    """Print what a token set contains, and whether its corpus has changed since it was packed.
+    """Print what a token set contains, and whether it is up to date.
+
+    It is up to date if its corpus hasn't changed since it was packed.
 
     \b
       webtext shards info build/tokens
@@ -104,7 +106,7 @@ def verify(run: Run, folder: str) -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training order to show.")
 @click.option("--at", metavar="SHARD:OFFSET", help="Position to show instead, e.g. train-00000.tok:4096.")
 def sample(run: Run, folder: str, tokenizer: str, split: str, n: int, context: int, seed: int, at: str | None) -> None:
-    """Decode windows of a token set, in the order in which training sees them.
+    """Decode windows of a token set, in training order.
 
     Prints the document and the corpus row in which each window starts.
 
@@ -146,9 +148,7 @@ _FORMAT = click.Choice(["nanogpt", "llm.c", "megatron", "datatrove"])
 @click.option("--from", "source_format", type=_FORMAT, help="Make a token set from files in this format.")
 @click.option("--to", "target_format", type=_FORMAT, help="Write a token set in this format.")
 @click.option("--tokenizer", metavar="FILE", help="With --from: tokenizer that made the ids.")
-@click.option(
-    "--split", type=click.Choice(["train", "validation"]), help="With --from: split of all files, despite their names."
-)
+@click.option("--split", type=click.Choice(["train", "validation"]), help="With --from: split of all files.")
 @click.option("--out", metavar="DIR", help="Folder to write to.")
 def convert(
     run: Run,
@@ -160,7 +160,7 @@ def convert(
     split: str | None,
     out: str | None,
 ) -> None:
-    """Convert token shards from or to the file formats of nanoGPT, llm.c, Megatron, or datatrove.
+    """Convert token shards from or to other trainers' formats.
 
     With --from, SOURCE is files, folders or globs; with --to, it is a part set of tokens.
 

@@ -13,7 +13,7 @@ from webtext.base.parts.identifiers import VALIDATION_RATIO
 class PackSettings:
     """Settings of the token files."""
 
-    shard_tokens: int = setting(100_000_000, "maximum tokens per token file; a document is never split")
+    shard_tokens: int = setting(100_000_000, "maximum tokens per token file")
 
     def __post_init__(self) -> None:
         if self.shard_tokens < 1:
@@ -24,12 +24,10 @@ class PackSettings:
 class FileSettings:
     """Settings of `shards pack` for files; a part set has its documents and splits."""
 
-    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
-    separator: str | None = setting(
-        None, r"text between the documents of a text file; \n is a line end  [default: a file is one document]"
-    )
-    encoding: str = setting("utf-8", "encoding of text, JSON and CSV files; 'auto' detects each file's")
-    validation_ratio: float = setting(VALIDATION_RATIO, "share of documents held out, from 0 to below 1, by their ids")
+    text_field: str = setting("text", "field or column with the text")
+    separator: str | None = setting(None, r"text between documents, e.g. \n  [default: a file is one]")
+    encoding: str = setting("utf-8", "encoding of files, or auto")
+    validation_ratio: float = setting(VALIDATION_RATIO, "share of documents held out")
 
     def __post_init__(self) -> None:
         if self.separator == "":

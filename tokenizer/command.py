@@ -138,7 +138,10 @@ Writes: FILE, or standard output
 @_LINES
 @click.option("--out", metavar="FILE", help="Write the text here instead of standard output.")
 def decode(run: Run, file: str, path: str, lines: bool, out: str | None) -> None:
-    """Turn token ids (an .npy array, or numbers as text from FILE or standard input) into text."""
+    """Turn token ids into text.
+
+    FILE is an .npy array, or numbers as text, by default from standard input.
+    """
     tokenizer = Tokenizer.load(path)
     if out is not None:
         run.would_write(out)
@@ -177,7 +180,7 @@ Writes: nothing
 @_ALLOW
 @click.option("--ids", is_flag=True, help="Also print one line per token, with its id.")
 def inspect(run: Run, text: str | None, path: str, pattern: str | None, allowed: tuple[str, ...], ids: bool) -> None:
-    """Show how TEXT is cut into tokens, and bytes per token; without TEXT, show the tokenizer's properties."""
+    """Show how TEXT is cut into tokens; without it, a tokenizer."""
     from webtext.tokenizer.view import overview, overview_text, view, wants_colour
 
     tokenizer = Tokenizer.load(path, pattern)
@@ -212,7 +215,10 @@ Writes: TARGET, in the format that its name implies; an error if that format wou
 @_PATTERN
 @_SPECIAL
 def convert(run: Run, source: str, target: str, pattern: str | None, special_tokens: tuple[str, ...]) -> None:
-    """Read the tokenizer SOURCE and write it as TARGET: tokenizer.json, *.tiktoken, vocab.json, or a folder."""
+    """Read the tokenizer SOURCE and write it as TARGET.
+
+    TARGET is tokenizer.json, *.tiktoken, vocab.json, or a folder.
+    """
     from webtext.tokenizer.formats.files import refuse_to_overwrite, unsaid
     from webtext.tokenizer.view import safe
 

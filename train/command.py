@@ -47,9 +47,10 @@ def group() -> None:
     help="Memory of one device, GiB: prints whether the run fits, and what would.",
 )
 def plan(run: Run, settings: TrainSettings, tokens: tuple[str, ...], processes: int, memory_gib: float | None) -> None:
-    """Estimate the memory that `train run` with the same settings takes on each device, and the passes over the data.
+    """Estimate the memory and the passes over the data of a run.
 
-    TOKENS are token sets, which determine the vocabulary (without them GPT-2's) and the number of passes over each.
+    The memory is that of `train run` with the same settings, on each device. TOKENS are token sets, which determine the
+    vocabulary (without them GPT-2's) and the number of passes over each.
 
     \b
       webtext train plan --model 1542M --processes 8 --memory-gib 80
@@ -83,10 +84,10 @@ def _shape_of_weights(given: Mapping[str, Any], arguments: Mapping[str, Any]) ->
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed TOKENS; any other is rejected.")
 @click.option("--out", metavar="DIR", help="Folder for checkpoints and metrics.jsonl.")
 def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | None, **given: str | None) -> None:
-    """Train a GPT-2 on the token set TOKENS. Rerun the same command to resume.
+    """Train a GPT-2 on the token set TOKENS.
 
-    Several sets of one tokenizer are mixed by --weights, or by size without it. --from continues or fine-tunes given
-    weights, with a new optimizer and schedule; they also give the shape.
+    Rerun the same command to resume. Several sets of one tokenizer are mixed by --weights, or by size without it.
+    --from continues or fine-tunes given weights, with a new optimizer and schedule; they also give the shape.
 
     \b
       webtext train run build/tokens --out build/model
@@ -114,17 +115,18 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | 
 @click.option(
     "--validation",
     metavar="FILE",
-    help="Frozen validation set.  [default: the documents that all corpora hold out, as in the first corpus]",
+    help="Validation set.  [default: what all corpora hold out]",
 )
-@click.option("--tokenizer", metavar="FILE", help="Tokenizer that packed all corpora.  [default: the first build's]")
-@click.option("--out", metavar="DIR", help="Folder for runs, the validation set, compare.json and compare.html.")
+@click.option("--tokenizer", metavar="FILE", help="Tokenizer of all corpora.  [default: the first build's]")
+@click.option("--out", metavar="DIR", help="Folder for the runs and the results.")
 def compare(
     run: Run, settings: Mapping[str, Any], corpora: tuple[str, ...], out: str | None, **named: str | None
 ) -> None:
-    """Test whether each CORPUS makes a better model than the first: better, worse or within noise, over several seeds.
+    """Test whether each CORPUS makes a better model than the first.
 
-    A CORPUS is a build or a token set, or NAME=PATH. All train the same model with the same schedule and number of
-    tokens (--tokens). Models are measured in bits per byte. Rerun the same command to resume.
+    The answer, over several seeds, is better, worse or within noise. A CORPUS is a build or a token set, or NAME=PATH.
+    All train the same model with the same schedule and number of tokens (--tokens). Models are measured in bits per
+    byte. Rerun the same command to resume.
 
     \b
       webtext train compare build/a build/b --config train/recipes/toy-cpu.toml --out comparison
@@ -161,9 +163,10 @@ def sweep(
     over: tuple[str, ...],
     out: str | None,
 ) -> None:
-    """Find the best of a grid of settings by held-out loss, all trained to the end.
+    """Find the best of a grid of settings by held-out loss.
 
-    Rerun the same command to resume, or with a larger grid to add to it. --dry-run prints the runs and tokens.
+    All are trained to the end. Rerun the same command to resume, or with a larger grid to add to it. --dry-run prints
+    the runs and tokens.
 
     \b
       webtext train sweep build/tokens --lr 1e-3,2e-3,4e-3 --config train/recipes/toy-cpu.toml --out sweep
@@ -185,7 +188,7 @@ def sweep(
 @click.argument("token_set", metavar="TOKENS")
 @click.option("--out", metavar="DIR", help="Folder for the runs, scale.json and scale.html.")
 def scale(run: Run, settings: Mapping[str, Any], token_set: str, out: str | None) -> None:
-    """Train several sizes with several budgets of tokens, and fit a scaling law.
+    """Train several sizes and budgets, and fit a scaling law.
 
     The law is L = E + A / N^alpha + B / D^beta (Hoffmann et al. 2022), fitted to all sizes, budgets and seeds together.
     Rerun the same command to resume. --dry-run prints the runs and tokens.
@@ -225,10 +228,11 @@ def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
 def eval_(
     run: Run, settings: EvalSettings, model: str, data: str, task: str | None, tokenizer: str | None, out: str | None
 ) -> None:
-    """Measure MODEL on DATA: a token set's validation split, an evaluation set's file, any text, or a folder of tasks.
+    """Measure MODEL on a token set, a text or evaluation sets.
 
-    MODEL is a training folder, a checkpoint, or a Hugging Face folder of a GPT-2. lm-eval measures coqa, cnn_dm, wmt14,
-    nq and winograd, whose files are in the folder DATA.
+    DATA is a token set, whose validation split is used, an evaluation set's file, any text, or a folder of tasks. MODEL
+    is a training folder, a checkpoint, or a Hugging Face folder of a GPT-2. lm-eval measures coqa, cnn_dm, wmt14, nq
+    and winograd, whose files are in the folder DATA.
 
     \b
       webtext train eval build/model build/tokens --tokenizer build/tokenizer/tokenizer.json
@@ -286,9 +290,9 @@ def sample(
     samples: int,
     stops: tuple[str, ...],
 ) -> None:
-    """Generate texts from MODEL, all at once; a single text is printed as it is generated.
+    """Generate texts from MODEL.
 
-    MODEL is as in `train eval`.
+    All are generated at once; a single text is printed as it is generated. MODEL is as in `train eval`.
 
     \b
       webtext train sample build/model/export --prompt "The meaning of life is"
@@ -332,7 +336,9 @@ def sample(
 )
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def export(run: Run, model: str, tokenizer: str | None, dtype: str, out: str | None) -> None:
-    """Write MODEL as a Hugging Face GPT-2 folder, which transformers loads with equal logits.
+    """Write MODEL as a Hugging Face GPT-2 folder.
+
+    transformers loads it with equal logits.
 
     \b
       webtext train export build/model --tokenizer build/tokenizer/tokenizer.json --out build/model/export

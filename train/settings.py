@@ -82,7 +82,7 @@ class ShapeSettings(Checked):
 class DataSettings(Checked):
     """[train.data]: How the token sets are mixed and cut into windows."""
 
-    weights: tuple[float, ...] = setting((), "weights of the token sets, in their order  [default: by their sizes]")
+    weights: tuple[float, ...] = setting((), "weights of the token sets  [default: by their sizes]")
     crosses_documents: bool = setting(True, "cut windows across documents; else each is inside one, padded", flag=False)
     document_masks: bool = setting(False, "make tokens attend only to their own document", flag=False)
 
@@ -137,8 +137,7 @@ class MachineSettings(Checked):
     )
     mesh: str | None = setting(
         None,
-        "processes along each axis: pp (stages), dp (replicas), fsdp (shards), tp (tensor parallel), "
-        "e.g. pp=2,dp=2,tp=2  [default: all are replicas]",
+        "processes per axis: pp, dp, fsdp, tp, e.g. dp=2,tp=2  [default: all are replicas, dp]",
         in_recipe=False,
     )
     pipeline_schedule: str = setting("1f1b", "schedule of the stages: 1f1b or interleaved", in_recipe=False, flag=False)
@@ -221,10 +220,10 @@ class TrainSettings(Checked):
     model: str = setting("124M", "model size: 124M, 345M, 762M or 1542M")
     context: int = setting(1024, "tokens per sequence")
     steps: int = setting(20_000, "optimizer steps")
-    batch_size: int = setting(512, "sequences per step, over all processes together")
-    microbatch_size: int = setting(8, "sequences on a device at once; the rest of the step's batch is accumulated")
+    batch_size: int = setting(512, "sequences per step, over all processes")
+    microbatch_size: int = setting(8, "sequences on a device at once")
     learning_rate: float = setting(6e-4, "highest learning rate")
-    warmup_steps: int = setting(700, "steps in which the learning rate grows linearly")
+    warmup_steps: int = setting(700, "steps of linear warm-up")
     seed: int = setting(0, "seed for initial weights, data order and dropout", flag=False)
     dtype: str = setting("auto", "dtype of the matrix products: float32, bfloat16, or auto", flag=False)
     device: str = setting("auto", "cpu, cuda, or auto", in_recipe=False, flag=False)
@@ -303,12 +302,8 @@ class SampleSettings(Checked):
 class ExperimentSettings(Checked):
     """[train.sweep], and the settings of all experiments; the model, its schedule and the first seed are in [train]."""
 
-    seeds: int | None = setting(
-        None, "runs of each corpus, candidate or size: seed and those after it  [default: 3 in compare, else 1]"
-    )
-    side_by_side: int | None = setting(
-        None, "runs at a time  [default: one per GPU, or as many as cores allow]", in_recipe=False
-    )
+    seeds: int | None = setting(None, "runs of each, from `seed` on  [default: 3 in compare, else 1]")
+    side_by_side: int | None = setting(None, "runs at a time  [default: by GPUs or cores]", in_recipe=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +312,7 @@ class CompareSettings(ExperimentSettings):
 
     tokens: int | None = setting(
         None,
-        "tokens of each run, rounded up to whole steps  [default: those of --steps, but no more than repeat no text]",
+        "tokens of each run  [default: those of --steps, at most one epoch]",
     )
 
 
@@ -326,9 +321,9 @@ class ScaleSettings(ExperimentSettings):
     """[train.scale]: A family of sizes and its budgets."""
 
     sizes: tuple[str, ...] = setting(
-        ("2x64", "3x96", "4x128", "5x160"), "size to fit, as LAYERSxWIDTH with heads of 32; repeatable", flag="--size"
+        ("2x64", "3x96", "4x128", "5x160"), "size, as LAYERSxWIDTH; repeatable", flag="--size"
     )
-    tokens: tuple[float, ...] = setting((), "three or more budgets of tokens, each rounded up to whole steps")
+    tokens: tuple[float, ...] = setting((), "three or more budgets of tokens")
 
 
 def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:

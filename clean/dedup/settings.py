@@ -25,12 +25,10 @@ class DedupSettings:
     rows: int = setting(5, "signature values per band", flag=False)
     index: tuple[str, ...] = setting(
         (),
-        "index written by --keep-index in an earlier build; its documents are compared too and always kept; repeatable",
+        "index of an earlier build to compare with; repeatable",
         in_recipe=False,
     )
-    keep_index: str | None = setting(
-        None, "folder to write an index of the corpus to, for later builds", in_recipe=False
-    )
+    keep_index: str | None = setting(None, "folder for an index of the corpus, for later builds", in_recipe=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:

@@ -62,12 +62,10 @@ class ExtractSettings:
 
     extractor: str = setting(
         "fused",
-        "main-text extractor: fused (blocks, and trafilatura's opinion), blocks, trafilatura or resiliparse (fast)",
+        "fused, blocks, trafilatura, resiliparse",
     )
     markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown", flag=False)
-    encoding: str = setting(
-        "utf-8", "encoding of text, JSON and CSV files; 'auto' detects each file's", in_recipe=False
-    )
+    encoding: str = setting("utf-8", "encoding of files, or auto", in_recipe=False)
     obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'", flag=False)
     obey_tdm_reservation: bool = setting(True, "drop pages whose header or meta tag 'tdm-reservation' is 1", flag=False)
     obey_noai: bool = setting(True, "drop pages whose X-Robots-Tag or meta tag says 'noai' or 'noimageai'", flag=False)

@@ -115,11 +115,9 @@ PROFILES: Mapping[str, Mapping[str, float]] = {
 class RuleSettings:
     """Which quality rules apply: the section [clean.rules]."""
 
-    profile: str = setting("webtext", f"set of rules: {', '.join(PROFILES)}")
-    rule: tuple[str, ...] = setting((), "rule to change or add: too_few_words=50, or too_few_words=off; repeatable")
-    score_model: str | None = setting(
-        None, "model written by clean score train: adds the signal vote_score", in_recipe=False
-    )
+    profile: str = setting("webtext", f"rules: {', '.join(PROFILES)}")
+    rule: tuple[str, ...] = setting((), "rule to set, e.g. too_few_words=50 or too_few_words=none; repeatable")
+    score_model: str | None = setting(None, "model of `clean score train`, for vote_score", in_recipe=False)
 
     def __post_init__(self) -> None:
         if self.profile not in PROFILES:
@@ -135,13 +133,13 @@ class RuleSettings:
             reason, separator, value = (part.strip() for part in change.partition("="))
             if reason not in RULES:
                 raise ConfigError(f"unknown rule '{reason}' in [clean.rules]", did_you_mean(reason, RULES))
-            if value == "off":
+            if value == "none":
                 values.pop(reason, None)
                 continue
             try:
                 values[reason] = float(value)
             except ValueError:
                 raise ConfigError(
-                    f"rule {change!r} in [clean.rules] is not of the form rule=number or rule=off"
+                    f"rule {change!r} in [clean.rules] is not of the form rule=number or rule=none"
                 ) from None
         return {reason: values[reason] for reason in RULES if reason in values}

@@ -27,16 +27,12 @@ class FetchSettings:
 
     sources: tuple[str, ...] = setting(
         (WEB,),
-        f"sources of pages in the order to try: {', '.join(SOURCES)}; separated by commas",
+        f"sources in order: {','.join(SOURCES)}",
         flag="--from",
         group="Sources",
     )
-    archive_before: str | None = setting(
-        None, "take an archive's newest capture before this moment; none: the capture nearest to the vote"
-    )
-    take_gone_sites: bool = setting(
-        False, "take archived pages of sites that are gone: the host name doesn't exist, or the site never answered"
-    )
+    archive_before: str | None = setting(None, "newest capture before this time; none: the one nearest to the vote")
+    take_gone_sites: bool = setting(False, "take archived pages of sites that are gone")
     archive_delay: float = setting(
         1.0, "seconds between two requests to an archive, per connection", in_recipe=False, flag=False
     )
@@ -46,41 +42,33 @@ class FetchSettings:
     wayback_replay: str = setting(
         "https://web.archive.org/web", "URL of the replay; /TIMESTAMPid_/URL is appended", flag=False
     )
-    cc_index: tuple[str, ...] = setting(
-        (), "Common Crawl's columnar index: Parquet files or folders, local or fsspec; repeatable", in_recipe=False
-    )
+    cc_index: tuple[str, ...] = setting((), "Common Crawl's Parquet index; repeatable", in_recipe=False)
     cc_data: str = setting(
         "https://data.commoncrawl.org", "URL or folder of Common Crawl's WARC files", in_recipe=False, flag=False
     )
-    warc: tuple[str, ...] = setting(
-        (), "WARC files to take pages from: files, folders, patterns; repeatable", in_recipe=False
-    )
+    warc: tuple[str, ...] = setting((), "WARC files, folders or patterns; repeatable", in_recipe=False)
     contact: str | None = setting(
         None,
-        "e-mail or URL for the User-Agent, so that sites can reach you; required outside loopback",
+        "e-mail or URL for the User-Agent; required",
         group="Politeness",
     )
-    delay: float = setting(1.0, "seconds between two requests to one host or address", in_recipe=False)
+    delay: float = setting(1.0, "seconds between requests to a host or address", in_recipe=False)
     max_pause: float = setting(
         600.0, "longest Retry-After to wait for, in seconds; a host that asks for more is left alone", flag=False
     )
-    retries: int = setting(2, "retries of a link after a failure that may pass")
+    retries: int = setting(2, "retries after a failure that may pass")
     concurrency: int | None = setting(
         None,
-        "requests at a time, over all hosts  [default: as a quarter of the memory allows, at most 2,048]",
+        "requests at a time  [default: by memory, at most 2,048]",
         in_recipe=False,
     )
-    max_bytes: int = setting(10 * 2**20, "largest body to keep, in bytes as sent", group="Limits")
+    max_bytes: int = setting(10 * 2**20, "largest body, in bytes as sent", group="Limits")
     total_seconds: float = setting(
         60.0, "longest time for one answer, in seconds from connection to last byte", flag=False
     )
-    max_pages_per_host: int | None = setting(None, "links to fetch per host, highest karma first")
-    domain_blocklist: tuple[str, ...] = setting(
-        (), "file of domains that no redirect may lead to; repeatable", in_recipe=False
-    )
-    allow_address: tuple[str, ...] = setting(
-        (), "open an address that is not public: ADDRESS[/BITS][:PORT], e.g. 127.0.0.1:8080; repeatable"
-    )
+    max_pages_per_host: int | None = setting(None, "links per host, highest karma first")
+    domain_blocklist: tuple[str, ...] = setting((), "file of domains not to visit; repeatable", in_recipe=False)
+    allow_address: tuple[str, ...] = setting((), "open an address that isn't public, e.g. 127.0.0.1:8080; repeatable")
     obey_robots: bool = setting(True, "skip what robots.txt forbids to 'webtext' or to everybody", flag=False)
     obey_ai_robots: bool = setting(True, "skip what robots.txt forbids to AI-training crawlers by name", flag=False)
     obey_content_signal: bool = setting(

@@ -83,14 +83,12 @@ Profile = Literal["profile"]  # the value of a setting that takes the profile's 
 class LinkSettings:
     """Which votes count (crawl/links/karma.py); a setting left at `profile` takes the profile's default."""
 
-    profile: str = setting("webtext", f"table of defaults: {', '.join(PROFILES)}", in_recipe=False, group="Karma rule")
+    profile: str = setting("webtext", f"defaults: {', '.join(PROFILES)}", in_recipe=False, group="Karma rule")
     min_karma: int | None | Profile = setting("profile", "keep posts with at least this score", in_recipe=False)
     sum_karma: bool | Profile = setting(
         "profile", "compare min_karma with the sum over a link's posts, not with each post", in_recipe=False, flag=False
     )
-    before: str | None | Profile = setting(
-        "profile", "keep posts created before this time; none for no limit", in_recipe=False
-    )
+    before: str | None | Profile = setting("profile", "keep posts created before this time", in_recipe=False)
     keep_over_18: bool | Profile = setting("profile", "keep posts marked over 18", in_recipe=False, flag=False)
     keep_self_posts: bool | Profile = setting(
         "profile", "keep self posts: texts without a link", in_recipe=False, flag=False
@@ -103,24 +101,14 @@ class LinkSettings:
         "profile", "keep links to image, audio and video files", in_recipe=False, flag=False
     )
     min_score_age: int | None = setting(
-        None, "keep posts whose score was read at least this many seconds after posting, or at an unknown time"
+        None, "keep posts whose score was read so many seconds after posting, or at an unknown time"
     )
-    subreddit_blocklist: tuple[str, ...] = setting(
-        (), "file of subreddits whose posts do not count; repeatable", in_recipe=False
-    )
-    domain_blocklist: tuple[str, ...] = setting(
-        (), "file of domains that are not collected; repeatable", in_recipe=False
-    )
-    default_score: int | None = setting(
-        None, "score for list rows without one; none: drop them as null_score", group="Inputs and parts"
-    )
-    default_created: str | None = setting(
-        None, "creation time for list rows without one; none: drop them as null_created"
-    )
-    source: str | None = setting(
-        None, f"format of all inputs: {', '.join(SOURCES)}; none: by each file's name", in_recipe=False
-    )
-    validation_ratio: float = setting(0.05, "share of links held out for validation, from 0 to below 1")
+    subreddit_blocklist: tuple[str, ...] = setting((), "file of subreddits not to count; repeatable", in_recipe=False)
+    domain_blocklist: tuple[str, ...] = setting((), "file of domains not to collect; repeatable", in_recipe=False)
+    default_score: int | None = setting(None, "score of rows without one; none: drop them", group="Inputs and parts")
+    default_created: str | None = setting(None, "time of rows without one; none: drop them")
+    source: str | None = setting(None, f"{', '.join(SOURCES)}; none: by each file's name", in_recipe=False)
+    validation_ratio: float = setting(0.05, "share of links held out")
     parts: int | None = setting(None, "number of parts; none: one per GiB of input", in_recipe=False, flag=False)
 
     def __post_init__(self) -> None:
@@ -164,13 +152,13 @@ class ApiSettings:
 
     reddit_user: str | None = setting(
         None,
-        "your Reddit user name, for the User-Agent that Reddit requires; needed for Reddit's API",
+        "your Reddit user name, for the User-Agent",
         in_recipe=False,
         group="Reddit's API",
     )
     reddit_credentials: str | None = setting(
         None,
-        "TOML file with client_id and client_secret; none: WEBTEXT_REDDIT_CLIENT_ID and WEBTEXT_REDDIT_CLIENT_SECRET",
+        "TOML file with client_id and client_secret; none: from WEBTEXT_REDDIT_CLIENT_ID and WEBTEXT_REDDIT_CLIENT_SECRET",
         in_recipe=False,
     )
     requests_per_minute: float = setting(

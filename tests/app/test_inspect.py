@@ -109,7 +109,7 @@ def test_a_value_that_is_unknown_drops_nothing(tmp_path: Path, capsys: pytest.Ca
     text = {"id": "han", "url": "http://han.example/", "text": "我们的学校在图书馆的前面。" * 20}
     (tmp_path / "texts.jsonl").write_text(json.dumps(text))
     filtered = ["clean", "filter", str(tmp_path / "texts.jsonl"), "--out", str(tmp_path / "out"), "--workers", "1"]
-    assert run([*filtered, "--language", "all", "--rule", "words_too_short=3", "--rule", "too_few_words=off"]) == 0
+    assert run([*filtered, "--language", "all", "--rule", "words_too_short=3", "--rule", "too_few_words=none"]) == 0
     capsys.readouterr()
     assert run(["inspect", "doc", str(tmp_path / "out"), "han"]) == 0
     assert "  rules     mean_word_length unknown, at least 3: passes\n" in capsys.readouterr().out

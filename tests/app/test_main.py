@@ -226,6 +226,16 @@ def test_a_verb_has_25_options_at_most() -> None:
     assert {name: n for name, n in n_options(cli, "webtext") if n > 25} == {}
 
 
+@pytest.mark.parametrize("stage", [[], ["crawl"], ["clean"], ["tokenizer"], ["shards"], ["train"], ["inspect"]])
+def test_each_verb_of_a_list_has_one_line_of_80_columns(stage: list[str]) -> None:
+    listed = webtext(*stage, "--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert len(listed) >= 2
+    for line in listed:
+        assert line[2] != " ", "a second line"
+        assert line.endswith(".")
+        assert not line.endswith("...")
+
+
 def n_options(command: click.Command, name: str) -> Iterator[tuple[str, int]]:
     if isinstance(command, click.Group):
         context = click.Context(command)

@@ -95,7 +95,7 @@ def compare(texts: list[str], measured: dict[str, Any], ours: float, python: str
 
 
 def our_decisions(measured: dict[str, Any], profile: str, belongs: Any) -> list[bool]:
-    off = tuple(f"{name}=off" for name in PROFILES[profile] if not belongs(name))
+    off = tuple(f"{name}=none" for name in PROFILES[profile] if not belongs(name))
     columns = [
         measured.get(name, pa.nulls(len(measured["n_words"]), SIGNALS.field(name).type)) for name in SIGNALS.names
     ]

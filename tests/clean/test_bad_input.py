@@ -184,7 +184,7 @@ def test_texts_without_a_letter_are_in_no_language_and_equal_only_to_themselves(
     (tmp_path / "faces.jsonl").write_text("\n".join(json.dumps({"text": face * 300}) for face in faces * 2))
     default = clean_pages([str(tmp_path / "faces.jsonl")], str(tmp_path / "default"), CleanSettings(), run)
     assert default.counts.dropped == {"other_language": 6}
-    rules = RuleSettings(profile="minimal", rule=("too_few_words=off",))
+    rules = RuleSettings(profile="minimal", rule=("too_few_words=none",))
     settings = CleanSettings(language=LanguageSettings(language=("all",)), rules=rules)
     result = clean_pages([str(tmp_path / "faces.jsonl")], str(tmp_path / "out"), settings, run)
     assert (result.corpus.records, result.counts.dropped) == (3, {"exact_duplicate": 3})

@@ -320,7 +320,7 @@ def test_clean_run_applies_rules_and_compares_with_evaluation_sets_in_one_call(
     documents, against = planted
     decontaminate = DecontaminationSettings(against=tuple(against), drop=True)
     lenient = {
-        "rules": RuleSettings(profile="minimal", rule=("too_few_words=off",)),
+        "rules": RuleSettings(profile="minimal", rule=("too_few_words=none",)),
         "language": LanguageSettings(language=("all",)),
     }
     for name, each in (("1", alone), ("2", run)):

@@ -97,7 +97,7 @@ def test_a_document_that_the_rules_drop_takes_no_other_one_with_it(tmp_path: Pat
     """The copy with the most karma is in a language that is dropped: its twin is kept."""
     text = article(1, 60)
     pages = write_pages(tmp_path / "pages", [[site(i, text, karma=i)] for i in (1, 2)])
-    settings = CleanSettings(rules=RuleSettings(rule=("too_few_words=off",)))
+    settings = CleanSettings(rules=RuleSettings(rule=("too_few_words=none",)))
     assert clean_pages([pages.folder.url], str(tmp_path / "a"), settings, run).corpus.records == 1
     nobody = CleanSettings(language=LanguageSettings(language=("de",)))
     assert clean_pages([pages.folder.url], str(tmp_path / "b"), nobody, run).counts.dropped == {"other_language": 2}

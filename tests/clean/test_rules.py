@@ -131,7 +131,7 @@ BROKEN = {
 )
 def test_a_text_made_to_break_one_rule_is_dropped_by_it(name: str) -> None:
     profile, text = BROKEN[name]
-    alone = RuleSettings(profile=profile, rule=tuple(f"{other}=off" for other in PROFILES[profile] if other != name))
+    alone = RuleSettings(profile=profile, rule=tuple(f"{other}=none" for other in PROFILES[profile] if other != name))
     decisions = Decided(table(text), alone, ANY)
     assert decisions.reason(0) == name
     threshold, value = decisions.verdict(0).threshold, decisions.verdict(0).value[0]
@@ -189,7 +189,7 @@ def test_a_value_on_the_threshold_is_kept() -> None:
 
 def test_rules_can_be_changed_added_and_switched_off() -> None:
     assert reason("a few words", "minimal", "too_few_words=3") is None
-    assert reason("a few words", "minimal", "too_few_words=off") is None
+    assert reason("a few words", "minimal", "too_few_words=none") is None
     assert reason("x { " * 100, "minimal", "has_curly_brace=0") == "has_curly_brace"
 
 
@@ -233,7 +233,7 @@ def test_yields_count_each_rule_alone_as_the_first_and_as_the_only_one() -> None
     yields = count_yields([signals.slice(0, 13), signals.slice(13)], rules, ANY)
     alone = {
         name: ~Decided(
-            signals, RuleSettings(profile="minimal", rule=("too_few_words=off", f"{name}={threshold}")), ANY
+            signals, RuleSettings(profile="minimal", rule=("too_few_words=none", f"{name}={threshold}")), ANY
         ).kept
         for name, threshold in rules.thresholds().items()
     }

@@ -310,7 +310,7 @@ def test_signals_have_the_score_and_a_rule_drops_by_it(tmp_path: Path, alone: Ru
     given = [*texts(GOOD, 4, 20), *texts(BAD, 4, 21)]
     path = write_jsonl(tmp_path / "in.jsonl", *({"id": str(i), "text": text} for i, text in enumerate(given)))
     rules = RuleSettings(
-        profile="minimal", rule=("too_few_words=off", "vote_score_too_low=0.5"), score_model=model.location
+        profile="minimal", rule=("too_few_words=none", "vote_score_too_low=0.5"), score_model=model.location
     )
     language = LanguageSettings(language=("all",))
     result = filter_documents([path], str(tmp_path / "one"), rules, language, alone)

@@ -169,7 +169,7 @@ def test_rules_about_spaced_words_do_not_apply_to_unspaced_texts() -> None:
     assert (unspaced["mean_word_length"], unspaced["n_stop_words"]) == (None, None)
     assert (mixed["mean_word_length"], mixed["n_stop_words"]) == ((3 + 4 + 2 + 2) / 4, 1)
     assert (spaced["mean_word_length"], spaced["n_stop_words"]) == (1.5, 0)
-    only = ("too_few_words=off", "words_too_short=3", "words_too_long=10", "too_few_stop_words=2")
+    only = ("too_few_words=none", "words_too_short=3", "words_too_long=10", "too_few_stop_words=2")
     assert Decided(table(["2020年3月5日の天気です"]), RuleSettings(rule=only), None).kept.all()
     assert not Decided(table(["a 12"]), RuleSettings(rule=only), None).kept.any()
 

@@ -32,7 +32,7 @@ from webtext.crawl.links.settings import LinkSettings
 
 DAY = 86_400
 NO_RULES = CleanSettings(
-    rules=RuleSettings(profile="minimal", rule=("too_few_words=off",)), language=LanguageSettings(language=("all",))
+    rules=RuleSettings(profile="minimal", rule=("too_few_words=none",)), language=LanguageSettings(language=("all",))
 )
 
 
