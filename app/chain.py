@@ -27,14 +27,14 @@ PLACES = {"tokenizer": "tokenizer/tokenizer.json", "model": "model", "export": "
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class BuildLayout:
     """Paths of a build's SETS and PLACES under its folder; a sample shares the whole build's links."""
 
     root: str
     whole: str | None = None
 
     @classmethod
-    def of(cls, settings: BuildSettings) -> Layout:
+    def of(cls, settings: BuildSettings) -> BuildLayout:
         """Return the layout of a config; a sample's folder is beside the whole build's, with the share in its name."""
         sample = settings.sample_of()
         if sample is None:
@@ -42,7 +42,7 @@ class Layout:
         return cls(f"{settings.out.rstrip('/')}-sample-{sample.percent:.12g}-percent", settings.out)
 
     @classmethod
-    def existing(cls, root: str) -> Layout:
+    def existing(cls, root: str) -> BuildLayout:
         """Return the layout of the build in `root`; InputError when it contains no part set of a build."""
         layout = cls(root)
         if not any(Folder(getattr(layout, name)).exists(MANIFEST) for name in ("links", "documents", "corpus")):
@@ -59,7 +59,7 @@ class Layout:
 
 def build(
     config: BuildConfig, run: Run, errors: Sequence[WebtextError] = (), *, then: Callable[[], None] | None = None
-) -> Layout:
+) -> BuildLayout:
     """Run the stages from links to tokens. Errors of a stage pass through; finished parts are kept.
 
     Before the first one, raises the `errors` of the config, together with all that later stages would raise, and those
@@ -71,7 +71,7 @@ def build(
     from webtext.shards.writing.pack import pack_shards
     from webtext.tokenizer.files.corpus import train_tokenizer
 
-    layout = Layout.of(config["build"])
+    layout = BuildLayout.of(config["build"])
     sections = {field.name: config[f"clean.{field.name}"] for field in dataclasses.fields(CleanSettings)}
     clean = CleanSettings(**sections)
     _check(config, layout, clean, list(errors), then)
@@ -89,7 +89,9 @@ def build(
     return layout
 
 
-def pretrain(config: BuildConfig, run: Run, errors: Sequence[WebtextError] = ()) -> tuple[Layout, Mapping[str, Any]]:
+def pretrain(
+    config: BuildConfig, run: Run, errors: Sequence[WebtextError] = ()
+) -> tuple[BuildLayout, Mapping[str, Any]]:
     """Build, train, evaluate and export. Returns the layout and the evaluation; a dry run ends as in `build`."""
     from webtext.train.evaluate.perplexity import evaluate_run
     from webtext.train.run.loop import check_machine, train_model
@@ -106,7 +108,7 @@ def pretrain(config: BuildConfig, run: Run, errors: Sequence[WebtextError] = ())
     return layout, evaluate_run(layout.model, layout.tokens, layout.tokenizer, layout.export, run, *sections)
 
 
-def check_failures(layout: Layout, command: str) -> None:
+def check_failures(layout: BuildLayout, command: str) -> None:
     """Raise RunFailed when records failed that another run could recover, so that a finished build doesn't hide them."""
     from webtext.crawl.links.collect import check_dumps
 
@@ -120,7 +122,7 @@ def check_failures(layout: Layout, command: str) -> None:
 
 def _check(
     config: BuildConfig,
-    layout: Layout,
+    layout: BuildLayout,
     clean: CleanSettings,
     errors: list[WebtextError],
     then: Callable[[], None] | None,
@@ -146,7 +148,7 @@ def _check(
     raise_all(errors)
 
 
-def _pages(config: BuildConfig, layout: Layout, run: Run) -> list[str]:
+def _pages(config: BuildConfig, layout: BuildLayout, run: Run) -> list[str]:
     """Return the page sets to clean: those in the config, or the one fetched for the links."""
     from webtext.crawl.command import collect, crawl
 
@@ -178,7 +180,7 @@ def smaller_sample(config: BuildConfig) -> PartSet | None:
     return PartSet.open(found[max(found)], "pages") if found else None
 
 
-def _all_fetched(layout: Layout) -> bool:
+def _all_fetched(layout: BuildLayout) -> bool:
     """Whether a sealed set has a row for every link. A dry run asks here, because it must not open the set for writing."""
     pages = PartSet.open(layout.pages, "pages") if Folder(layout.pages).exists(MANIFEST) else None
     links = PartSet.open(layout.links, "links")

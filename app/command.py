@@ -15,7 +15,7 @@ from webtext.base.errors import InputError, WebtextError, did_you_mean
 from webtext.base.run import Run
 
 if TYPE_CHECKING:
-    from webtext.app.chain import Layout
+    from webtext.app.chain import BuildLayout
 
 DEMO_FOLDER = "demo"
 REASONS_TOLD = 3  # of a stage, at the end of a build
@@ -55,7 +55,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
     check_failures(layout, f"webtext build {config_path}")
 
 
-def _ended(layout: Layout, report: str) -> str:
+def _ended(layout: BuildLayout, report: str) -> str:
     """Return what a build made, what it left out and why, where the report is, and what to do next."""
     from webtext.app.inspect.trace import open_if_there
     from webtext.base.console import counted
@@ -306,11 +306,11 @@ def inspect_drop(run: Run, build_folder: str, reason: str | None, limit: int) ->
     Reads:  the folder of a build
     Writes: nothing
     """
-    from webtext.app.chain import Layout
+    from webtext.app.chain import BuildLayout
     from webtext.app.inspect.trace_text import dropped_text
     from webtext.base.parts.partset import PartSet
 
-    opened = PartSet.open(Layout.existing(build_folder).dropped, "dropped")
+    opened = PartSet.open(BuildLayout.existing(build_folder).dropped, "dropped")
     known: set[str] = set()
     shown: list[dict[str, Any]] = []
     for index in range(len(opened.parts)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from webtext.app.chain import SETS, Layout
+from webtext.app.chain import SETS, BuildLayout
 from webtext.base.parts.partset import PartSet
 from webtext.base.parts.schemas import SCHEMAS
 
@@ -22,7 +22,7 @@ class Build:
     """
 
     def __init__(self, folder: str) -> None:
-        self.folder, self._layout = folder, Layout.existing(folder)
+        self.folder, self._layout = folder, BuildLayout.existing(folder)
 
     def __repr__(self) -> str:
         return f"<Build: '{self.folder}'>"

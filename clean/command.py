@@ -243,14 +243,14 @@ def score_train(
     that it hasn't seen.
     """
     from webtext.base.storage import Folder
-    from webtext.clean.pipeline import documents_of
+    from webtext.clean.pipeline import documents_sets
     from webtext.clean.score.train import train_score
 
     if not background:
         raise ConfigError("no --background given", "name sets or files of pages that nobody voted for")
     folder, name = Folder.split(place := need_out(out))
-    voted_sets = documents_of(voted, folder.location(f"_{name}/voted"), run)
-    others = documents_of(background, folder.location(f"_{name}/background"), run)
+    voted_sets = documents_sets(voted, folder.location(f"_{name}/voted"), run)
+    others = documents_sets(background, folder.location(f"_{name}/background"), run)
     run.would_write(place)
     card = train_score(voted_sets, others, place, per_domain=per_domain, most=most).header["card"]
     auc, (low, high) = card["auc"], card["auc_interval"]

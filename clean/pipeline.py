@@ -26,7 +26,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean.card.facts import gather_facts, write_card
-from webtext.clean.decontaminate.comparison import REPORT, Evaluation, write_report
+from webtext.clean.decontaminate.comparison import REPORT, Evaluation, write_overlap
 from webtext.clean.dedup.find import WORK, Dedup
 from webtext.clean.dedup.index import keep_index, open_indexes
 from webtext.clean.dedup.losses import warn_of_losses
@@ -186,7 +186,7 @@ def read_documents(inputs: Sequence[str], out: str, run: Run) -> PartSet:
     return _read_documents(inputs, out, ExtractSettings(), run)
 
 
-def documents_of(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:
+def documents_sets(inputs: Sequence[str], out: str, run: Run) -> list[PartSet]:
     """Return the documents sets among the inputs, and one of all other inputs, extracted or imported to out/documents."""
     sets = {name: PartSet.open(name, ("pages", *DOCUMENTS)) for name in inputs if Folder(name).exists(MANIFEST)}
     found = [each for each in sets.values() if each.kind in DOCUMENTS]
@@ -236,7 +236,7 @@ def _apply(given: Sequence[Step | None], documents: PartSet, out: str, stage: st
         signatures = sign_documents(documents, Folder(out).child(WORK).location(KIND), run)  # done already
         keep_index(cleaning.corpus, signatures, dedup.keep_index, run)
     if evaluation is not None:
-        cleaning.overlap = write_report(cleaning.dropped, evaluation, out, run)
+        cleaning.overlap = write_overlap(cleaning.dropped, evaluation, out, run)
     elif not run.dry_run:
         Folder(out).remove(REPORT)  # it is about an earlier corpus
     return cleaning

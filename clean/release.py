@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.digest import Keys, link_keys
+from webtext.base.parts.identifiers import link_id, link_key
 from webtext.base.parts.partset import MANIFEST, PartSet, SetName
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import RELEASE
@@ -32,14 +33,11 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.web.urls import canonical_url, registrable_domain
 from webtext.base.workers.attempt import Attempt, Failed
-from webtext.clean.text.arrays import Keys, id_key, id_keys
 
 CODE_VERSION = 1
 KIND = "release"
 ANYWHERE = {"keep_links_back": True, "keep_wikipedia": True}
 RECIPE = "recipe.toml"
-KEY_DIGITS = 16
-"""Hex digits of a digest that are compared: for 10^7 texts and 10^7 others, a false match has a chance of 1 in 10^5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +127,15 @@ def _release_part(context: PartContext, task: PartTask) -> None:
 
 
 def _keys(opened: PartSet) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Return a number for each row's text, and one for its URL (0 without a URL)."""
+    """Return a number for each row's text, and one for its URL (0 without a URL).
+
+    With 64 bits of a digest, 10^7 texts and 10^7 others have a false match with a chance of 1 in 10^5.
+    """
     texts = np.empty(opened.records, np.uint64)
     urls = np.empty(opened.records, np.uint64)
     for row, (digest, url) in enumerate(_rows(opened)):
-        texts[row] = int(digest[:KEY_DIGITS], 16)
-        urls[row] = 0 if url is None else int(link_id(url)[:KEY_DIGITS], 16)
+        texts[row] = link_key(digest)
+        urls[row] = 0 if url is None else link_key(link_id(url))
     return texts, urls
 
 
@@ -174,7 +175,7 @@ def _links_part(context: PartContext, task: PartTask) -> None:
         context.main.write(list({row["link_id"]: row for row in _unlinked(corpus, links, part)}.values()))
         return
     for batch in links.open().batches(part):
-        mine = np.isin(id_keys(batch["link_id"]), _links_of(corpus))
+        mine = np.isin(link_keys(batch["link_id"]), _links_of(corpus))
         context.main.write_table(pa.Table.from_batches([batch.filter(pa.array(mine))]))
 
 
@@ -189,7 +190,7 @@ def _unlinked(corpus: SetName, links: SetName | None, part: int) -> Iterator[dic
     for batch in corpus.open().batches(part, ["link_ids", "url", "karma", "date", "split"]):
         for row in batch.to_pylist():
             url = canonical_url(row["url"]) if row["url"] else None
-            if url is not None and not np.isin([id_key(each) for each in row["link_ids"]], known).any():
+            if url is not None and not np.isin([link_key(each) for each in row["link_ids"]], known).any():
                 yield {
                     "link_id": link_id(url),
                     "url": url,
@@ -209,7 +210,7 @@ def _links_of(corpus: SetName) -> Keys:
     opened = corpus.open()
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
-        found += [id_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
+        found += [link_keys(batch["link_ids"].flatten()) for batch in opened.batches(part, ["link_ids"])]
     return np.unique(np.concatenate(found))
 
 
@@ -219,5 +220,5 @@ def _known_links(corpus: SetName, links: SetName) -> Keys:
     opened, wanted = links.open(), _links_of(corpus)
     found = [np.empty(0, np.uint64)]
     for part in opened.parts:
-        found.append(np.intersect1d(id_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
+        found.append(np.intersect1d(link_keys(opened.table(part, ["link_id"])["link_id"]), wanted))
     return np.unique(np.concatenate(found))

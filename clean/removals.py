@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
+from webtext.base.parts.digest import Keys, link_keys
 from webtext.base.parts.identifiers import ID_HEX_DIGITS, link_id
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.recipe import sha256_json
@@ -41,7 +42,6 @@ from webtext.base.web.urls import SCHEMES, canonical_url, host_of
 from webtext.base.workers.attempt import Attempt
 from webtext.clean.settings import RemovalSettings
 from webtext.clean.steps import Batch, Cleaning, Step, Verdict, listed
-from webtext.clean.text.arrays import Keys, id_keys
 
 STAGE = "remove"
 REMOVED_ON_REQUEST = "removed_on_request"
@@ -192,7 +192,7 @@ def _search(
 
 def _unlinked(documents: pa.RecordBatch, known: Keys) -> npt.NDArray[np.bool_]:
     """Return a mask of the documents that have links, none of which is in `known`."""
-    keys = id_keys(pc.list_flatten(documents["link_ids"]))
+    keys = link_keys(pc.list_flatten(documents["link_ids"]))
     gone = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] != keys
     lengths = pc.list_value_length(documents["link_ids"]).to_numpy(zero_copy_only=False)
     n_gone = np.bincount(np.repeat(np.arange(len(lengths)), lengths), weights=gone, minlength=len(lengths))
@@ -206,12 +206,12 @@ def _collected(links: SetName, documents: PartSet, parts: Sequence[int]) -> Keys
     """
     batches = (batch for part in parts for batch in documents.batches(part, ["link_ids"], BATCH_ROWS))
     wanted = np.unique(
-        np.concatenate([np.zeros(1, np.uint64), *(id_keys(pc.list_flatten(each["link_ids"])) for each in batches)])
+        np.concatenate([np.zeros(1, np.uint64), *(link_keys(pc.list_flatten(each["link_ids"])) for each in batches)])
     )
     there = wanted == 0
     opened = links.open()
     for part in opened.parts:
-        keys = id_keys(opened.table(part, ["link_id"])["link_id"])
+        keys = link_keys(opened.table(part, ["link_id"])["link_id"])
         places = np.minimum(np.searchsorted(wanted, keys), len(wanted) - 1)
         there[places[wanted[places] == keys]] = True
     return np.asarray(wanted[there])

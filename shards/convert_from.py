@@ -39,7 +39,7 @@ from webtext.shards.format import Tokens, token_dtype
 from webtext.shards.settings import PackSettings
 from webtext.shards.shardfile import pieces, release
 from webtext.shards.writing.pack import load_tokenizer, vocabulary_of
-from webtext.shards.writing.token_part import NO_TOKENS, TokenPartWriter, Vocabulary
+from webtext.shards.writing.token_part import NO_TOKENS, TokenizerInfo, TokenPartWriter
 
 CODE_VERSION = 4
 LLM_C_HEADER_BYTES = 1024
@@ -73,7 +73,7 @@ class _Payload:
     name: str
     split: str
     format: str
-    vocabulary: Vocabulary
+    vocabulary: TokenizerInfo
     shard_tokens: int
 
 

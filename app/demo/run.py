@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from webtext.app.chain import Layout, pretrain
+from webtext.app.chain import BuildLayout, pretrain
 from webtext.app.config import BuildConfig
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, HOSTS, Plan, Planted, make_plan, write_dump
@@ -111,7 +111,7 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     return result
 
 
-def check_outcomes(plan: Plan, layout: Layout) -> list[dict[str, Any]]:
+def check_outcomes(plan: Plan, layout: BuildLayout) -> list[dict[str, Any]]:
     """Compare where each planted page ended with where it should; also check the canary and the documents' posts."""
     link_reasons = PartSet.open(layout.links, "links").counts.dropped
     traces = Tracer(layout.root).trace_all(page.url for page in plan.all)
@@ -141,7 +141,7 @@ def _statement(label: str, expected: str, found: str) -> dict[str, Any]:
     return {"label": label, "expected": expected, "found": found, "met": expected == found}
 
 
-def _canary_shards(layout: Layout) -> int:
+def _canary_shards(layout: BuildLayout) -> int:
     """Return how many training shards (decoded) contain the canary, plus 1 if the tokenizer has learned it."""
     from webtext.shards import TokenShards
     from webtext.tokenizer import Tokenizer
@@ -154,7 +154,7 @@ def _canary_shards(layout: Layout) -> int:
     return sum(rare_word in text for text in texts) + learned
 
 
-def summary(result: dict[str, Any], layout: Layout) -> str:
+def summary(result: dict[str, Any], layout: BuildLayout) -> str:
     """Format the outcome of each planted page, the evaluation and the output paths as text."""
     from webtext.train.evaluate.perplexity import perplexity_text
 

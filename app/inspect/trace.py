@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.app.chain import SETS, Layout
+from webtext.app.chain import SETS, BuildLayout
 from webtext.base.config import from_table
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.identifiers import link_id
@@ -72,7 +72,7 @@ class TokenTrace:
         if not colon or not offset.isascii() or not offset.isdigit():
             raise ConfigError(f"'{place}' is not of the form SHARD:OFFSET", "e.g. train-00000.tok:4096")
         split = "validation" if shard.startswith("validation-") else "train"
-        origin = origin_of(TokenShards(Layout.existing(root).tokens, split=split), shard, int(offset))
+        origin = origin_of(TokenShards(BuildLayout.existing(root).tokens, split=split), shard, int(offset))
         return cls(origin, Tracer(root).trace_document(origin.id))
 
     def to_json(self) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class Tracer:
     """Traces records of the build in `root`. Each call reads each set once and keeps only the rows it found."""
 
     def __init__(self, root: str) -> None:
-        self._root, layout = root, Layout.existing(root)
+        self._root, layout = root, BuildLayout.existing(root)
         self._sets = {name: open_if_there(getattr(layout, name), name) for name in SETS}
-        self._sets["documents"] = documents = documents_of(layout)
+        self._sets["documents"] = documents = build_documents(layout)
         if self._sets["pages"] is None and documents is not None:
             self._sets["pages"] = next((each for each in parents_of(documents) if each.kind == "pages"), None)
         pages = self._sets["pages"]
@@ -289,7 +289,7 @@ class Cluster:
 
 def find_cluster(root: str, identifier: str) -> Cluster | None:
     """Return the cluster that a document belongs to, as the kept one or as a duplicate; None when it has no duplicates."""
-    layout = Layout(root)
+    layout = BuildLayout(root)
     dropped = open_if_there(layout.dropped, "dropped")
     head, own = identifier, _decision(dropped, identifier)
     above = {head}
@@ -305,14 +305,14 @@ def find_cluster(root: str, identifier: str) -> Cluster | None:
         wanted = {row["id"] for row in found}
         known |= wanted
     corpus = open_if_there(layout.corpus, "corpus")
-    where = [corpus, *earlier_corpora(corpus)] if own is None else [documents_of(layout)]
+    where = [corpus, *earlier_corpora(corpus)] if own is None else [build_documents(layout)]
     kept = next((row for each in where for row in find_rows(each, "id", [head], MEMBER)), None)
     if kept is None:  # it is in an earlier build that isn't available
         kept = dict.fromkeys(("url", "text_start", "characters", "karma", "date", "split")) | {"id": head}
     return Cluster(kept, own, members) if members else None
 
 
-def documents_of(layout: Layout) -> PartSet | None:
+def build_documents(layout: BuildLayout) -> PartSet | None:
     """Return a build's documents; when they are in another folder, the parent that its corpus names."""
     documents = open_if_there(layout.documents, "documents")
     corpus = open_if_there(layout.corpus, "corpus") if documents is None else None

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from webtext.app.chain import Layout
+from webtext.app.chain import BuildLayout
 from webtext.app.inspect.trace import Tracer, find_rows, open_if_there
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report_charts import CURVES, curve
@@ -55,7 +55,7 @@ def make_report(root: str) -> dict[str, Any]:
 
     Samples are the records with the smallest ids. Ids are hashes, so the choice is random but repeatable.
     """
-    layout = Layout(root)
+    layout = BuildLayout(root)
     sets = {name: found for name in UNITS if (found := open_if_there(getattr(layout, name), name)) is not None}
     if not sets:
         raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 import duckdb
 import pyarrow as pa
 
-from webtext.app.chain import Layout
-from webtext.app.inspect.trace import documents_of, find_rows, open_if_there
+from webtext.app.chain import BuildLayout
+from webtext.app.inspect.trace import build_documents, find_rows, open_if_there
 from webtext.base.errors import ConfigError, InputError
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.partset import PartSet
@@ -98,7 +98,7 @@ class Search:
     """Searches of one build; may be called by many threads."""
 
     def __init__(self, root: str) -> None:
-        self._layout = Layout.existing(root)
+        self._layout = BuildLayout.existing(root)
         self._connection = duckdb.connect(
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
         )
@@ -109,7 +109,7 @@ class Search:
 
     def open(self, name: str) -> PartSet:
         """Return a set of the build; InputError if it hasn't been made, is damaged or of a newer format."""
-        documents = documents_of(self._layout) if name == "documents" else None
+        documents = build_documents(self._layout) if name == "documents" else None
         return documents or PartSet.open(getattr(self._layout, name), name)
 
     def rows(self, query: Query) -> Iterator[dict[str, Any]]:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from markupsafe import Markup
 
-from webtext.app.chain import SETS, Layout
+from webtext.app.chain import SETS, BuildLayout
 from webtext.app.inspect.trace import Tracer, find_cluster, open_if_there
 from webtext.app.inspect.trace_text import trace_text
 from webtext.app.reports.report import make_report
@@ -59,7 +59,7 @@ class Viewer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, root: str, port: int = 0) -> None:
-        self.root, self.layout, self.search = root, Layout.existing(root), Search(root)
+        self.root, self.layout, self.search = root, BuildLayout.existing(root), Search(root)
         self.token = secrets.token_urlsafe(24)
         self._drawn: tuple[Any, str] | None = None
         try:

@@ -10,8 +10,13 @@ import hashlib
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from webtext.base.parts.identifiers import KEY_DIGITS
+
+Keys = npt.NDArray[np.uint64]
 
 DIGEST_ROWS = 1024
 DIGEST_BYTES = 16 << 20
@@ -84,3 +89,16 @@ def _text(array: Any) -> memoryview | bytes:
 
 def _numbers(array: Any, type_: pa.DataType) -> bytes:
     return bytes(pc.fill_null(array.cast(type_), 0).to_numpy(zero_copy_only=False).tobytes())
+
+
+def link_keys(link_ids: pa.Array | pa.ChunkedArray) -> Keys:
+    """Return the `link_key` of each link_id, in order.
+
+    >>> [hex(key) for key in link_keys(pa.array(["0123456789abcdef" * 2, "f" * 32]))]
+    ['0x123456789abcdef', '0xffffffffffffffff']
+    """
+    array = link_ids.combine_chunks() if isinstance(link_ids, pa.ChunkedArray) else link_ids
+    padded = pc.utf8_lpad(pc.utf8_slice_codeunits(array, 0, KEY_DIGITS), KEY_DIGITS, "0")
+    text = np.frombuffer(padded.cast(pa.binary()).cast(pa.binary(KEY_DIGITS)).buffers()[1], np.uint8)
+    digits = (text[: len(array) * KEY_DIGITS] & 15) + 9 * (text[: len(array) * KEY_DIGITS] >> 6)
+    return (digits[0::2] << 4 | digits[1::2]).view(">u8").astype(np.uint64)

@@ -9,7 +9,7 @@
 Readers pin the manifest that they opened and reject a set that is unsealed, altered or of another kind.
 `base/parts/partwriter.py` writes one part, `base/parts/stage.py` sets.
 
-A set's parts name their parents' parts by digest (`Source`). Its `run.json` has the parents' locations relative to the
+A set's parts name their parents' parts by digest (`SourcePart`). Its `run.json` has the parents' locations relative to the
 set, so that a build can be moved as a whole. A URL there is opened only if it is in a store that the user named;
 otherwise a set could make its readers connect to any host.
 """
@@ -50,7 +50,7 @@ PARTS_A_TASK = 16  # that a worker verifies: workers are replaced after 64 tasks
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourcePart:
     """A part of a parent set from which records were made."""
 
     set: str
@@ -97,7 +97,7 @@ class Part:
     sha256: str
     record_digest: str
     key: str
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourcePart, ...] = ()
     counts: Counts = field(default_factory=Counts)
     attachments: tuple[Attachment, ...] = ()
 
@@ -265,10 +265,10 @@ class PartSet:
         """Return `part` itself, or the part at that index of `parts`."""
         return self.parts[part] if isinstance(part, int) else part
 
-    def source(self, part: Part | int) -> Source:
-        """Return the `Source` by which a child's part refers to this set's part."""
+    def source(self, part: Part | int) -> SourcePart:
+        """Return the `SourcePart` by which a child's part refers to this set's part."""
         part = self.part(part)
-        return Source(self.kind, part.name, part.record_digest, part.generation)
+        return SourcePart(self.kind, part.name, part.record_digest, part.generation)
 
     def table(self, part: Part | int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return one part as a table; before the first read in this process, its bytes are checked by SHA-256."""

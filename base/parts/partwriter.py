@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from webtext.base.parts.counts import Counts
 from webtext.base.parts.digest import DIGEST_BYTES, DIGEST_ROWS, RecordDigest, block_rows, row_bytes
-from webtext.base.parts.partset import FAILURES, Attachment, FailedRecord, Part, Source, entry_name, part_name
+from webtext.base.parts.partset import FAILURES, Attachment, FailedRecord, Part, SourcePart, entry_name, part_name
 from webtext.base.parts.recipe import sha256_json, with_check
 from webtext.base.parts.schemas import SCHEMAS, WIDER
 from webtext.base.storage import Folder, file_sha256, no_space_is_an_error
@@ -31,7 +31,7 @@ COMPRESSION_LEVEL = 3
 class PartWriter:
     """Writer for one part of one set. Use it as a context manager: nothing appears until `publish` is called."""
 
-    def __init__(self, folder: Folder, kind: str, index: int, *, key: str, sources: Sequence[Source] = ()) -> None:
+    def __init__(self, folder: Folder, kind: str, index: int, *, key: str, sources: Sequence[SourcePart] = ()) -> None:
         self.folder = folder
         self.index = index
         self.counts = Counts()

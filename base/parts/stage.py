@@ -34,7 +34,7 @@ from webtext.base.parts.partset import (
     Part,
     PartSet,
     SetName,
-    Source,
+    SourcePart,
     entry_name,
     places_of,
 )
@@ -76,7 +76,7 @@ class PartTask:
     """One part to make. `payload` is the function's input; `depends` is a digest of anything else the output needs."""
 
     index: int
-    sources: tuple[Source, ...]
+    sources: tuple[SourcePart, ...]
     payload: Any
     depends: str = ""
 
@@ -231,7 +231,7 @@ class SetWriter:
         """Name what the recipe changes of the set that is there, such as "trafilatura 2.3.1 is now 2.3.2"."""
         return self.recipe.changes(self._about.get("recipe", {}))
 
-    def part(self, index: int, *, key: str, sources: Sequence[Source] = ()) -> PartWriter:
+    def part(self, index: int, *, key: str, sources: Sequence[SourcePart] = ()) -> PartWriter:
         return PartWriter(self.folder, self.kind, index, key=key, sources=sources)
 
     def remove(self, part: Part) -> None:
@@ -295,7 +295,7 @@ class SetWriter:
         return pretty_json(with_check(manifest))
 
 
-def part_key(recipe: Recipe, sources: Sequence[Source], depends: str = "") -> str:
+def part_key(recipe: Recipe, sources: Sequence[SourcePart], depends: str = "") -> str:
     """Return a hash of what a part is made from; it changes with the recipe, the sources and the dependencies."""
     return sha256_json([recipe.hash, [[s.set, s.part, s.record_digest] for s in sources], depends])
 

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from webtext.base.config import from_table
 from webtext.base.errors import InputError
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import FILE, PartSet, SetName, Source, parents_of
+from webtext.base.parts.partset import FILE, PartSet, SetName, SourcePart, parents_of
 from webtext.base.parts.recipe import sha256_json
 from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.run import Run
@@ -114,7 +114,7 @@ class Facts:
                 source, *more = part.sources
                 if more:  # text files: their first and last name, and the SHA-256 of their SHA-256
                     names = f"{source.part} to {more[-1].part}, {len(part.sources):,} files"
-                    source = Source(FILE, names, sha256_json([each.record_digest for each in part.sources]))
+                    source = SourcePart(FILE, names, sha256_json([each.record_digest for each in part.sources]))
                 name, at, revision = source.part.rpartition("@") if source.set == DATASET else (source.part, "", "")
                 counted[name, revision if at else source.record_digest] += part.records
         return [(*origin, n) for origin, n in counted.items()]

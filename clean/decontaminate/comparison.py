@@ -130,7 +130,7 @@ class Found:
         return self.in_documents, self.in_corpus, self.shared
 
 
-def write_report(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) -> dict[str, Any]:
+def write_overlap(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) -> dict[str, Any]:
     """Merge the findings of all parts, write them to out/overlap.json (unless it is up to date) and return them."""
     (rows,) = run.map(_rows, [(SetName.of(dropped), evaluation)], "clean.decontaminate: report", unit="report")
     report = WORDS | recipe_settings(evaluation.settings) | {"sets": rows}

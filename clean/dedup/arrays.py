@@ -22,7 +22,7 @@ def fixed(values: Array) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(width * values.itemsize), n_rows, [None, pa.py_buffer(values)])
 
 
-def hashed(numbers: Numbers) -> Numbers:
+def fibonacci_hash(numbers: Numbers) -> Numbers:
     """Return a hash of each number, whose high bits depend on all bits (Fibonacci hashing)."""
     return numbers * GOLDEN
 

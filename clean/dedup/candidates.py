@@ -21,10 +21,10 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, Places, fixed, hashed, repeated, runs
+from webtext.clean.dedup.arrays import GOLDEN, Array, Numbers, Places, fibonacci_hash, fixed, repeated, runs
 from webtext.clean.dedup.components import EDGES, EDGES_PER_RANGE, stars
 from webtext.clean.dedup.copies import COPIES, passed_rows
-from webtext.clean.dedup.documents import Work, rows_of, sources_of
+from webtext.clean.dedup.documents import Work, row_numbers, sources_of
 from webtext.clean.dedup.settings import PERMUTATIONS, DedupSettings
 from webtext.clean.dedup.sign import signed_rows
 
@@ -97,7 +97,7 @@ def _bands_of_source(context: PartContext, task: PartTask) -> None:
     number, (source, texts, copies, settings, n_ranges) = task.payload
     wanted = passed_rows(texts.open(), number)
     for rows in read_range(copies.open(), number, COPIES):
-        wanted[rows_of(np.asarray(rows["document"]))] = False
+        wanted[row_numbers(np.asarray(rows["document"]))] = False
     with RangeWriter(context.main, BANDS, n_ranges) as exchange:
         first = 0
         for rows, values in signed_rows(source.signatures.open(), source.part, ["has_words"]):
@@ -123,7 +123,7 @@ def _edges_in_range(context: PartContext, task: PartTask) -> None:
     joined = root != document
     with RangeWriter(context.main, EDGES, n_ranges) as exchange:
         edges = pa.table([root[joined], document[joined]], schema=EDGES)
-        exchange.add(range_of_hash(hashed(document[joined]), n_ranges), edges)
+        exchange.add(range_of_hash(fibonacci_hash(document[joined]), n_ranges), edges)
         exchange.about["large_buckets"] = int((sizes > SMALL_BUCKET).sum())
         exchange.about["largest_bucket"] = int(sizes.max(initial=smallest_bucket))
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from webtext.base.parts.exchange import RangeWriter, abouts, count_ranges, range_of_hash, read_range
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
-from webtext.clean.dedup.arrays import Numbers, Places, hashed, runs
+from webtext.clean.dedup.arrays import Numbers, Places, fibonacci_hash, runs
 from webtext.clean.dedup.documents import COPY, Work, sources_of
 
 JOINED_EDGES = 1 << 23
@@ -96,7 +96,7 @@ def _in_both_directions(context: PartContext, task: PartTask) -> None:
 
 def _add_edges(exchange: RangeWriter, left: Numbers, right: Numbers, n_ranges: int) -> None:
     """Add edges by range of their left documents."""
-    exchange.add(range_of_hash(hashed(left), n_ranges), pa.table([left, right], schema=EDGES))
+    exchange.add(range_of_hash(fibonacci_hash(left), n_ranges), pa.table([left, right], schema=EDGES))
 
 
 def _star(context: PartContext, task: PartTask) -> None:

@@ -17,7 +17,7 @@ from webtext.base.parts.identifiers import ID_HEX_DIGITS
 from webtext.base.parts.partset import PartSet, SetName
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.storage import write_array
-from webtext.clean.dedup.arrays import Mask, Numbers, Places, hashed, repeated, runs
+from webtext.clean.dedup.arrays import Mask, Numbers, Places, fibonacci_hash, repeated, runs
 from webtext.clean.dedup.documents import FACTS, Work, facts_of, in_priority, sources_of
 from webtext.clean.text.arrays import texts_of
 
@@ -95,4 +95,4 @@ def _keys(digests: pa.Array, place: str) -> Numbers:
             "make the documents again with this version of webtext",
         )
     words = digits[offsets[0] : offsets[-1]].copy().view(np.uint64).reshape(-1, ID_HEX_DIGITS // 8)
-    return functools.reduce(lambda key, word: hashed(key ^ word), words.T, np.zeros(len(digests), np.uint64))
+    return functools.reduce(lambda key, word: fibonacci_hash(key ^ word), words.T, np.zeros(len(digests), np.uint64))

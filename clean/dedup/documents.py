@@ -122,6 +122,6 @@ def sources_of(documents: Numbers) -> Numbers:
     return (documents & ~COPY) >> np.uint64(32)
 
 
-def rows_of(documents: Numbers) -> npt.NDArray[np.int64]:
+def row_numbers(documents: Numbers) -> npt.NDArray[np.int64]:
     """Return the rows of documents in their sources."""
     return (documents & np.uint64(0xFFFFFFFF)).astype(np.int64)

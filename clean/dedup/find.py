@@ -43,7 +43,7 @@ from webtext.base.storage import Folder
 from webtext.clean.dedup.candidates import find_candidates
 from webtext.clean.dedup.components import find_components
 from webtext.clean.dedup.copies import find_copies
-from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, ComparedPart, Work, rows_of
+from webtext.clean.dedup.documents import CODE_VERSION, VERSIONS, ComparedPart, Work, row_numbers
 from webtext.clean.dedup.index import Index, open_indexes
 from webtext.clean.dedup.losses import COMPARED, write_domains
 from webtext.clean.dedup.settings import DedupSettings
@@ -230,7 +230,7 @@ def _publish_rows(work: Work, texts: PartSet, members: PartSet, settled: PartSet
 def _rows_of_part(context: PartContext, task: PartTask) -> None:
     _, (number, texts, members, settled) = task.payload
     dropped = pa.Table.from_batches(read_range(settled.open(), number, DROPPED), DROPPED)
-    rows = pa.table([rows_of(np.asarray(dropped["document"])), *dropped.columns[1:]], schema=SCHEMAS[DUPLICATES])
+    rows = pa.table([row_numbers(np.asarray(dropped["document"])), *dropped.columns[1:]], schema=SCHEMAS[DUPLICATES])
     failed = pa.concat_tables(opened.table(number) for opened in (texts.open(), members.open()))
     failed = failed.filter(failed["reason"].to_numpy() != TOO_MANY_BYTES)
     failed = pa.table([*failed.columns, [""] * failed.num_rows, [np.nan] * failed.num_rows], schema=SCHEMAS[DUPLICATES])

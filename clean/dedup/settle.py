@@ -27,10 +27,10 @@ from webtext.base.storage import no_space_is_an_error
 from webtext.base.workers.attempt import Failed
 from webtext.clean import _minhash
 from webtext.clean.dedup import components
-from webtext.clean.dedup.arrays import fixed, hashed, runs
+from webtext.clean.dedup.arrays import fibonacci_hash, fixed, runs
 from webtext.clean.dedup.candidates import bucket_table, min_agreement
 from webtext.clean.dedup.copies import COPIES
-from webtext.clean.dedup.documents import FACTS, ComparedPart, Work, facts_of, in_priority, rows_of, sources_of
+from webtext.clean.dedup.documents import FACTS, ComparedPart, Work, facts_of, in_priority, row_numbers, sources_of
 from webtext.clean.dedup.settings import PERMUTATIONS, SHINGLE_WORDS, DedupSettings
 from webtext.clean.dedup.sign import TEXTS_PER_BATCH, signed_rows
 from webtext.clean.text.arrays import texts_of
@@ -71,17 +71,17 @@ def _members_of_source(context: PartContext, task: PartTask) -> None:
     number, (source, copies, joined, settings, n_ranges) = task.payload
     with RangeWriter(context.main, MEMBERS, n_ranges) as exchange:
         for rows in _with_shingles(context, source, _members(number, source, copies, joined)):
-            exchange.add(range_of_hash(hashed(np.asarray(rows["root"])), n_ranges), rows)
+            exchange.add(range_of_hash(fibonacci_hash(np.asarray(rows["root"])), n_ranges), rows)
 
 
 def _members(number: int, source: ComparedPart, copies: SetName, joined: SetName) -> pa.Table:
     """Return the source's documents in components, by row, without shingles: about 300 bytes each."""
     found = pa.Table.from_batches(read_range(joined.open(), number, components.MEMBERS), components.MEMBERS)
-    rows, first = np.unique(rows_of(np.asarray(found["document"])), return_index=True)
+    rows, first = np.unique(row_numbers(np.asarray(found["document"])), return_index=True)
     found = found.take(first)
     best = np.asarray(found["document"]).copy()
     for some in read_range(copies.open(), number, COPIES):
-        best[np.searchsorted(rows, rows_of(np.asarray(some["document"])))] = np.asarray(some["best"])
+        best[np.searchsorted(rows, row_numbers(np.asarray(some["document"])))] = np.asarray(some["best"])
     members, start = [MEMBERS.empty_table()], 0
     for signed, values in signed_rows(source.signatures.open(), source.part) if len(rows) else ():
         here = slice(*np.searchsorted(rows, [start, start + signed.num_rows]))
@@ -101,7 +101,7 @@ def _with_shingles(context: PartContext, source: ComparedPart, members: pa.Table
     compared = np.asarray(members["near"]) & (np.asarray(members["best"]) == document)
     yield members.filter(~compared)
     members = members.filter(compared)
-    rows, ids, done = rows_of(document[compared]), members["id"].combine_chunks(), 0
+    rows, ids, done = row_numbers(document[compared]), members["id"].combine_chunks(), 0
     batches = (
         pa.record_batch([ids.slice(np.searchsorted(rows, some[0]), len(some)), texts], ["id", "text"])
         for some, texts in _texts_of_rows(source.documents.open(), source.part, rows)

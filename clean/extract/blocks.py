@@ -66,7 +66,7 @@ class Container:
 
 
 @dataclass(slots=True)
-class Block:
+class TextBlock:
     """A run of text. Its blanks are single and its lines end where the page has `br`; code is as it was."""
 
     text: str
@@ -81,7 +81,7 @@ class Block:
 class Blocks:
     """A page's blocks and containers, in the page's order; a container comes after its parent."""
 
-    blocks: list[Block]
+    blocks: list[TextBlock]
     containers: list[Container]
 
 
@@ -116,7 +116,7 @@ class _Walk:
             lines = "".join(self.parts).split("\n")
             text = "\n".join(lines if self.pres else filter(None, (" ".join(line.split()) for line in lines)))
             if text and not text.isspace():
-                block = Block(text.strip("\n"), self.open, self.n_linked, self.n_links, self.n_bold)
+                block = TextBlock(text.strip("\n"), self.open, self.n_linked, self.n_links, self.n_bold)
                 self.found.blocks.append(block)
             self.parts = []
         self.n_linked = self.n_links = self.n_bold = 0

@@ -92,7 +92,7 @@ def _by_script(text: str) -> tuple[float, ...]:
     )
 
 
-class Page:
+class PageFeatures:
     """A page with at least one block. In its arrays over containers, the last element is the page itself."""
 
     def __init__(self, found: Blocks) -> None:

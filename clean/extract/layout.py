@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from webtext.clean.extract.blocks import Block, Blocks, Container
+from webtext.clean.extract.blocks import Blocks, Container, TextBlock
 
 MAX_CELL = 200
 """Characters of a cell; longer ones are paragraphs of a page that is laid out by a table."""
@@ -99,7 +99,7 @@ def _places(containers: list[Container]) -> list[_Place]:
     return places
 
 
-def _table(cells: list[tuple[Block, _Place]], *, markdown: bool) -> str:
+def _table(cells: list[tuple[TextBlock, _Place]], *, markdown: bool) -> str:
     rows: list[list[str]] = []
     for _, of_row in groupby(cells, key=lambda each: each[1].row):
         row: list[str] = []
@@ -119,7 +119,7 @@ def _table(cells: list[tuple[Block, _Place]], *, markdown: bool) -> str:
     return "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])
 
 
-def _blocks(given: Iterable[tuple[Block, _Place]], started: set[int], *, markdown: bool) -> Iterator[str]:
+def _blocks(given: Iterable[tuple[TextBlock, _Place]], started: set[int], *, markdown: bool) -> Iterator[str]:
     for block, place in given:
         text = block.text
         is_first = place.item >= 0 and place.item not in started

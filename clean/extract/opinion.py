@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from lxml import etree
 
-from webtext.clean.extract.blocks import Block
+from webtext.clean.extract.blocks import TextBlock
 from webtext.clean.extract.features import WORD
 from webtext.clean.reasons import TooMuch
 
@@ -63,12 +63,12 @@ def second_opinion(tree: Any) -> str | None:
         return None
 
 
-def shares(blocks: Sequence[Block], text: str) -> Array:
+def shares(blocks: Sequence[TextBlock], text: str) -> Array:
     """Return the share of each block that a text has, float [n] in [0, 1]: of its runs of three words.
 
     A shorter block is in the text if it is one of its lines; one without words is half in it.
 
-    >>> blocks = [Block(text, -1, 0, 0, 0) for text in ("One two three four.", "Menu", "*")]
+    >>> blocks = [TextBlock(text, -1, 0, 0, 0) for text in ("One two three four.", "Menu", "*")]
     >>> shares(blocks, "one two three\\n- menu").tolist()
     [0.5, 1.0, 0.5]
     """
@@ -77,7 +77,7 @@ def shares(blocks: Sequence[Block], text: str) -> Array:
     return np.array([_share(_words(block.text), lines, runs) for block in blocks])
 
 
-def in_recipe(blocks: Sequence[Block], recipe: str) -> Array:
+def in_recipe(blocks: Sequence[TextBlock], recipe: str) -> Array:
     """Return which blocks are part of a recipe, bool [n]: more than half of each is in its text."""
     return shares(blocks, recipe) > 0.5 if recipe else np.zeros(len(blocks), bool)
 

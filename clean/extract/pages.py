@@ -18,7 +18,7 @@ from webtext.base.console import counted
 from webtext.base.errors import InputError
 from webtext.base.inputs.files import InputFile, find_inputs, hash_files
 from webtext.base.parts.identifiers import page_document_id, split_of, text_digest
-from webtext.base.parts.partset import PartSet, SetName, Source
+from webtext.base.parts.partset import PartSet, SetName, SourcePart
 from webtext.base.parts.recipe import Recipe, sha256_json
 from webtext.base.parts.stage import PartContext, PartTask, SetWriter
 from webtext.base.run import Run
@@ -29,7 +29,7 @@ from webtext.base.web.opt_outs import header_opt_outs, meta_opt_outs, obeyed
 from webtext.base.web.urls import canonical_url, library_versions, registrable_domain
 from webtext.base.workers.attempt import Attempt, Failed
 from webtext.clean.extract.body import MAX_BODY_BYTES, OWN, Body, ExtractSettings, extract_body, prepare
-from webtext.clean.extract.redirects import POSTS, Vote, find_redirects, votes_for
+from webtext.clean.extract.redirects import POSTS, VotedLink, find_redirects, votes_for
 from webtext.clean.extract.scorer import model_digest
 from webtext.clean.inputs.unique import UniqueTask, run_unique, unique_posts
 from webtext.clean.language import detect_language
@@ -67,7 +67,7 @@ class Page:
 
     response: Response
     warc_file: str
-    votes: tuple[Vote, ...]
+    votes: tuple[VotedLink, ...]
     settings: ExtractSettings
     opt_outs: tuple[str, ...] = ()  # recorded in the fetch log
 
@@ -85,7 +85,7 @@ def extract_documents(pages: Sequence[str], out: str, settings: ExtractSettings,
     of_sets = [SetTask(SetName.of(pages), part, votes, settings) for pages in sets for part in range(len(pages.parts))]
     digests = run.map(_digest, of_sets, "clean.extract: find votes") if votes else [_digest(None, t) for t in of_sets]
     sources = [(pages.source(part),) for pages in sets for part in range(len(pages.parts))]
-    tasks: list[tuple[Any, tuple[Source, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
+    tasks: list[tuple[Any, tuple[SourcePart, ...], str]] = [*zip(of_sets, sources, digests, strict=True)]
     for file, sha256 in zip(files, hash_files(files, run), strict=True):
         tasks.append((FileTask(file, settings), (), sha256))
     return run_unique(
@@ -164,7 +164,7 @@ def _pages_of_set(task: SetTask) -> Iterator[Page]:
         for response in read_responses(pages.folder, pages.attachment(task.part, name)):
             row = by_offset.pop(response.offset, None) if response.offset is not None else None
             if row is not None:
-                own = Vote.of(row)
+                own = VotedLink.of(row)
                 others = (vote for vote in linked.get(own.link_id, ()) if vote.link_id != own.link_id)
                 yield Page(response, name, (own, *others), task.settings, tuple(row["opt_outs"]))
         if by_offset:

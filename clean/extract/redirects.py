@@ -33,7 +33,7 @@ _REDIRECT = pa.schema([("url", pa.uint64()), ("end", pa.uint64()), *_VOTE])  # h
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Vote:
+class VotedLink:
     """A link that leads to a page."""
 
     link_id: str
@@ -42,7 +42,7 @@ class Vote:
     posts: str  # JSON, which takes a fifth of the memory of the objects
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Vote:
+    def of(cls, row: Mapping[str, Any]) -> VotedLink:
         """Return the vote of a pages row."""
         return cls(row["link_id"], row["karma"], row["split"], json.dumps(row[POSTS]))
 
@@ -66,7 +66,7 @@ def find_redirects(sets: Sequence[PartSet], out: str, run: Run) -> SetName | Non
     return SetName.of(stage(_resolve, [task], "votes", {"ranges": n_ranges})) if n_ranges else None
 
 
-def votes_for(rows: Sequence[Mapping[str, Any]], votes: SetName | None) -> dict[str, tuple[Vote, ...]]:
+def votes_for(rows: Sequence[Mapping[str, Any]], votes: SetName | None) -> dict[str, tuple[VotedLink, ...]]:
     """Return link_id -> votes of links that redirect to the page, for rows of fetched pages that have such votes."""
     if votes is None:
         return {}
@@ -74,11 +74,11 @@ def votes_for(rows: Sequence[Mapping[str, Any]], votes: SetName | None) -> dict[
     ends = np.frombuffer(opened.folder.read_bytes(opened.attachment(0, ENDS)), "<u8")
     urls = {row["link_id"]: [_key(row[name]) for name in ("url", "final_url") if row[name] is not None] for row in rows}
     wanted = np.intersect1d(ends, np.array([key for keys in urls.values() for key in keys], np.uint64))
-    found: dict[int, set[Vote]] = {key: set() for key in wanted.tolist()}
+    found: dict[int, set[VotedLink]] = {key: set() for key in wanted.tolist()}
     for number in np.unique(range_of_hash(wanted, opened.recipe["settings"]["ranges"])).tolist():
         for batch in read_range(opened, number, _REDIRECT):
             for row in batch.filter(pc.is_in(batch["end"], pa.array(wanted))).to_pylist():
-                found[row["end"]].add(Vote(row["link_id"], row["karma"], row["split"], row[POSTS]))
+                found[row["end"]].add(VotedLink(row["link_id"], row["karma"], row["split"], row[POSTS]))
     joined = {link: {vote for key in keys for vote in found.get(key, ())} for link, keys in urls.items()}
     return {link: tuple(sorted(each)) for link, each in joined.items() if each}
 
@@ -96,7 +96,7 @@ def _select(context: PartContext, task: PartTask) -> None:
         for batch in opened.batches(part, columns):
             linked = batch.filter(pc.and_(pc.equal(batch["outcome"], "linked"), pc.is_valid(batch["final_url"])))
             rows = [
-                {"url": _key(row["url"]), "end": _key(row["final_url"])} | dataclasses.asdict(Vote.of(row))
+                {"url": _key(row["url"]), "end": _key(row["final_url"])} | dataclasses.asdict(VotedLink.of(row))
                 for row in linked.to_pylist()
             ]
             ranges.add(np.zeros(len(rows), np.uint64), pa.Table.from_pylist(rows, schema=_REDIRECT))

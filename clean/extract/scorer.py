@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from webtext.clean.extract.blocks import Blocks
-from webtext.clean.extract.features import TAG_NUMBER, Page
+from webtext.clean.extract.features import TAG_NUMBER, PageFeatures
 from webtext.clean.extract.kinds import KINDS, kind_probabilities
 from webtext.clean.extract.layout import MAX_CELL
 
@@ -70,10 +70,10 @@ for _bit in range(MAX_LEAVES):
 
 
 @dataclass(frozen=True)
-class Judged:
+class ScoredPage:
     """A page with the probability of each block to be its text, and of the page to be of each kind."""
 
-    page: Page
+    page: PageFeatures
     probability: Array
     kinds: Mapping[str, float]
 
@@ -100,10 +100,10 @@ class Judged:
         n, counting = self.page.n_words, 0.5 + self.kinds["article"]
         return float(counting * (n * is_near).sum() / max((n * self.probability).sum(), 1.0))
 
-    def with_opinion(self, shares: Array, weight: float) -> Judged:
+    def with_opinion(self, shares: Array, weight: float) -> ScoredPage:
         """Return the page with each block's log odds moved by weight * (2 * share - 1)."""
         odds = _odds(self.probability) * np.exp(weight * (2 * shares - 1))
-        return Judged(self.page, whole_tables(self.page.found, odds / (1 + odds), self.page.n_words), self.kinds)
+        return ScoredPage(self.page, whole_tables(self.page.found, odds / (1 + odds), self.page.n_words), self.kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +116,16 @@ class Scorer:
     sizes: Array
     stages: tuple[Trees, Trees]
 
-    def judge(self, found: Blocks, title: str, descriptions: Sequence[str], facts: set[str]) -> Judged:
+    def judge(self, found: Blocks, title: str, descriptions: Sequence[str], facts: set[str]) -> ScoredPage:
         """Return which of the blocks are the page's text; the page has at least one."""
-        page = Page(found)
+        page = PageFeatures(found)
         columns = self.columns(page, title, descriptions, facts)
         probability = self.stages[0].probabilities(matrix(columns))
         probability = self.stages[1].probabilities(matrix(columns | page.judged(probability)))
         probability = whole_tables(found, probability, page.n_words)
-        return Judged(page, probability, {name: columns[f"kind_{name}"][0] for name in KINDS})
+        return ScoredPage(page, probability, {name: columns[f"kind_{name}"][0] for name in KINDS})
 
-    def columns(self, page: Page, title: str, descriptions: Sequence[str], facts: set[str]) -> dict[str, Array]:
+    def columns(self, page: PageFeatures, title: str, descriptions: Sequence[str], facts: set[str]) -> dict[str, Array]:
         """Return the features of the first stage, by name."""
         columns = page.described(title, descriptions, self.names, self.words)
         kinds = kind_probabilities(facts, sizes_of(columns), self.facts, self.sizes)

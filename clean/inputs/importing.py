@@ -43,7 +43,7 @@ from webtext.base.inputs.parquet import checked_row
 from webtext.base.inputs.records import records
 from webtext.base.parts.identifiers import text_digest
 from webtext.base.parts.outcomes import check_kept, warn_of_failures
-from webtext.base.parts.partset import FILE, PartSet, Source
+from webtext.base.parts.partset import FILE, PartSet, SourcePart
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.schemas import POST
 from webtext.base.parts.stage import PartContext, PartTask
@@ -77,9 +77,9 @@ class FilesOrigin:
     place = ""  # rows have an id
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[SourcePart, ...]:
         """The files' names and hashes."""
-        return tuple(Source(FILE, file.name, sha256) for file, sha256 in self.files)
+        return tuple(SourcePart(FILE, file.name, sha256) for file, sha256 in self.files)
 
     def rows(self) -> Iterator[dict[str, Any] | Refused]:
         """Yield the files' records."""
@@ -118,10 +118,10 @@ class DatasetOrigin:
         ]
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[SourcePart, ...]:
         """The pinned reference and split, and the shard."""
         shard = f"{self.shard} of {self.n_shards} as {self.split}"
-        return (Source(DATASET, f"{self.reference} {self.split_name}", shard),)
+        return (SourcePart(DATASET, f"{self.reference} {self.split_name}", shard),)
 
     @property
     def place(self) -> str:

@@ -1,4 +1,4 @@
-"""Columns of documents as arrays: their texts within bounds, the bytes of the texts, the keys of their links.
+"""Columns of documents as arrays: their texts within bounds, and the bytes of the texts.
 
 Apart from `clean_text.py`, because a verb's help imports that and has to load no pyarrow. Extraction and import drop texts that
 are too long for a worker's memory (MAX_TEXT_BYTES), but a documents set that webtext didn't make may contain some.
@@ -15,10 +15,6 @@ import pyarrow.compute as pc
 
 from webtext.clean.reasons import TOO_MANY_BYTES
 from webtext.clean.text.clean_text import MAX_TEXT_BYTES
-
-KEY_DIGITS = 16
-"""Hex digits of a link's id that are compared: a wrong link is included by chance once in 10^12 times."""
-Keys = npt.NDArray[np.uint64]
 
 
 def shortened(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -37,14 +33,3 @@ def texts_of(column: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
     width = np.int64 if pa.types.is_large_string(column.type) else np.int32
     ends = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     return np.frombuffer(data or b"", np.uint8), ends
-
-
-def id_keys(identifiers: pa.Array | pa.ChunkedArray) -> Keys:
-    """Return 64 bits of each link's id as uint64, in order."""
-    heads = pc.utf8_lpad(pc.utf8_slice_codeunits(identifiers, 0, KEY_DIGITS), KEY_DIGITS, "0")
-    return np.frombuffer(bytes.fromhex("".join(heads.to_pylist())), ">u8").astype(np.uint64)
-
-
-def id_key(identifier: str) -> int:
-    """Return the first 64 bits of a link's id."""
-    return int(identifier[:KEY_DIGITS], 16)

@@ -27,7 +27,7 @@ from webtext.crawl.fetch.answers import PAGE_STATUSES, TEXT_TYPES
 from webtext.crawl.fetch.client.headers import REDIRECT_STATUSES, is_redirect
 from webtext.crawl.fetch.robots.cache import origin_of
 from webtext.crawl.pages.surt import surt
-from webtext.crawl.pages.visit import Link, Visit
+from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.pages.warc_writer import REVISIT_TYPE
 
 LINKS_AT_A_TIME = 100_000
@@ -74,7 +74,7 @@ class Lookup(msgspec.Struct, array_like=True, frozen=True):
     With `page`, the place that was found for it, it is the robots.txt of the URL's site, which is gone.
     """
 
-    link: Link
+    link: QueuedLink
     visit: Visit
     revisit: ArchivedRecord | None = None
     page: Place | None = None

@@ -24,7 +24,7 @@ import pyarrow as pa
 from webtext.base.storage import no_space_is_an_error
 from webtext.crawl.fetch.page_source import Queue
 from webtext.crawl.pages.link_table import hosts_of, string_keys
-from webtext.crawl.pages.visit import Link
+from webtext.crawl.pages.visit import QueuedLink
 
 RANGES = 64  # of hosts, by the first bits of their keys
 PLACES_AT_A_TIME = 16  # row numbers of a host's links to read at once: 64 bytes per active host
@@ -35,7 +35,7 @@ _ROW = np.dtype([("host", "<u8"), ("disfavour", "<i8"), ("row", "<u4")])
 class Frontier:
     """Links by host, in scratch files made from `path` and unlinked at once, so that they never outlive the process.
 
-    The columns of the batches are fields of `Link`.
+    The columns of the batches are fields of `QueuedLink`.
     """
 
     def __init__(self, links: Iterable[pa.RecordBatch], path: Path) -> None:
@@ -98,14 +98,14 @@ class Frontier:
             yield np.diff(np.append(starts, len(hosts))).astype(np.uint32)
         self._rows.flush()
 
-    def _queue(self, first: int, n_links: int) -> Iterator[Link]:
+    def _queue(self, first: int, n_links: int) -> Iterator[QueuedLink]:
         for some in range(first, first + n_links, PLACES_AT_A_TIME):
             n_some = min(PLACES_AT_A_TIME, first + n_links - some)
             for row in np.frombuffer(os.pread(self._rows.fileno(), 4 * n_some, 4 * some), np.uint32).tolist():
                 number = int(np.searchsorted(self._ends, row, "right"))
                 batch = self._links.get_batch(number)
                 [fields] = batch.slice(row - int(self._ends[number]) + batch.num_rows, 1).to_pylist()
-                yield Link(**fields)
+                yield QueuedLink(**fields)
 
 
 _NO_SIZES = np.empty(0, np.uint32)

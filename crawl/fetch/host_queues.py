@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 from webtext.base.errors import WebtextError
 from webtext.crawl.fetch.page_source import Finish, Queue
 from webtext.crawl.fetch.settings import MAX_JITTER, MIN_JITTER, RETRY_SECONDS, FetchSettings
-from webtext.crawl.pages.visit import FetchFailed, Link, Visit
+from webtext.crawl.pages.visit import FetchFailed, QueuedLink, Visit
 
 HOSTS_AT_ONCE = 10_000  # begun and not finished; 20 KiB each, with connection and clocks
 VISITS_PER_ADDRESS = 4  # one has the address's turn; the others wait for it, for their host's, or for another address
 MAX_WAITING = 1000  # links per host that may wait for a retry; beyond that, the host takes no new links
 
-MakeVisit = Callable[[Link, Visit], Awaitable[Visit]]
+MakeVisit = Callable[[QueuedLink, Visit], Awaitable[Visit]]
 """Begins the visit of a link, or resumes it after an earlier try."""
 Pause = Callable[[str], float]
 """Returns the seconds for which the host of a URL must still be left alone."""
@@ -94,7 +94,7 @@ class HostQueues:
     async def _process(self, links: Queue, address: str | None) -> None:
         """Visit the links of a host, one by one. `address` is given if a visit there is reserved for the first."""
         queue, is_first = links(), True
-        again: list[tuple[float, int, Link, Visit]] = []  # a heap, by the moment of the next try
+        again: list[tuple[float, int, QueuedLink, Visit]] = []  # a heap, by the moment of the next try
         ticket = itertools.count()
 
         def enter(at: str) -> None:
@@ -149,7 +149,7 @@ class HostQueues:
         if not known.n_visits:
             del self._addresses[address]
 
-    async def _guarded(self, link: Link, earlier: Visit) -> Visit:
+    async def _guarded(self, link: QueuedLink, earlier: Visit) -> Visit:
         """Visit a link. An unexpected exception becomes a failure of this link, so that it can't end the crawl."""
         try:
             return await self._visit(link, earlier)

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from webtext.base.parts.schemas import LINK
 from webtext.crawl.pages.reasons import CRAWL_DELAY_TOO_LONG, FAILED, NOT_TEXT, ROBOTS_UNREACHABLE, outcome_of
-from webtext.crawl.pages.visit import Link, Visit
+from webtext.crawl.pages.visit import QueuedLink, Visit
 
-Queue = Callable[[], Iterator[Link]]
+Queue = Callable[[], Iterator[QueuedLink]]
 """Reads the links of a host from the first."""
-Finish = Callable[[Link, Visit], None]
+Finish = Callable[[QueuedLink, Visit], None]
 
 LINKS_AT_A_TIME = 1024
 SCHEMA = pa.schema(
@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
         pa.field("requests", pa.int64()),
     ]
 )
-"""The fields of `Link` as columns."""
+"""The fields of `QueuedLink` as columns."""
 
 
 class PageSource(Protocol):
@@ -61,7 +61,7 @@ class Leftovers:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def add(self, link: Link) -> None:
+    def add(self, link: QueuedLink) -> None:
         encoded = self._encoder.encode(link)
         self._file.write(len(encoded).to_bytes(4, "little") + encoded)
 

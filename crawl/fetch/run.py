@@ -27,6 +27,7 @@ import uvloop
 from webtext.base.config import recipe_settings
 from webtext.base.console import Progress, counted
 from webtext.base.errors import ConfigError, InputError
+from webtext.base.parts.digest import link_keys
 from webtext.base.parts.partset import MANIFEST, PARENTS, PartSet, places_of
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
@@ -51,7 +52,6 @@ from webtext.crawl.pages.link_table import (
     LinkTable,
     are_fetchable,
     hosts_of,
-    id_keys,
     link_batches,
     only,
     over_host_cap,
@@ -59,7 +59,7 @@ from webtext.crawl.pages.link_table import (
 )
 from webtext.crawl.pages.pages_set import PagesSet, check_same_settings, take_over
 from webtext.crawl.pages.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
-from webtext.crawl.pages.visit import Link, Visit
+from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
 
 CODE_VERSION = 4  # 4: opt-outs in meta tags are refused
@@ -118,7 +118,7 @@ def fetch_pages(
     if smaller is not None and not run.dry_run and take_over(smaller, out, recipe, parent):
         run.console.say(f"crawl.fetch: starts with the {counted(smaller.records, 'link')} of '{smaller.folder.url}'")
     pages = PagesSet(out, recipe, parent, settings.part_pages)
-    table = LinkTable(id_keys(batch["link_id"]) for batch in link_batches(parent, ["link_id"]))
+    table = LinkTable(link_keys(batch["link_id"]) for batch in link_batches(parent, ["link_id"]))
     n_gone = pages.done.missing_from(table)
     if n_gone:
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
@@ -326,7 +326,7 @@ class _Crawl:
         path = folder / SILENT_SITES if folder and settings.take_gone_sites else None
         return SilentSites(path, GONE_RUNS, GONE_DAYS)
 
-    def _finish(self, left: Leftovers | None, link: Link, visit: Visit) -> None:
+    def _finish(self, left: Leftovers | None, link: QueuedLink, visit: Visit) -> None:
         """Write the link's row, or leave the link to the next source or to a later run."""
         settings = self.settings
         is_over = visit.reason is None or is_final(visit.reason, take_gone_sites=settings.take_gone_sites)
@@ -346,10 +346,10 @@ class _Crawl:
             are_left = are_fetchable(batch["url"]) & ~self.over_cap.has(batch["link_id"])
             for row in only(batch, ~are_left).to_pylist():
                 reason = OVER_HOST_CAP if is_fetchable(row["url"]) else BAD_URL
-                self._done(Link(**row), Visit(url=row["url"], reason=reason))
+                self._done(QueuedLink(**row), Visit(url=row["url"], reason=reason))
             yield only(batch, are_left)
 
-    def _done(self, link: Link, visit: Visit) -> None:
+    def _done(self, link: QueuedLink, visit: Visit) -> None:
         self.pages.add(link, visit)
         outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
         n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
@@ -369,7 +369,7 @@ def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
 def _links(
     links: PartSet, parts: Parts | None, sample: Sample | None, done: LinkTable | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the links on hosts of these parts, or of all, and in the sample, that are not done, with `Link`'s fields."""
+    """Yield the links on hosts of these parts, or of all, and in the sample, that are not done, with `QueuedLink`'s fields."""
     names = ["link_id", "url", "karma", "split", "posts", "first_created"]
     for batch in link_batches(links, names):
         is_mine = np.ones(batch.num_rows, np.bool_)

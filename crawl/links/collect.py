@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from webtext.base.config import recipe_settings
 from webtext.base.errors import RunFailed
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import ENTRIES, FailedRecord, PartSet, Source
+from webtext.base.parts.partset import ENTRIES, FailedRecord, PartSet, SourcePart
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartTask, SetWriter, make_set
 from webtext.base.run import Run
@@ -105,7 +105,7 @@ def check_dumps(links: PartSet) -> None:
 
 
 def _tasks(files: Sequence[LinkFile], n_parts: int) -> list[PartTask]:
-    sources = tuple(Source(file.source, file.name, file.sha256) for file in files)
+    sources = tuple(SourcePart(file.source, file.name, file.sha256) for file in files)
     return [PartTask(index=i, sources=sources, payload=None, depends=f"{n_parts} parts") for i in range(n_parts)]
 
 

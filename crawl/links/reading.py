@@ -105,7 +105,7 @@ def finished_spill(job: SpillJob) -> Spill | None:
     return spill if is_there and (spill.key, spill.sha256) == (job.key, job.file.sha256) else None
 
 
-def hashed(_: Attempt, file: LinkFile) -> LinkFile:
+def with_sha256(_: Attempt, file: LinkFile) -> LinkFile:
     """Runs in a worker: return the file with its SHA-256."""
     if file.sha256:
         return file
@@ -132,11 +132,11 @@ def spill_file(attempt: Attempt, job: SpillJob) -> LinkFile:
         for vote in _votes(stream, attempt, job, funnel):
             writer.add(bucket_of(link_id(vote.url)), vote)
             if hashing is None:  # the imports are done, and this process is waiting for the decoder
-                hashing = beside.submit(hashed, attempt, job.file)
+                hashing = beside.submit(with_sha256, attempt, job.file)
         funnel.fail_set_aside(attempt)
         writer.close()
         n_bytes = out.tell()
-        file = (hashing or beside.submit(hashed, attempt, job.file)).result()
+        file = (hashing or beside.submit(with_sha256, attempt, job.file)).result()
     if attempt.only is not None:
         return file  # a retry of one record alone: its spill must not count
     spill = Spill(
@@ -183,7 +183,7 @@ def _lost(cause: str) -> tuple[int, Unreadable]:
 def identify_files(files: Sequence[LinkFile], run: Run) -> list[LinkFile]:
     """Return the files with their SHA-256, in an order that does not depend on the command line."""
     names = [file.location for file in files]
-    return sorted(run.map(hashed, files, "identifying dumps", unit="file", names=names), key=_order)
+    return sorted(run.map(with_sha256, files, "identifying dumps", unit="file", names=names), key=_order)
 
 
 def spill_files(jobs: Sequence[SpillJob], run: Run) -> tuple[list[LinkFile], list[Spill]]:

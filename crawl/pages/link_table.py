@@ -16,18 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from webtext.base.parts.identifiers import link_id
+from webtext.base.parts.digest import Keys, link_keys
+from webtext.base.parts.identifiers import link_id, link_key
 from webtext.base.parts.partset import PartSet
 from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
 
-_HEX_DIGITS = 16  # 64 of the 128 bits: with 45 M links, one look-up in 4e11 is wrong
 _ADDED_AT_A_TIME = 1 << 16  # links in a Python set, at 70 bytes each, before they are sorted into the array
-
-Keys = npt.NDArray[np.uint64]
 
 
 class LinkTable:
-    """A set of link_ids, stored by their keys (`id_keys`)."""
+    """A set of link_ids, stored by their keys (`link_keys`)."""
 
     def __init__(self, keys: Iterable[Keys] = ()) -> None:
         self._keys: Keys = np.empty(0, np.uint64)
@@ -45,17 +43,17 @@ class LinkTable:
 
     def has(self, link_ids: pa.Array) -> npt.NDArray[np.bool_]:
         """Return for each link_id whether it is in the table. Links added by `add_url` are not considered."""
-        return is_in(id_keys(link_ids), self._keys) if len(self._keys) else np.zeros(len(link_ids), np.bool_)
+        return is_in(link_keys(link_ids), self._keys) if len(self._keys) else np.zeros(len(link_ids), np.bool_)
 
     def has_url(self, url: str) -> bool:
-        key = _key(url)
+        key = link_key(link_id(url))
         place = int(np.searchsorted(self._keys, np.uint64(key)))
         return (place < len(self._keys) and int(self._keys[place]) == key) or key in self._added
 
     def add_url(self, url: str) -> None:
         if self.has_url(url):
             return
-        self._added.add(_key(url))
+        self._added.add(link_key(link_id(url)))
         if len(self._added) >= _ADDED_AT_A_TIME:
             added = np.sort(np.fromiter(self._added, np.uint64))
             self._keys = np.insert(self._keys, np.searchsorted(self._keys, added), added)
@@ -73,22 +71,6 @@ def is_in(keys: Keys, ascending: Keys) -> npt.NDArray[np.bool_]:
         return np.zeros(len(keys), np.bool_)
     found: npt.NDArray[np.bool_] = ascending[np.minimum(ascending.searchsorted(keys), len(ascending) - 1)] == keys
     return found
-
-
-def id_keys(link_ids: pa.Array) -> Keys:
-    """Return the first 64 bits of each link_id.
-
-    >>> [hex(key) for key in id_keys(pa.array(["0123456789abcdef" * 2, "f" * 32]))]
-    ['0x123456789abcdef', '0xffffffffffffffff']
-    """
-    starts = pc.utf8_slice_codeunits(link_ids, 0, _HEX_DIGITS).cast(pa.binary()).cast(pa.binary(_HEX_DIGITS))
-    text = np.frombuffer(starts.buffers()[1], np.uint8)[: len(starts) * _HEX_DIGITS]
-    digits = (text & 15) + 9 * (text >> 6)
-    return (digits[0::2] << 4 | digits[1::2]).view(">u8").astype(np.uint64)
-
-
-def _key(url: str) -> int:
-    return int(link_id(url)[:_HEX_DIGITS], 16)
 
 
 def string_keys(strings: pa.Array) -> Keys:
@@ -179,7 +161,7 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
         batch = only(some, are_fetchable(some["url"]))
         place = pc.index_in(hosts_of(batch.column("url")), value_set=crowded)
         rows = batch.append_column("host", place).filter(pc.is_valid(place))
-        keys = id_keys(rows.column("link_id"))
+        keys = link_keys(rows.column("link_id"))
         found = [rows.column(name).to_numpy() for name in ("host", "karma", "first_created")]
         for column, values in zip(columns, [*found, keys], strict=True):
             column.append(values)

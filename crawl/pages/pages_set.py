@@ -21,15 +21,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from webtext.base.errors import InputError
+from webtext.base.parts.digest import Keys, link_keys
 from webtext.base.parts.partset import ENTRIES, MANIFEST, PartSet, entry_name
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import PAGE
 from webtext.base.parts.stage import SetWriter, part_key
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.crawl.pages.link_table import Keys, LinkTable, id_keys
+from webtext.crawl.pages.link_table import LinkTable
 from webtext.crawl.pages.open_part import OpenPart, Recovered, recover, remove_open
 from webtext.crawl.pages.reasons import FETCHED, outcome_of
-from webtext.crawl.pages.visit import Link, Visit
+from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
 
 KIND = "pages"
@@ -78,7 +79,7 @@ class PagesSet:
                     self._open.close()
                     self._open = None
 
-    def add(self, link: Link, visit: Visit) -> None:
+    def add(self, link: QueuedLink, visit: Visit) -> None:
         """Add the row of one link and its page's records, and publish the part when it is full."""
         if self._open is None:
             self._open = OpenPart(self._writer.folder, max(self._parts, default=-1) + 1, self._about)
@@ -136,7 +137,7 @@ class PagesSet:
             is_redirected = pc.and_(pc.equal(rows["outcome"], FETCHED), pc.not_equal(rows["final_url"], rows["url"]))
             for url in rows["final_url"].filter(is_redirected).to_pylist():
                 self.held.add_url(url)
-            yield id_keys(rows["link_id"])
+            yield link_keys(rows["link_id"])
 
     def _rows(self) -> Iterator[pa.RecordBatch]:
         columns = ["link_id", "url", "outcome", "final_url"]
@@ -174,7 +175,7 @@ def _extent(recovered: Recovered | None) -> tuple[int, int] | None:
     return None if recovered is None else (recovered.index, recovered.journal_bytes)
 
 
-def _row(link: Link, visit: Visit) -> dict[str, Any]:
+def _row(link: QueuedLink, visit: Visit) -> dict[str, Any]:
     return {
         "link_id": link.link_id,
         "url": link.url,

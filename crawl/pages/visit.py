@@ -13,7 +13,7 @@ MAX_CAUSE = 200  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class QueuedLink:
     """A link, with the fields that its page row copies."""
 
     link_id: str

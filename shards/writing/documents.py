@@ -20,7 +20,7 @@ from webtext.base.inputs.files import (
 )
 from webtext.base.inputs.identity import record_id, record_split
 from webtext.base.inputs.records import records
-from webtext.base.parts.partset import FILE, PartSet, SetName, Source
+from webtext.base.parts.partset import FILE, PartSet, SetName, SourcePart
 from webtext.base.parts.stage import PartContext, PartTask
 from webtext.base.run import Run
 from webtext.shards.format import SPLITS
@@ -62,7 +62,7 @@ def find_parts(inputs: Sequence[str], settings: FileSettings, run: Run) -> tuple
     files = list({file.location: file for file in files}.values())
     versions = [file.folder.version(file.name) for file in files]
     named = zip(short_names([file.location for file in files]), hash_files(files, run), strict=True)
-    found = zip(files, (Source(FILE, name, sha256) for name, sha256 in named), versions, strict=True)
+    found = zip(files, (SourcePart(FILE, name, sha256) for name, sha256 in named), versions, strict=True)
     groups = groups_of(found, lambda each: each[0].folder.size(each[0].name), PART_BYTES)
     tasks = [
         PartTask(index=index, sources=tuple(source for _, source, _ in group), payload=FilePart(tuple(group), settings))
@@ -97,7 +97,7 @@ class CorpusPart:
 class FilePart:
     """Consecutive files, each with its name and SHA-256, and its version before that was computed; how they are read."""
 
-    files: tuple[tuple[InputFile, Source, str], ...]
+    files: tuple[tuple[InputFile, SourcePart, str], ...]
     settings: FileSettings
 
     def documents(self, context: PartContext) -> Iterator[Document]:
@@ -111,7 +111,7 @@ class FilePart:
                 raise InputError(f"'{file.location}' changed while it was read", "rerun the same command")
 
 
-def _document(record: dict[str, Any] | Refused, source: Source, row: int, settings: FileSettings) -> Document:
+def _document(record: dict[str, Any] | Refused, source: SourcePart, row: int, settings: FileSettings) -> Document:
     """Return the document of a record; a bad record has the name of its place instead of an id."""
     if not isinstance(record, Refused):
         identifier = record_id(record.get("id"), source.record_digest, row)

@@ -27,7 +27,7 @@ from webtext.shards.format import Tokens
 from webtext.shards.settings import FileSettings
 from webtext.shards.settings import PackSettings as PackSettings  # also a name of this module
 from webtext.shards.writing.documents import CorpusPart, Document, FilePart, find_parts
-from webtext.shards.writing.token_part import NO_TOKENS, TokenPartWriter, Vocabulary
+from webtext.shards.writing.token_part import NO_TOKENS, TokenizerInfo, TokenPartWriter
 
 if TYPE_CHECKING:
     from webtext.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ END_OF_TEXT = "<|endoftext|>"
 class _Payload:
     part: CorpusPart | FilePart
     tokenizer: str
-    vocabulary: Vocabulary
+    vocabulary: TokenizerInfo
     shard_tokens: int
 
 
@@ -75,9 +75,9 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
     return Tokenizer.load(path)
 
 
-def vocabulary_of(encoder: Tokenizer, path: str) -> Vocabulary:
+def vocabulary_of(encoder: Tokenizer, path: str) -> TokenizerInfo:
     """Return what token files store about the tokenizer at `path`; InputError if it has no end-of-text."""
-    return Vocabulary(encoder.vocab_size, need_eot_id(encoder, path), encoder.hash)
+    return TokenizerInfo(encoder.vocab_size, need_eot_id(encoder, path), encoder.hash)
 
 
 def need_eot_id(encoder: Tokenizer, path: str) -> int:

@@ -15,7 +15,7 @@ BATCH_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class TokenizerInfo:
     """What a token file stores about its tokenizer."""
 
     vocab_size: int
@@ -26,7 +26,7 @@ class Vocabulary:
 class TokenPartWriter:
     """Writes documents to the token files of their splits, and an index row for each; use it as a context manager."""
 
-    def __init__(self, writer: PartWriter, vocabulary: Vocabulary, shard_tokens: int) -> None:
+    def __init__(self, writer: PartWriter, vocabulary: TokenizerInfo, shard_tokens: int) -> None:
         self._writer = writer
         self._vocabulary = vocabulary
         self._shard_tokens = shard_tokens
@@ -61,7 +61,7 @@ class TokenPartWriter:
 class _SplitWriter:
     """Writes the token files of one split: opens one for the first document, and another when a file is full."""
 
-    def __init__(self, split: str, writer: PartWriter, vocabulary: Vocabulary, shard_tokens: int) -> None:
+    def __init__(self, split: str, writer: PartWriter, vocabulary: TokenizerInfo, shard_tokens: int) -> None:
         self._split = split
         self._writer = writer
         self._vocabulary = vocabulary

@@ -295,7 +295,7 @@ def test_the_extractor_keeps_the_text_of_a_page_and_leaves_out_what_is_around_it
 
 
 def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> None:
-    from webtext.app.chain import Layout
+    from webtext.app.chain import BuildLayout
 
     missed = {"label": "404", "expected": "pages: http_404", "found": "corpus", "met": False}
     evaluation = {
@@ -307,7 +307,7 @@ def test_an_unexpected_outcome_is_printed_with_the_expected_one(plan: Plan) -> N
         "sample": "It says\nthis.",
     }
     result = {"outcomes": [missed], "evaluation": evaluation, "report": "r.html", "build": "b", "seconds": 3.2}
-    lines = summary(result, Layout("b")).splitlines()
+    lines = summary(result, BuildLayout("b")).splitlines()
     at = next(i for i, line in enumerate(lines) if "MISSED" in line)
     assert lines[at].split() == ["MISSED", "404", "corpus"]
     assert lines[at + 1].split(maxsplit=1) == ["expected", "pages: http_404"]

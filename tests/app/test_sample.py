@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from webtext.app.chain import Layout, smaller_sample
+from webtext.app.chain import BuildLayout, smaller_sample
 from webtext.app.config import BuildConfig
 from webtext.app.inspect.trace import Tracer
 from webtext.app.main import run
@@ -31,17 +31,17 @@ def identifiers(folder: str, kind: str, name: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def sampled(small_demo: Path, small_web: int, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def sampled(small_demo: Path, small_web: int, tmp_path_factory: pytest.TempPathFactory) -> BuildLayout:
     """A sample of 60 % of the small demo, whose links are collected already."""
     out = tmp_path_factory.mktemp("sampled") / "build"
     shutil.copytree(small_demo / "build/links", out / "links")
     settings = ["--set", f"build.out={out}", "--set", "crawl.fetch.delay=0.02", "--workers", "1", "--quiet"]
     assert run(["build", str(small_demo / "build.toml"), "--sample", "60%", *settings]) == 0
-    return Layout(f"{out}-sample-60-percent", str(out))
+    return BuildLayout(f"{out}-sample-60-percent", str(out))
 
 
 def test_the_pages_of_a_sample_are_those_of_its_links_and_nested(
-    sampled: Layout, small_demo: Path, tmp_path: Path
+    sampled: BuildLayout, small_demo: Path, tmp_path: Path
 ) -> None:
     fetch = BuildConfig.read(str(small_demo / "build.toml"), ["crawl.fetch.delay=0.02"])["crawl.fetch"]
     fetch_pages(sampled.links, str(tmp_path / "pages"), fetch, Run.quiet(), Sample(10.0))
@@ -53,7 +53,7 @@ def test_the_pages_of_a_sample_are_those_of_its_links_and_nested(
     assert small < large < links
 
 
-def test_the_rows_are_those_that_the_whole_crawl_gives(sampled: Layout, small_demo: Path) -> None:
+def test_the_rows_are_those_that_the_whole_crawl_gives(sampled: BuildLayout, small_demo: Path) -> None:
     """A link that redirects to a link outside the sample is that link's page, as it is in the whole build."""
 
     def outcomes(folder: str) -> dict[str, tuple[str, str | None, str | None]]:
@@ -66,7 +66,9 @@ def test_the_rows_are_those_that_the_whole_crawl_gives(sampled: Layout, small_de
     assert outcomes(sampled.pages).items() <= whole.items()
 
 
-def test_the_whole_crawl_takes_over_what_the_sample_fetched(sampled: Layout, small_demo: Path, tmp_path: Path) -> None:
+def test_the_whole_crawl_takes_over_what_the_sample_fetched(
+    sampled: BuildLayout, small_demo: Path, tmp_path: Path
+) -> None:
     """Its rows and files stand as they are, and the others are fetched: together those of all links."""
     fetch = BuildConfig.read(str(small_demo / "build.toml"), ["crawl.fetch.delay=0.02"])["crawl.fetch"]
     out, sample = str(tmp_path / "pages"), PartSet.open(sampled.pages)
@@ -92,7 +94,7 @@ def test_the_largest_smaller_sample_beside_a_build_is_taken_over(tmp_path: Path)
         assert found is None if taken is None else found is not None and f"-{taken}-percent" in found.folder.url
 
 
-def test_a_sample_says_that_it_is_one(sampled: Layout) -> None:
+def test_a_sample_says_that_it_is_one(sampled: BuildLayout) -> None:
     assert PartSet.open(sampled.pages).recipe["settings"]["sample"] == "60%"
     assert "a sample of 60% of the links" in report_page(make_report(sampled.root))
     assert "**a sample**: 60% of the links" in Path(sampled.corpus, "README.md").read_text()
@@ -100,14 +102,14 @@ def test_a_sample_says_that_it_is_one(sampled: Layout) -> None:
 
 
 def test_its_folder_is_taken_for_no_whole_build(
-    sampled: Layout, small_demo: Path, capsys: pytest.CaptureFixture[str]
+    sampled: BuildLayout, small_demo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fetch = ["crawl", "fetch", sampled.links, "--out", sampled.pages, "--config", str(small_demo / "build.toml")]
     assert run([*fetch, "--set", "crawl.fetch.delay=0.02"]) == 3
     assert "sample was '60%', is None" in capsys.readouterr().err
 
 
-def test_its_documents_lead_back_to_their_posts(sampled: Layout) -> None:
+def test_its_documents_lead_back_to_their_posts(sampled: BuildLayout) -> None:
     identifier = min(identifiers(sampled.corpus, "corpus", "id"))
     found = Tracer(sampled.root).find(identifier)
     assert found is not None
@@ -116,7 +118,7 @@ def test_its_documents_lead_back_to_their_posts(sampled: Layout) -> None:
 
 
 def test_a_second_run_finds_everything_done(
-    sampled: Layout, small_demo: Path, capsys: pytest.CaptureFixture[str]
+    sampled: BuildLayout, small_demo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--sample", "60%", "--set", f"build.out={sampled.whole}", "--set", "crawl.fetch.delay=0.02"]
     assert run(["build", str(small_demo / "build.toml"), *arguments, "--dry-run"]) == 0
@@ -125,7 +127,7 @@ def test_a_second_run_finds_everything_done(
 
 @pytest.mark.slow
 def test_pretraining_a_sample_trains_in_its_folder(
-    sampled: Layout, small_demo: Path, capsys: pytest.CaptureFixture[str]
+    sampled: BuildLayout, small_demo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = ["--set", f"build.out={sampled.whole}", "--set", "crawl.fetch.delay=0.02", "--workers", "1"]
     assert run(["pretrain", str(small_demo / "build.toml"), "--sample", "60%", *settings]) == 0
@@ -167,9 +169,9 @@ def test_bad_settings_are_named(tmp_path: Path, text: str, said: str) -> None:
 
 
 def test_the_folder_says_what_it_is(tmp_path: Path) -> None:
-    assert Layout.of(config(tmp_path, '[build]\nlinks = ["a"]\nout = "b/"\nsample = "0.10%"\n')["build"]) == Layout(
-        "b-sample-0.1-percent", "b/"
-    )
+    assert BuildLayout.of(
+        config(tmp_path, '[build]\nlinks = ["a"]\nout = "b/"\nsample = "0.10%"\n')["build"]
+    ) == BuildLayout("b-sample-0.1-percent", "b/")
 
 
 @pytest.mark.parametrize("sample", ["0%", "0.1", "150%"])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.clean.extract.blocks import MIN_REPEAT, Block, Blocks, read_blocks
+from webtext.clean.extract.blocks import MIN_REPEAT, Blocks, TextBlock, read_blocks
 from webtext.clean.extract.html import parse
 
 SENTENCE = "The harbour of the old town was built of granite, and people still walk there."
@@ -34,7 +34,7 @@ def test_a_small_page_has_these_blocks_and_containers() -> None:
         ("p", "", 1, False, 0, 1),
         ("p", "", 0, True, 1, 2),
     ]
-    assert found.blocks == [Block("Hi old\ntown wide", 2, 7, 1, 4), Block("Bye", 3, 0, 0, 0)]
+    assert found.blocks == [TextBlock("Hi old\ntown wide", 2, 7, 1, 4), TextBlock("Bye", 3, 0, 0, 0)]
 
 
 @pytest.mark.parametrize(

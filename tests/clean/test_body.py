@@ -16,9 +16,9 @@ from webtext.base.errors import ConfigError
 from webtext.clean.extract import html as html_module
 from webtext.clean.extract.blocks import Blocks
 from webtext.clean.extract.body import EXTRACTORS, Body, ExtractSettings, body_kind, extract_body
-from webtext.clean.extract.features import Page
+from webtext.clean.extract.features import PageFeatures
 from webtext.clean.extract.html import MAX_DEPTH
-from webtext.clean.extract.scorer import Judged
+from webtext.clean.extract.scorer import ScoredPage
 from webtext.clean.reasons import Dropped, Refused
 from webtext.clean.text.clean_text import clean_text
 
@@ -240,8 +240,8 @@ def test_the_kind_of_a_page_is_estimated_and_a_text_has_none() -> None:
 def test_markdown_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks are kept, so that the model doesn't matter."""
 
-    def judge(found: Blocks, *_: object) -> Judged:
-        return Judged(Page(found), np.ones(len(found.blocks)), {"article": 1.0})
+    def judge(found: Blocks, *_: object) -> ScoredPage:
+        return ScoredPage(PageFeatures(found), np.ones(len(found.blocks)), {"article": 1.0})
 
     monkeypatch.setattr(html_module, "scorer", lambda: SimpleNamespace(judge=judge))
     page = html("<h1>A harbour</h1><pre>if x:\n    y</pre>")

@@ -8,17 +8,17 @@ import regex  # type: ignore[import-untyped]
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from webtext.clean.extract.blocks import Block, Blocks, Container, read_blocks
+from webtext.clean.extract.blocks import Blocks, Container, TextBlock, read_blocks
 from webtext.clean.extract.characters import DIGIT, LINE, SPACE, UNSPACED, UPPER, Characters
-from webtext.clean.extract.features import MAX_WORDS, PLAIN_WORDS, Array, Page, name_parts, words_of
+from webtext.clean.extract.features import MAX_WORDS, PLAIN_WORDS, Array, PageFeatures, name_parts, words_of
 from webtext.clean.extract.html import parse
 from webtext.clean.text.unspaced import script_of
 
 SENTENCE = "The harbour of the old town was built of granite, and people still walk there."
 
 
-def page(body: str) -> Page:
-    return Page(read_blocks(parse(f"<html><body>{body}</body></html>")))
+def page(body: str) -> PageFeatures:
+    return PageFeatures(read_blocks(parse(f"<html><body>{body}</body></html>")))
 
 
 def described(
@@ -145,13 +145,13 @@ def made(draw: st.DrawFn) -> Blocks:
         for is_block in draw(st.lists(st.booleans(), max_size=3)):
             if is_block:
                 text = draw(texts)
-                found.blocks.append(Block(text, at, draw(st.integers(0, 40)), draw(st.integers(0, 3)), 0))
+                found.blocks.append(TextBlock(text, at, draw(st.integers(0, 40)), draw(st.integers(0, 3)), 0))
             elif depth < 4:
                 fill(at, depth + 1)
         found.containers[at].end = len(found.blocks)
 
     fill(-1, 0)
-    found.blocks.append(Block(draw(texts), -1, 0, 0, 0))
+    found.blocks.append(TextBlock(draw(texts), -1, 0, 0, 0))
     return found
 
 
@@ -159,7 +159,7 @@ def made(draw: st.DrawFn) -> Blocks:
 def test_every_feature_is_a_finite_number_of_every_block_and_has_the_same_name_on_every_page(
     found: Blocks, title: str, probability: float
 ) -> None:
-    of_page = Page(found)
+    of_page = PageFeatures(found)
     columns = of_page.described(title, (title,), {"post": 1.0, "a": -1.0}, {"ab": 2.0})
     columns |= of_page.judged(np.full(of_page.n_blocks, probability))
     assert list(columns) == NAMES

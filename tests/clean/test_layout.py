@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webtext.clean.extract.blocks import Block, Blocks, Container, read_blocks
+from webtext.clean.extract.blocks import Blocks, Container, TextBlock, read_blocks
 from webtext.clean.extract.html import parse
 from webtext.clean.extract.layout import MAX_CELL, MAX_COLUMNS, MAX_INDENT, MAX_QUOTES, layout
 
@@ -167,7 +167,7 @@ def test_quotes_may_be_nested() -> None:
 
 
 def test_text_outside_any_container_is_written() -> None:
-    assert layout(Blocks([Block("a", -1, 0, 0, 0)], []), [True], markdown=True) == "a"
+    assert layout(Blocks([TextBlock("a", -1, 0, 0, 0)], []), [True], markdown=True) == "a"
 
 
 TAGS = [
@@ -183,7 +183,7 @@ def made(draw: st.DrawFn) -> Blocks:
     containers = [Container(tag, "", draw(st.integers(-1, i - 1)), False, 0, 0) for i, tag in enumerate(tags)]
     words = st.sampled_from(["sea", "two words", "a\nb", "long " * 30, "    x", "``", "pi|pe", "word" * 60])
     at = st.integers(-1, len(tags) - 1)
-    return Blocks([Block(draw(words), draw(at), 0, 0, 0) for _ in range(draw(st.integers(0, 12)))], containers)
+    return Blocks([TextBlock(draw(words), draw(at), 0, 0, 0) for _ in range(draw(st.integers(0, 12)))], containers)
 
 
 @given(made(), st.booleans())

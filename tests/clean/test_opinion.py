@@ -12,12 +12,12 @@ import pytest
 
 from webtext.clean.extract import html as html_module
 from webtext.clean.extract import opinion
-from webtext.clean.extract.blocks import Block, Blocks
+from webtext.clean.extract.blocks import Blocks, TextBlock
 from webtext.clean.extract.body import Body, ExtractSettings, extract_body
-from webtext.clean.extract.features import Page
+from webtext.clean.extract.features import PageFeatures
 from webtext.clean.extract.opinion import ASKED_FROM, MAX_CHARACTERS, MAX_ELEMENTS, WEIGHT, shares
 from webtext.clean.extract.pages import extract_recipe
-from webtext.clean.extract.scorer import Judged
+from webtext.clean.extract.scorer import ScoredPage
 from webtext.clean.reasons import Refused
 
 FUSED, BLOCKS, LIBRARY = (ExtractSettings(extractor=name) for name in ("fused", "blocks", "trafilatura"))
@@ -26,15 +26,15 @@ SECOND = "Rain is expected in the north, and the ferries will be late."
 PAGE = f"<html><title>A title</title><body><p>{FIRST}</p><p>{SECOND}</p></body></html>".encode()
 
 
-def block(text: str) -> Block:
-    return Block(text, -1, 0, 0, 0)
+def block(text: str) -> TextBlock:
+    return TextBlock(text, -1, 0, 0, 0)
 
 
 def judge_by(monkeypatch: pytest.MonkeyPatch, *probabilities: float) -> None:
     """Let the scorer give the page's blocks these probabilities."""
 
-    def judge(found: Blocks, *_: Any) -> Judged:
-        return Judged(Page(found), np.array(probabilities), {"article": 0.0, "forum": 1.0})
+    def judge(found: Blocks, *_: Any) -> ScoredPage:
+        return ScoredPage(PageFeatures(found), np.array(probabilities), {"article": 0.0, "forum": 1.0})
 
     monkeypatch.setattr(html_module, "scorer", lambda: SimpleNamespace(judge=judge))
 
@@ -88,7 +88,7 @@ def test_a_page_of_which_the_scorer_is_sure_is_not_asked_about(monkeypatch: pyte
 def test_an_article_is_asked_about_sooner_than_another_page(article: float, is_asked: bool) -> None:
     """Of 110 words 10 are undecided, 94.5 are to be expected in the text."""
     found = Blocks([block("word " * 99 + "word"), block("other " * 9 + "other")], [])
-    judged = Judged(Page(found), np.array([0.9, 0.45]), {"article": article, "forum": 1 - article})
+    judged = ScoredPage(PageFeatures(found), np.array([0.9, 0.45]), {"article": article, "forum": 1 - article})
     assert judged.undecided(WEIGHT) == pytest.approx((0.5 + article) * 10 / 94.5)
     assert (judged.undecided(WEIGHT) >= ASKED_FROM) is is_asked
 

@@ -29,7 +29,7 @@ from webtext.base.parts.schemas import DOCUMENT, SCORED_SIGNALS, SIGNALS
 from webtext.base.run import Run
 from webtext.clean import _ngrams
 from webtext.clean.language import LanguageSettings
-from webtext.clean.pipeline import CleanSettings, clean_pages, count_rule_yields, documents_of, filter_documents
+from webtext.clean.pipeline import CleanSettings, clean_pages, count_rule_yields, documents_sets, filter_documents
 from webtext.clean.rules.measure import signals_table
 from webtext.clean.rules.thresholds import RuleSettings
 from webtext.clean.score.model import MAGIC, MAX_CHARACTERS, ScoreModel, open_model, write_model
@@ -378,10 +378,10 @@ def test_the_rule_without_a_model_is_an_error_before_anything_is_read(tmp_path: 
 def test_pages_files_and_several_sets_are_taken_together(tmp_path: Path, alone: Run) -> None:
     pages = write_pages(tmp_path / "pages", [[site("p", article(1, 60))]])
     first, second = (write_set(tmp_path / name, [document(name, "a text")]) for name in "ab")
-    found = documents_of([first.folder.url, pages.folder.url, second.folder.url], str(tmp_path / "out"), alone)
+    found = documents_sets([first.folder.url, pages.folder.url, second.folder.url], str(tmp_path / "out"), alone)
     assert [each.folder.url for each in found] == [first.folder.url, second.folder.url, str(tmp_path / "out/documents")]
     file = write_jsonl(tmp_path / "f.jsonl", {"text": "another text"})
-    assert [row["text"] for row in rows(documents_of([file], str(tmp_path / "other"), alone)[0])] == ["another text"]
+    assert [row["text"] for row in rows(documents_sets([file], str(tmp_path / "other"), alone)[0])] == ["another text"]
 
 
 def test_the_verb_trains_and_prints_what_the_score_would_keep(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from webtext.clean.extract import scorer as module
 from webtext.clean.extract.blocks import Blocks, read_blocks
-from webtext.clean.extract.features import Page
+from webtext.clean.extract.features import PageFeatures
 from webtext.clean.extract.html import parse
 from webtext.clean.extract.kinds import KINDS
 from webtext.clean.extract.scorer import MAX_LEAVES, Trees, cuts, matrix, read_scorer, scorer, sizes_of, whole_tables
@@ -164,7 +164,7 @@ def test_the_model_of_the_package_is_small_and_has_numbers_only() -> None:
 
 def test_the_model_of_the_package_fits_the_features() -> None:
     """Else it is to be made again: python tests/learn/extractor.py."""
-    model, page = scorer(), Page(blocks("one"))
+    model, page = scorer(), PageFeatures(blocks("one"))
     columns = model.columns(page, "", (), set())
     second = columns | page.judged(np.zeros(1))
     assert json.loads(MODEL.read_text("utf-8"))["features"] == list(second)

@@ -16,20 +16,20 @@ from webtext.base.parts.identifiers import link_id
 from webtext.base.web.urls import host_of
 from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.page_source import SCHEMA
-from webtext.crawl.pages.visit import Link
+from webtext.crawl.pages.visit import QueuedLink
 
 
-def link(url: str, karma: int = 3) -> Link:
-    return Link(link_id=link_id(url), url=url, karma=karma, split="train", voted=0, posts=[])
+def link(url: str, karma: int = 3) -> QueuedLink:
+    return QueuedLink(link_id=link_id(url), url=url, karma=karma, split="train", voted=0, posts=[])
 
 
-def batches(links: Iterable[Link], n_rows: int = 7) -> Iterator[pa.RecordBatch]:
+def batches(links: Iterable[QueuedLink], n_rows: int = 7) -> Iterator[pa.RecordBatch]:
     rows = map(dataclasses.asdict, links)
     while some := list(itertools.islice(rows, n_rows)):
         yield pa.RecordBatch.from_pylist(some, SCHEMA)
 
 
-def queues(links: list[Link], tmp_path: Path) -> list[list[Link]]:
+def queues(links: list[QueuedLink], tmp_path: Path) -> list[list[QueuedLink]]:
     with Frontier(batches(links), tmp_path / "frontier") as frontier:
         return [list(queue()) for queue in frontier.queues()]
 
@@ -81,7 +81,7 @@ def test_every_link_comes_out_once_whatever_went_in(rows: list[tuple[str, int, i
 
 
 def test_many_links_take_a_few_bytes_each(tmp_path: Path) -> None:
-    def links() -> Iterator[Link]:
+    def links() -> Iterator[QueuedLink]:
         for number in range(30_000):
             yield link(f"http://host-{number % 7}.example/a/long/path/to/a/page/{number}")
 
@@ -90,5 +90,5 @@ def test_many_links_take_a_few_bytes_each(tmp_path: Path) -> None:
         kept, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert len(frontier) == 30_000
-    assert peak < 100 * 30_000  # a Link alone takes some 500
+    assert peak < 100 * 30_000  # a QueuedLink alone takes some 500
     assert kept < 1_500_000

@@ -16,12 +16,12 @@ from webtext.crawl.fetch import host_queues
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.page_source import Queue
 from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.pages.visit import Link, Visit
+from webtext.crawl.pages.visit import QueuedLink, Visit
 
 
-def link(host: int, number: int) -> Link:
+def link(host: int, number: int) -> QueuedLink:
     url = f"http://host-{host}.example/{number}"
-    return Link(link_id=link_id(url), url=url, karma=3, split="train", voted=0)
+    return QueuedLink(link_id=link_id(url), url=url, karma=3, split="train", voted=0)
 
 
 def queues(sizes: list[int]) -> Iterator[Queue]:
@@ -43,7 +43,7 @@ class Recorder:
         self.at_address: Counter[str] = Counter()
         self.most_at_address: Counter[str] = Counter()
 
-    async def visit(self, link: Link, visit: Visit) -> Visit:
+    async def visit(self, link: QueuedLink, visit: Visit) -> Visit:
         host = host_of(link.url)
         address = self._address_of(host)
         if address:  # otherwise its look-up fails
@@ -62,7 +62,7 @@ class Recorder:
         visit.reason = "timed_out" if visit.n_tries <= self._n_failures.get(link.url, 0) else None
         return visit
 
-    def finish(self, link: Link, visit: Visit) -> None:
+    def finish(self, link: QueuedLink, visit: Visit) -> None:
         self.done.append(link.url)
 
     def run(self, sizes: list[int], retries: int = 2) -> None:
@@ -154,7 +154,7 @@ def test_a_host_whose_links_all_fail_holds_a_bounded_number_of_them(monkeypatch:
 
 def test_an_error_in_writing_ends_the_run() -> None:
     class Full(Recorder):
-        def finish(self, link: Link, visit: Visit) -> None:
+        def finish(self, link: QueuedLink, visit: Visit) -> None:
             raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):

@@ -13,11 +13,12 @@ import pytest
 
 from webtext.base.console import Console
 from webtext.base.errors import ConfigError, InputError, MachineError
+from webtext.base.parts.digest import link_keys
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.crawl.fetch.run import fetch_pages
 from webtext.crawl.fetch.settings import FetchSettings
-from webtext.crawl.pages.link_table import LinkTable, id_keys
+from webtext.crawl.pages.link_table import LinkTable
 
 
 def test_parts_are_published_one_by_one_and_a_rerun_does_nothing(
@@ -212,7 +213,7 @@ def test_an_interrupted_crawl_publishes_complete_rows_and_resumes(web: Any, make
 
 def test_links_added_to_a_table_are_all_found_and_take_eight_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("webtext.crawl.pages.link_table._ADDED_AT_A_TIME", 100)
-    table = LinkTable([id_keys(pa.array(["0" * 32, "f" * 32]))])
+    table = LinkTable([link_keys(pa.array(["0" * 32, "f" * 32]))])
     urls = [f"http://a.example/{number}" for number in range(1050)]
     for url in [*urls, *urls]:
         table.add_url(url)
@@ -223,10 +224,10 @@ def test_links_added_to_a_table_are_all_found_and_take_eight_bytes(monkeypatch: 
 
 def test_a_table_of_links_knows_its_members() -> None:
     ids = [f"{i:032x}" for i in (1 << 100, 1 << 120, (1 << 128) - 1)]
-    table = LinkTable([id_keys(pa.array(ids[:2])), id_keys(pa.array(ids[2:]))])
+    table = LinkTable([link_keys(pa.array(ids[:2])), link_keys(pa.array(ids[2:]))])
     assert table.has(pa.array([*ids, f"{1 << 110:032x}"])).tolist() == [True, True, True, False]
     assert len(table) == 3
     table.add_url("http://a.example/")
     assert table.has_url("http://a.example/")
     assert not table.has_url("http://b.example/")
-    assert table.missing_from(LinkTable([id_keys(pa.array(ids[:1]))])) == 2
+    assert table.missing_from(LinkTable([link_keys(pa.array(ids[:1]))])) == 2

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from webtext.app.chain import Layout
+from webtext.app.chain import BuildLayout
 from webtext.app.demo.pages import NAMES
 from webtext.app.demo.plan import CANARY, make_plan
 from webtext.app.demo.run import check_outcomes
@@ -31,7 +31,7 @@ def build(small_demo: Path) -> Path:
 
 def test_every_planted_page_ends_as_planned(small_demo: Path, build: Path) -> None:
     names = json.loads((small_demo / "web" / NAMES).read_text())
-    outcomes = check_outcomes(make_plan(names, int((small_demo / "port").read_text())), Layout(str(build)))
+    outcomes = check_outcomes(make_plan(names, int((small_demo / "port").read_text())), BuildLayout(str(build)))
     assert len(outcomes) >= 20
     assert [outcome for outcome in outcomes if not outcome["met"]] == []
 

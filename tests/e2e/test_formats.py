@@ -29,7 +29,7 @@ from webtext.base.console import Progress
 from webtext.base.errors import WebtextError
 from webtext.base.parts import partset
 from webtext.base.parts.counts import Counts
-from webtext.base.parts.partset import Attachment, Part, PartSet, Source
+from webtext.base.parts.partset import Attachment, Part, PartSet, SourcePart
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.parts.schemas import NOTICE, POST, RELEASE, SCHEMAS, SCORED_SIGNALS, SIGNALS
 from webtext.base.storage import Folder
@@ -232,7 +232,7 @@ def test_an_entry_has_the_keys_that_the_reader_accepts() -> None:
                            *["counts", "attachments", "check"]]  # fmt: skip
     assert set(types) == {field.name for field in fields(Part)} | {"check"}
     text = section("Entry of a part")
-    for row, cls in (("sources", Source), ("attachments", Attachment), ("counts", Counts)):
+    for row, cls in (("sources", SourcePart), ("attachments", Attachment), ("counts", Counts)):
         meaning = next(line for line in text.splitlines() if line.startswith(f"| `{row}`"))
         assert all(f"`{field.name}`" in meaning for field in fields(cls)), row
 

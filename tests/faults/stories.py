@@ -147,7 +147,7 @@ def crawl(links: str, out: str) -> int:
     from webtext.crawl.fetch.clock_file import ClockJournal, NotedClock
     from webtext.crawl.fetch.robots.cache import SilentSites
     from webtext.crawl.pages.pages_set import PagesSet
-    from webtext.crawl.pages.visit import Link
+    from webtext.crawl.pages.visit import QueuedLink
 
     parent = PartSet.open(links, "links")
     settings = FetchSettings(part_pages=9)
@@ -160,7 +160,9 @@ def crawl(links: str, out: str) -> int:
             sites, clocks = SilentSites(Path(out) / "silent.tsv", 3, 30.0), ClockJournal(Path(out))
             clocks.begin([*clocks.read(), NotedClock("10.0.0.1", 5.0, 1.0)])
             for row in missing:
-                link = Link(link_id=row["link_id"], url=row["url"], karma=row["karma"], split=row["split"], voted=1)
+                link = QueuedLink(
+                    link_id=row["link_id"], url=row["url"], karma=row["karma"], split=row["split"], voted=1
+                )
                 chance = random.Random(row["url"])
                 visit = Visit(url=link.url, final_url=link.url, requests=1, status=200)
                 if chance.random() < 0.3:

@@ -35,11 +35,11 @@ import numpy.typing as npt
 from sklearn.linear_model import LogisticRegression
 
 from webtext.base.errors import InputError
-from webtext.clean.extract.features import WORD, Page, name_parts, words_of
+from webtext.clean.extract.features import WORD, PageFeatures, name_parts, words_of
 from webtext.clean.extract.kinds import KINDS
 from webtext.clean.extract.layout import layout
 from webtext.clean.extract.opinion import ASKED_FROM, WEIGHT, in_recipe, shares
-from webtext.clean.extract.scorer import MAX_LEAVES, Judged, Scorer, matrix, read_scorer, sizes_of
+from webtext.clean.extract.scorer import MAX_LEAVES, ScoredPage, Scorer, matrix, read_scorer, sizes_of
 from webtext.clean.text.clean_text import clean_text
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "bench")]
@@ -87,7 +87,7 @@ def learn(examples: Sequence[Example]) -> str:
     for inside, outside in _inner(given):
         booster = _boosted([given[i] for i in outside], [first[i] for i in outside], TREES[0])
         for i in inside:
-            page = Page(given[i].found)
+            page = PageFeatures(given[i].found)
             judged = columns[i] | page.judged(np.asarray(booster.predict(first[i])))
             second[i], names = matrix(judged), list(judged)
     stages = [_exported(_boosted(given, each, n)) for each, n in zip((first, second), TREES, strict=True)]
@@ -106,7 +106,7 @@ _NO_STAGES = [{"feature": [[0]], "threshold": [[0]], "remaining": [[0xFFFF]], "v
 def _columns(weights: dict[str, Any], example: Example) -> dict[str, Array]:
     model: Scorer = read_scorer(json.dumps(weights | {"stages": _NO_STAGES}))
     metadata = example.metadata
-    return model.columns(Page(example.found), metadata.title or "", metadata.descriptions, example.facts)
+    return model.columns(PageFeatures(example.found), metadata.title or "", metadata.descriptions, example.facts)
 
 
 def _weights(given: Sequence[Example]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _weights(given: Sequence[Example]) -> dict[str, Any]:
                 f"a fold of the pages has no page of the kind '{kind}' outside it",
                 "give more pages of this kind, from several domains",
             )
-    sizes = np.array([sizes_of(Page(example.found).described("", (), {}, {})) for example in known])
+    sizes = np.array([sizes_of(PageFeatures(example.found).described("", (), {}, {})) for example in known])
     counts: dict[str, int] = defaultdict(int)
     for example in known:
         for fact in example.facts:
@@ -252,14 +252,14 @@ def by_script(model: str, examples: Iterable[Example]) -> Iterator[list[float]]:
     scorer = read_scorer(model)
     for example in examples:
         if example.found.blocks and example.set_name == "wcxb":
-            own, n_words = np.nan_to_num(example.target), Page(example.found).n_words
+            own, n_words = np.nan_to_num(example.target), PageFeatures(example.found).n_words
             pages = [example, *map(example.rewritten, SCRIPTS)]
             kept = np.array([_judged(scorer, page).kept for page in pages]) * n_words
             f1 = 2 * kept @ own / np.maximum(kept.sum(1) + n_words @ own, 1e-9)
             yield (f1[0] - f1[1:]).tolist()
 
 
-def _judged(scorer: Scorer, example: Example) -> Judged:
+def _judged(scorer: Scorer, example: Example) -> ScoredPage:
     metadata = example.metadata
     return scorer.judge(example.found, metadata.title or "", metadata.descriptions, example.facts)
 

@@ -24,7 +24,7 @@ MAX_FINDERS = 64  # finders cached per vocabulary
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SplitTexts:
     """Many texts cut at their special tokens: all parts in one list, to be encoded in one call."""
 
     texts: list[Text]
@@ -83,9 +83,9 @@ class Finder:
         parts.append(text[at:] if at else text)
         return parts, ids
 
-    def cut(self, texts: Iterable[Text]) -> Parts:
+    def cut(self, texts: Iterable[Text]) -> SplitTexts:
         """Cut many texts into parts between special tokens."""
-        all_parts = Parts([], [0], [], [])
+        all_parts = SplitTexts([], [0], [], [])
         for text in texts:
             parts, ids = self.parts(text)
             all_parts.after.extend(range(len(all_parts.texts), len(all_parts.texts) + len(ids)))
@@ -121,7 +121,7 @@ class SpecialTokens:
             return self._finder(names)
         return replace(self._finder(names - late), then=self._finder(late, late=True), normalize=self._normalize)
 
-    def cut(self, texts: list[Text], allowed: Names, disallowed: Names) -> Parts:
+    def cut(self, texts: list[Text], allowed: Names, disallowed: Names) -> SplitTexts:
         """Cut texts into parts between allowed special tokens. InputError names a disallowed one that occurs."""
         finder = self.finder(allowed)
         names = self._named(disallowed, "disallowed_special") - self._always
