@@ -159,15 +159,16 @@ def view(run: Run, folder: str, port: int) -> None:
 def demo(run: Run, out: str) -> None:
     """Run the whole pipeline on a small web served by this machine: links, pages, corpus, tokens, a trained GPT-2, a report.
 
-    A few hundred pages made from Python's own documentation are served on 127.0.0.1 to 127.0.0.8. Mirrors, near-duplicates,
-    redirects, forbidden and hostile pages are planted among them, and the demo checks the outcome of each.
+    Some 600 pages made from the documentation of Python and of installed libraries are served on 127.0.0.1 to 127.0.0.8.
+    Mirrors, near-duplicates, redirects, forbidden and hostile pages are planted among them, and the demo checks the outcome
+    of each.
 
     \b
       webtext demo
       webtext demo --out /tmp/demo
 
     \b
-    Reads:  Python's own documentation
+    Reads:  docstrings of Python and of the libraries that webtext needs
     Writes: DIR/web, the dump DIR/RS_2017-01.zst, DIR/build.toml, and the build in DIR/build
     """
     from webtext.app.demo.run import run_demo

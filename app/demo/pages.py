@@ -1,11 +1,11 @@
-"""Render Python's own documentation as the pages of a small web: real, free text that every machine has.
+"""Render the documentation of Python and of some installed libraries as a small web: real, free text that is always there.
 
 Around the text of articles with comments, forum threads and pages of source code are the usual menus, sidebars, buttons and
 footers, which the extractor has to leave out.
 
 Run as `python -m webtext.app.demo.pages FOLDER [MODULE...]`, because importing the entire standard library is best done
-in a separate process. Writes FOLDER/NAME.html for each language topic and each module with enough text, and finally
-FOLDER/names.json.
+in a separate process. Writes FOLDER/NAME.html for each language topic and each module with enough text (NAME-2.html and
+so on for a long one), and finally FOLDER/names.json.
 """
 
 from __future__ import annotations
@@ -27,12 +27,27 @@ from zlib import crc32
 
 SKIPPED_MODULES = {"antigravity", "this", "idlelib", "turtledemo", "lib2to3", "test", "tkinter", "turtle", "encodings"}
 """Modules with side effects on import (a browser, a window, a poem), or without prose."""
+LIBRARIES = (
+    "aiohttp",
+    "click",
+    "numpy",
+    "pyarrow",
+    "torch",
+    "torch.nn",
+    "torch.nn.modules",
+    "torch.optim",
+    "torch.distributions",
+)
+"""What the demo itself needs, and whose docstrings are prose."""
 MIN_WORDS = 120  # words of docstrings; a page with fewer is only a list of names
+MAX_WORDS = 2_000  # a module with more has several pages
 MIN_DOCSTRING_WORDS = 8
+CODE_RATIO = 0.25  # characters of code for each of prose: a fifth of the text, as in manuals that people read
 MAX_SOURCE_LINES = 30
 NAMES = "names.json"
 HEADING = re.compile(r"^(\S.*)\n([*=\-~^\"'])\2{2,}$", re.M)
-CODE = re.compile(r"^ *(?:>>>|[$%@] ?\w|(?:def|class) .*:$|(?:from \S+ )?import \S+$)|::=| = ", re.M)
+CODE = re.compile(r"^ *(?:>>>|[$%@] ?\w|(?:def|class) .*:$|(?:from \S+ )?import \S+$)|::=| = |^\.\. \w", re.M)
+ROLE = re.compile(r":[a-z:]+:`~?\.?([^`]+)`")
 SENTENCE = re.compile(r"[A-Z\"'*(`].*[.:!?)]", re.S)
 ITEM = re.compile(r"^ *(?:[*•-]|\d+\.) +(?=\S)", re.M)
 READERS = ("mira", "old_gopher", "tabs4ever", "jonas_w", "quietbyte", "lena.k", "parsnip", "nightbuild")
@@ -68,7 +83,7 @@ class PageSection(NamedTuple):
 
 
 def render_pages(folder: Path, modules: Iterable[str] | None = None) -> list[str]:
-    """Write an HTML page for each topic and each of `modules` (default: the standard library).
+    """Write HTML pages for each topic and each of `modules` (default: the standard library and `LIBRARIES`).
 
     Returns the names of the pages in order. The same version of Python always produces the same pages.
     """
@@ -87,19 +102,32 @@ def _pages(modules: Iterable[str]) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     layouts = (article, thread, listing)
     for name in modules:
-        sections = list(_sections(name, seen))
-        if sum(len(section.text.split()) for section in sections) >= MIN_WORDS:
-            yield name, layouts[crc32(name.encode()) % len(layouts)](name, sections, sorted(topics)[:5])
+        for number, sections in enumerate(_parts(_sections(name, seen)), 1):
+            layout = layouts[crc32(name.encode()) % len(layouts)]
+            yield name if number == 1 else f"{name}-{number}", layout(name, sections, sorted(topics)[:5])
     for name, text in sorted(topics.items()):
         title, _, text = text.strip().partition("\n")
-        if len((text := _new(text.partition("\n")[2], seen)).split()) >= MIN_DOCSTRING_WORDS:
+        if len((text := _prose_of(_new(text.partition("\n")[2], seen))).split()) >= MIN_DOCSTRING_WORDS:
             yield f"topic-{name}", article(title, [PageSection(name, text)], sorted(topics)[:5])
 
 
+def _parts(sections: Iterable[PageSection]) -> Iterator[list[PageSection]]:
+    """Yield the sections of each page of a module, in order; too few words at the end aren't a page."""
+    part: list[PageSection] = []
+    n_words = 0
+    for section in sections:
+        part.append(section)
+        n_words += len(section.text.split())
+        if n_words >= MAX_WORDS:
+            yield part
+            part, n_words = [], 0
+    if n_words >= MIN_WORDS:
+        yield part
+
+
 def _module_names() -> Iterator[str]:
-    for name in sorted(sys.stdlib_module_names - SKIPPED_MODULES):
-        if name.startswith("_"):
-            continue
+    public = (name for name in sorted(sys.stdlib_module_names - SKIPPED_MODULES) if not name.startswith("_"))
+    for name in (*public, *LIBRARIES):
         yield name
         with contextlib.suppress(Exception):
             for inner in pkgutil.iter_modules(getattr(importlib.import_module(name), "__path__", ())):
@@ -110,9 +138,10 @@ def _module_names() -> Iterator[str]:
 def _sections(name: str, seen: set[str]) -> Iterator[PageSection]:
     """Yield the docstrings of a module and its public members."""
     for title, thing in _documented(name):
-        text = _new(inspect.cleandoc(thing.__doc__), seen) if isinstance(thing.__doc__, str) else ""
+        text = _prose_of(_new(inspect.cleandoc(thing.__doc__), seen)) if isinstance(thing.__doc__, str) else ""
         if len(text.split()) >= MIN_DOCSTRING_WORDS and " at 0x" not in text:
-            yield PageSection(title, text, _source(thing))
+            source = _source(thing)
+            yield PageSection(title, text, source if len(source) <= CODE_RATIO * len(text) else "")
 
 
 def _new(text: str, seen: set[str]) -> str:
@@ -120,6 +149,15 @@ def _new(text: str, seen: set[str]) -> str:
     paragraphs = [each for each in re.split(r"\n\s*\n", text) if each not in seen]
     seen.update(each for each in paragraphs if len(each.split()) >= MIN_DOCSTRING_WORDS)
     return "\n\n".join(paragraphs)
+
+
+def _prose_of(text: str) -> str:
+    """Return a text without the code that is more than `CODE_RATIO` of its prose."""
+    paragraphs = [(each, len(each) * _is_code(each)) for each in re.split(r"\n\s*\n", text)]
+    room = CODE_RATIO * sum(len(each) for each, n_code in paragraphs if not n_code)
+    so_far = itertools.accumulate(n_code for _, n_code in paragraphs)
+    kept = [each for (each, n_code), n in zip(paragraphs, so_far, strict=True) if not n_code or n <= room]
+    return "\n\n".join(kept)
 
 
 def _documented(name: str) -> Iterator[tuple[str, Any]]:
@@ -141,7 +179,7 @@ def _source(thing: Any) -> str:
     """Return the source of a short function without its docstring; "" for anything else."""
     source = ""
     if inspect.isfunction(thing):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, TypeError):
             source = re.sub(r"""\n *r?("{3}|'{3}).*?\1""", "", inspect.getsource(thing), count=1, flags=re.S)
     return textwrap.dedent(source) if source.count("\n") <= MAX_SOURCE_LINES else ""
 
@@ -208,7 +246,7 @@ def _rows(table: str) -> Iterator[str]:
 
 
 def _inline(text: str) -> str:
-    line = escape(" ".join(text.split()), quote=False)
+    line = ROLE.sub(r"``\1``", escape(" ".join(text.split()), quote=False))
     return re.sub(r"``(.+?)``", r"<code>\1</code>", re.sub(r"\*(\w+)\*", r"<em>\1</em>", line))
 
 

@@ -48,21 +48,30 @@ batch_size = 8
 microbatch_size = 8
 steps = 1800
 warmup_steps = 90
-learning_rate = 6e-3
+learning_rate = 8e-3
 
 [train.shape]
 n_layer = 2
 n_head = 2
 n_embd = 128
 
+[train.optimizer]
+optimizer = "muon"
+muon_learning_rate = 8e-3
+
 [train.schedule]
-min_learning_rate_ratio = 0.05
+schedule = "wsd"
+decay_ratio = 0.4
+min_learning_rate_ratio = 0.0
 
 [train.monitor]
 eval_interval = 200
 
 [train.checkpoint]
 checkpoint_interval = 200
+
+[train.sample]
+temperature = 0.8
 """
 
 
@@ -76,7 +85,7 @@ def run_demo(out: str, run: Run, *, train: str = TRAIN, modules: Sequence[str] =
     folder = Path(out).resolve()
     web = folder / "web"
     if not (web / NAMES).is_file():
-        run.console.say("making a small web of Python's own documentation")
+        run.console.say("making a small web from the documentation of Python and of installed libraries")
         command = [sys.executable, "-W", "ignore", "-m", "webtext.app.demo.pages", str(web), *modules]
         with no_space_is_an_error(str(web)):
             web.mkdir(parents=True, exist_ok=True)

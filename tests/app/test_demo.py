@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -219,7 +220,7 @@ def test_a_port_that_is_taken_is_a_short_error(pages: Path, capfd: pytest.Captur
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_pages_are_rendered_from_pythons_own_documentation(tmp_path: Path) -> None:
+def test_pages_are_rendered_from_the_documentation_of_modules(tmp_path: Path) -> None:
     """`keyword` has too little text for a page."""
     names = render_pages(tmp_path, ["argparse", "keyword", "no_such_module_at_all"])
     assert [name for name in names if not name.startswith("topic-")] == ["argparse"]
@@ -227,6 +228,15 @@ def test_pages_are_rendered_from_pythons_own_documentation(tmp_path: Path) -> No
     assert json.loads((tmp_path / NAMES).read_text()) == names
     assert "ArgumentParser" in (tmp_path / "argparse.html").read_text()
     assert "<p>" in (tmp_path / f"{plans.RESERVED[2]}.html").read_text()  # where the canary is put
+
+
+def test_a_long_module_has_several_pages_and_code_is_a_fifth_of_their_text_at_most(tmp_path: Path) -> None:
+    names = [name for name in render_pages(tmp_path, ["builtins", "json", "no_such_module"]) if "topic-" not in name]
+    assert names == ["builtins", "builtins-2", "builtins-3", "builtins-4", "json"]
+    for name in names:
+        page = (tmp_path / f"{name}.html").read_text()
+        code = sum(map(len, re.findall(r"<pre>.*?</pre>", page, re.S)))
+        assert code <= sum(map(len, re.findall(r"<(?:p|li|h\d)>.*?</", page, re.S))) / 4
 
 
 @pytest.mark.slow
