@@ -36,9 +36,9 @@ CEILINGS = {
     "modules": 320,
     "settings": 144,
     "C++, lines": 9373,
-    "tests, lines": 63_007,
+    "tests, lines": 62_938,
     "benches, lines": 5292,
-    "templates, scripts, TOML and JSON, lines": 2294,
+    "templates, scripts, TOML and JSON, lines": 2469,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)
 

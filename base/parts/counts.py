@@ -16,10 +16,10 @@ MOST_FILES = 10  # named in a message
 class Counts:
     """A funnel: records in = kept + dropped (by reason) + failed (by reason)."""
 
-    records_in: int = 0
-    kept: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, int] = field(default_factory=dict)
+    records_in: int = 0  # the sum of the others
+    kept: int = 0  # records
+    dropped: dict[str, int] = field(default_factory=dict)  # reason to records
+    failed: dict[str, int] = field(default_factory=dict)  # reason to records
 
     def keep(self, n: int = 1) -> None:
         self.records_in += n

@@ -53,10 +53,10 @@ PARTS_A_TASK = 16  # that a worker verifies: workers are replaced after 64 tasks
 class SourcePart:
     """A part of a parent set from which records were made."""
 
-    set: str
-    part: str
-    record_digest: str
-    generation: int = 1
+    set: str  # kind of the set, or `file` for a file that a user named
+    part: str  # its part, or the file
+    record_digest: str  # the part's, or what identifies the file's content
+    generation: int = 1  # the part's
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class Attachment:
     opening a set doesn't read its files.
     """
 
-    name: str
-    bytes: int
-    sha256: str
-    about: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # the file
+    bytes: int  # its size
+    sha256: str  # of the file
+    about: Mapping[str, Any] = field(default_factory=dict)  # object?: of a `.tok`: `n_tokens`, `n_documents`
 
     def to_json(self) -> dict[str, Any]:
         entry = {"name": self.name, "bytes": self.bytes, "sha256": self.sha256}
@@ -90,16 +90,16 @@ class FailedRecord:
 class Part:
     """One part, as described by its entry. `key` hashes what it was made from: recipe, sources and dependencies."""
 
-    name: str
-    generation: int
-    records: int
-    bytes: int
-    sha256: str
-    record_digest: str
-    key: str
-    sources: tuple[SourcePart, ...] = ()
-    counts: Counts = field(default_factory=Counts)
-    attachments: tuple[Attachment, ...] = ()
+    name: str  # `part-`, at least five digits, `.parquet`
+    generation: int  # from 1; a crawl publishes each part in a new one
+    records: int  # rows
+    bytes: int  # size of the Parquet file
+    sha256: str  # of the Parquet file
+    record_digest: str  # of the values, see below
+    key: str  # SHA-256 of the canonical JSON of `[recipe_hash, [[set, part, record_digest], ...], other dependencies]`
+    sources: tuple[SourcePart, ...] = ()  # what it was made from
+    counts: Counts = field(default_factory=Counts)  # its records by outcome
+    attachments: tuple[Attachment, ...] = ()  # its other files, by name
 
     def __post_init__(self) -> None:
         if any("/" in name or name.startswith(".") for name, _, _ in self.files) or self.name != part_name(self.index):

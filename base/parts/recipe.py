@@ -24,10 +24,10 @@ class Recipe:
     Times, hosts, worker counts and engines aren't part of a recipe; they are stored in `run.json`.
     """
 
-    stage: str
-    code_version: int
-    settings: Mapping[str, Any]
-    versions: Mapping[str, str] = field(default_factory=dict)
+    stage: str  # what made it
+    code_version: int  # of the stage
+    settings: Mapping[str, Any]  # those that change records
+    versions: Mapping[str, str] = field(default_factory=dict)  # library to version
 
     def changes(self, earlier: Mapping[str, Any]) -> list[str]:
         """Name what differs from an earlier recipe in JSON, such as "trafilatura 2.3.1 is now 2.3.2"."""

@@ -19,11 +19,11 @@ def _without(schema: pa.Schema, *names: str) -> pa.Schema:
 
 POST = pa.struct(
     [
-        pa.field("source", pa.string(), nullable=False),  # "reddit", ...
-        pa.field("post_id", pa.string(), nullable=False),
-        pa.field("subreddit", pa.string()),
-        pa.field("score", pa.int64(), nullable=False),
-        pa.field("created", pa.int64(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),  # `reddit` or `list`
+        pa.field("post_id", pa.string(), nullable=False),  # its id there
+        pa.field("subreddit", pa.string()),  # its community
+        pa.field("score", pa.int64(), nullable=False),  # votes for it minus votes against it
+        pa.field("created", pa.int64(), nullable=False),  # when it was made
         pa.field("retrieved", pa.int64()),  # when the score was read, if the source states it
     ]
 )
@@ -32,8 +32,8 @@ _POSTS = pa.list_(pa.field("item", POST, nullable=False))
 
 NOTICE = pa.struct(
     [
-        pa.field("rule", pa.string(), nullable=False),  # one of opt_outs
-        pa.field("source", pa.string(), nullable=False),  # URL of a file, or "header of URL" or "meta tag of URL"
+        pa.field("rule", pa.string(), nullable=False),  # the opt-out
+        pa.field("source", pa.string(), nullable=False),  # URL of a file, `header of URL` or `meta tag of URL`
         pa.field("noticed", pa.int64(), nullable=False),  # when the file was fetched or the page captured
     ]
 )

@@ -280,17 +280,17 @@ class SetWriter:
     def _manifest_of(self, parts: Iterable[Part], complete: bool, reproducible: bool) -> bytes:
         parts = sorted(parts, key=lambda part: part.index)
         manifest = {
-            "format": FORMAT_VERSION,
-            "kind": self.kind,
-            "generation": max((part.generation for part in parts), default=1),
-            "recipe": self.recipe.to_json(),
-            "recipe_hash": self.recipe.hash,
-            "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],
-            "complete": complete,
-            "reproducible": reproducible,
-            "records": sum(part.records for part in parts),
-            "counts": sum((part.counts for part in parts), Counts()).to_json(),
-            "parts": [part.to_json() for part in parts],
+            "format": FORMAT_VERSION,  # integer: version of this format
+            "kind": self.kind,  # string: kind of the records, a title under columns
+            "generation": max((part.generation for part in parts), default=1),  # integer: highest of a part
+            "recipe": self.recipe.to_json(),  # object: what determines the records
+            "recipe_hash": self.recipe.hash,  # string: SHA-256 of the recipe's canonical JSON
+            "parents": [{"kind": parent.kind, "hash": parent.hash} for parent in self.parents],  # list: `kind`, `hash`
+            "complete": complete,  # boolean: false while a crawl will add more parts
+            "reproducible": reproducible,  # boolean: false for a crawl, and if a record killed a worker
+            "records": sum(part.records for part in parts),  # integer: sum over the parts
+            "counts": sum((part.counts for part in parts), Counts()).to_json(),  # object: sum over the parts
+            "parts": [part.to_json() for part in parts],  # list: entries, by name
         }
         return pretty_json(with_check(manifest))
 
@@ -466,12 +466,12 @@ class _Stage:
                 f"when the other runs have ended: {some.rest}",
             )
         about = {
-            "started": self.started,
-            "seconds": time.time() - self.started,
-            "cpu_seconds": self.cpu_seconds,
-            "peak_bytes": self.peak_bytes,
-            "host": platform.node(),
-            "workers": self.run.engine.workers,
+            "started": self.started,  # number: when the run began
+            "seconds": time.time() - self.started,  # number: how long it took
+            "cpu_seconds": self.cpu_seconds,  # number?: CPU time of its workers
+            "peak_bytes": self.peak_bytes,  # integer?: most memory of a worker
+            "host": platform.node(),  # string: name of the machine
+            "workers": self.run.engine.workers,  # integer: worker processes
         }
         sets = {}
         for name, writer in reversed(list(self.writers.items())):

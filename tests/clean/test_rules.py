@@ -18,7 +18,6 @@ from webtext.base.parts.schemas import SCORED_SIGNALS, SIGNALS
 from webtext.clean.decontaminate.comparison import SHARES_NGRAM
 from webtext.clean.dedup.settle import EXACT, NEAR, NEAR_TRAIN
 from webtext.clean.language import LanguageSettings
-from webtext.clean.reasons import DROPPED, FAILED
 from webtext.clean.rules.decide import OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, columns_of, count_yields
 from webtext.clean.rules.thresholds import PROFILES, RULES, RuleSettings
 from webtext.clean.rules.votes import REASONS
@@ -273,31 +272,8 @@ def test_megabytes_of_one_word_and_of_many_are_measured_in_linear_time() -> None
     assert signals_of("ab cd " * 5_000)["n_words"] == 10_000
 
 
-def test_every_reason_is_documented() -> None:
+def test_every_reason_without_a_generated_table_is_documented() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "clean.md").read_text("utf-8")
-    names = (
-        *RULES,
-        *REASONS,
-        OTHER_LANGUAGE,
-        UNCERTAIN_LANGUAGE,
-        *DROPPED,
-        *FAILED,
-        EXACT,
-        NEAR,
-        NEAR_TRAIN,
-        SHARES_NGRAM,
-    )
+    names = (*REASONS, OTHER_LANGUAGE, UNCERTAIN_LANGUAGE, EXACT, NEAR, NEAR_TRAIN, SHARES_NGRAM)
     missing = [name for name in names if f"`{name}`" not in text]
     assert not missing
-
-
-def test_the_table_of_rules_shows_the_current_thresholds() -> None:
-    text = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "clean.md").read_text("utf-8")
-    for rule in RULES.values():
-        (row,) = (line for line in text.split("\n") if line.startswith(f"| `{rule.reason}` |"))
-        cells = [cell.strip().replace(",", "") for cell in row.split("|")[3:8]]
-        shown = [float(cell) if cell else None for cell in cells]
-        assert shown == [
-            PROFILES[profile].get(rule.reason) for profile in ("webtext", "minimal", "gopher", "c4", "fineweb")
-        ]
-        assert f"`{rule.column}` {'below' if rule.bound == 'min' else 'above'}" in row

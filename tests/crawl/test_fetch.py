@@ -24,7 +24,6 @@ from webtext.base.parts.partset import PartSet
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_responses
-from webtext.base.web.opt_outs import AI_TRAINING_CRAWLERS, CRAWLERS_AS_OF, OPT_OUTS
 from webtext.crawl import command
 from webtext.crawl.command import group
 from webtext.crawl.fetch.settings import FetchSettings
@@ -193,22 +192,6 @@ def test_the_contact_is_sent(crawl: Any, web: Any) -> None:
 def test_a_contact_that_reaches_nobody_or_is_not_allowed_in_a_header_is_rejected(contact: str) -> None:
     with pytest.raises(ConfigError, match="contact"):
         FetchSettings(contact=contact)
-
-
-def test_every_reason_is_documented_as_it_is_counted() -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/crawl-fetch.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", page, re.DOTALL | re.MULTILINE))
-    for reason, (outcome, meaning) in REASONS.items():
-        assert f" {reason} {meaning}" in " ".join(["", *sections[outcome].split()])
-
-
-def test_every_opt_out_and_every_training_crawler_is_documented_with_its_source() -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/crawl-fetch.md").read_text(encoding="utf-8")
-    rows = [f"| `{key}` | {each.meaning} | {each.source} | `{each.setting}` |" for key, each in OPT_OUTS.items()]
-    rows += [f"| `{token}` | {operator} | <{url}> |" for token, (operator, url) in AI_TRAINING_CRAWLERS.items()]
-    section = page.partition("## Opt-outs\n")[2].partition("\n## ")[0]
-    assert [line for line in section.splitlines() if line.startswith("| `")] == rows
-    assert f"as of {CRAWLERS_AS_OF}" in section
 
 
 def test_machines_fetch_the_hosts_of_their_parts_and_together_all_links(

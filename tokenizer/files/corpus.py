@@ -267,14 +267,14 @@ class _Output:
     def finish(self, **made: Any) -> None:
         """Write the manifest, with what is only known at the end."""
         manifest = {
-            "format": MANIFEST_FORMAT,
-            "kind": "tokenizer",
-            "recipe": self._recipe.to_json(),
-            "recipe_hash": self._recipe.hash,
-            "parents": self.parents(),
-            "counts": self.counts().to_json(),
-            "bytes": sum(source.bytes for source in self._sources),
-            "file": self._file(),
+            "format": MANIFEST_FORMAT,  # integer: version of this format
+            "kind": "tokenizer",  # string: `tokenizer`
+            "recipe": self._recipe.to_json(),  # object: as in a part set
+            "recipe_hash": self._recipe.hash,  # string: as in a part set
+            "parents": self.parents(),  # list: `set` and `hash` of a part set, or `file_sha256`; `weight`
+            "counts": self.counts().to_json(),  # object: records of all inputs
+            "bytes": sum(source.bytes for source in self._sources),  # integer: text that was read, in UTF-8
+            "file": self._file(),  # object: `name`, `bytes`, `sha256`; only `name` for a folder
         }
         self.folder.write_object(self._manifest, with_check(manifest | made))
 

@@ -87,10 +87,10 @@ def dump(vocabulary: Vocabulary) -> bytes:
             "model": {
                 "type": "BPE",
                 _OWN_FIELD: {
-                    "format": 1,
-                    "pattern": vocabulary.pattern,
-                    "unicode_version": vocabulary.unicode_version,
-                    "rules": "ranks" if vocabulary.merges is None else "merges",
+                    "format": 1,  # integer: version of this object
+                    "pattern": vocabulary.pattern,  # string: name of a pattern, or an expression of the `regex` module
+                    "unicode_version": vocabulary.unicode_version,  # string: decides letters, numbers and white space
+                    "rules": "ranks" if vocabulary.merges is None else "merges",  # string: pairs that merge
                 },
                 "dropout": None,
                 "unk_token": None,
