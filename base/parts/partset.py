@@ -97,7 +97,7 @@ class Part:
     sha256: str  # of the Parquet file
     record_digest: str  # of the values, see below
     key: str  # SHA-256 of the canonical JSON of `[recipe_hash, [[set, part, record_digest], ...], other dependencies]`
-    sources: tuple[SourcePart, ...] = ()  # what it was made from
+    sources: tuple[SourcePart, ...] = ()  # the parts and files that it was made from
     counts: Counts = field(default_factory=Counts)  # its records by outcome
     attachments: tuple[Attachment, ...] = ()  # its other files, by name
 

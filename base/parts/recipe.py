@@ -26,7 +26,7 @@ class Recipe:
 
     stage: str  # what made it
     code_version: int  # of the stage
-    settings: Mapping[str, Any]  # those that change records
+    settings: Mapping[str, Any]  # the settings that change records
     versions: Mapping[str, str] = field(default_factory=dict)  # library to version
 
     def changes(self, earlier: Mapping[str, Any]) -> list[str]:
