@@ -224,9 +224,19 @@ def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
     metavar="FILE",
     help="The model's tokenizer; with a token set it adds bits per byte.  [default: the one in the model's folder]",
 )
+@click.option(
+    "--stop-words", metavar="FILE", help="Words that end no passage of LAMBADA, as in the paper's accuracies."
+)
 @click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and samples.")
 def eval_(
-    run: Run, settings: EvalSettings, model: str, data: str, task: str | None, tokenizer: str | None, out: str | None
+    run: Run,
+    settings: EvalSettings,
+    model: str,
+    data: str,
+    task: str | None,
+    tokenizer: str | None,
+    stop_words: str | None,
+    out: str | None,
 ) -> None:
     """Measure MODEL on a token set, a text or evaluation sets.
 
@@ -247,6 +257,8 @@ def eval_(
     is_set = Folder(data).exists("manifest.json")
     if is_set and task is not None:
         raise ConfigError(f"--task is given for the token set '{data}'", "leave --task out")
+    if stop_words is not None and task != "lambada":
+        raise ConfigError(f"--stop-words is given, but --task is {task or 'none'}", "only --task lambada takes it")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.measured import load_measured
     from webtext.train.evaluate.perplexity import evaluate_model, perplexity_text, write_evaluation
@@ -264,7 +276,7 @@ def eval_(
         elif is_set:
             answers = [evaluate_model(measured, data, settings, run)]
         else:
-            answers = [evaluate_task(measured, task or "text", data, settings, run)]
+            answers = [evaluate_task(measured, task or "text", data, settings, run, stop_words)]
     if not _is_main_process():
         return
     for answer in answers:

@@ -136,19 +136,6 @@ def test_log_likelihood_of_the_last_tokens_alone_is_that_of_all() -> None:
             assert found_bt.shape == (3, last)
 
 
-def test_several_tokens_after_cached_ones_see_what_they_would_in_the_full_text() -> None:
-    """One text is read once, and its keys and values fill the caches of three texts that continue it."""
-    model = GPT2(GPT2Config(n_layer=2, n_head=2, n_embd=16, context=12, vocab_size=61)).double().eval()
-    before_1t, after_bt = torch.randint(61, (1, 5)), torch.randint(61, (3, 7))
-    whole_btc = model.hidden(torch.cat([before_1t.expand(3, -1), after_bt], 1))
-    caches = model.empty_cache(3)
-    with torch.no_grad():
-        assert torch.allclose(model.hidden(before_1t, caches), whole_btc[:1, :5], rtol=0, atol=1e-12)
-        for part in (slice(0, 4), slice(4, 5), slice(5, 7)):
-            found_btc = model.hidden(after_bt[:, part], caches)
-            assert torch.allclose(found_btc, whole_btc[:, 5:][:, part], rtol=0, atol=1e-12)
-
-
 def test_the_gradient_of_the_embedding_is_not_copied_to_a_padded_one() -> None:
     model, tokens_bt = GPT2(TINY), torch.randint(50, (2, 9))
     loss = model.loss(tokens_bt[:, :-1], tokens_bt[:, 1:])

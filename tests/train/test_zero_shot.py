@@ -61,10 +61,10 @@ Measure = Callable[..., dict[str, Any]]
 def measure(theirs: tuple[str, Any], tokenizer: Tokenizer, tmp_path: Path) -> Measure:
     """measure(task, text, settings) writes the text to tmp_path / "file" and evaluates transformers' model on it."""
 
-    def measure(task: str, text: str, settings: EvalSettings | None = None) -> dict[str, Any]:
+    def measure(task: str, text: str, settings: EvalSettings | None = None, **how: Any) -> dict[str, Any]:
         (tmp_path / "file").write_text(text)
         measured = load_measured(theirs[0], tokenizer)
-        return evaluate_task(measured, task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet())
+        return evaluate_task(measured, task, str(tmp_path / "file"), settings or EvalSettings(), Run.quiet(), **how)
 
     return measure
 
@@ -141,12 +141,50 @@ def test_the_last_word_is_scored_as_transformers_does(
     assert found[UNFILTERED, "last token"] == last / n
 
 
-def test_the_papers_filtered_accuracy_of_lambada_stands_beside_ours_under_its_own_name(measure: Measure) -> None:
-    lines = [line.split("  ") for line in task_text(measure("lambada", jsonl(LAMBADA))).splitlines()]
-    shown = [tuple(filter(None, map(str.strip, line)))[:3] for line in lines]
-    of_largest = {(kind, value) for who, kind, value in shown[1:-1] if who == "paper's 1542M"}
-    assert of_largest == {("perplexity", "8.630"), (UNFILTERED, "52.66%"), (FILTERED, "63.24%")}
-    assert {kind for who, kind, _ in shown[1:-1] if who == "this model"} == {"perplexity", UNFILTERED}
+@pytest.mark.parametrize(
+    ("words", "right"),
+    [
+        ([], {" he", " heq"}),
+        (["HE", "zq"], {" said", " heq"}),
+        (["he", "said"], {" cat", " heq"}),
+        (["cat", "heq"], {" he"}),
+    ],
+)
+def test_a_stop_word_filter_allows_no_stop_word_as_the_last_word(
+    words: list[str], right: set[str], theirs: tuple[str, Any], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that begins each word with ' he', or else ' said', ' cat', and continues with 'q', or else 'z'.
+
+    ' heq' begins with the stop word 'he' and is another word. As a stop word it leaves 'z' to follow ' he'.
+    """
+    firsts, nexts = torch.zeros(2, tokenizer.vocab_size)
+    for texts, logits_v in (((" cat", " said", " he"), firsts), (("z", "q"), nexts)):
+        for logit, text in enumerate(texts, 1):
+            logits_v[tokenizer.encode(text)] = logit
+    model, here = load_model(theirs[0]), World(0, 1, torch.device("cpu"))
+    monkeypatch.setattr(model, "logits", lambda hidden_nc: torch.stack([firsts, *[nexts] * (len(hidden_nc) - 1)]))
+    judge = Judge(model, tokenizer, EvalSettings(), here, Run.quiet(), words)
+    found, plain = set(), set()
+    for word in (" he", " He", " said", " cat", " heq", " zq"):
+        scores = score_clozes(judge, [Cloze("The cat sat", word)])
+        found |= {word} if scores.all_filtered[0] else set()
+        plain |= {word} if scores.all_likeliest[0] else set()
+        assert scores.last_filtered[0] or not scores.all_filtered[0]
+    assert (found, plain) == (right, {" he", " heq"})
+
+
+def test_each_accuracy_of_lambada_stands_beside_the_papers_under_the_same_filter(
+    measure: Measure, tmp_path: Path
+) -> None:
+    (tmp_path / "stop-words.txt").write_text("the\r\n\nof\n")
+    for stops, ours in ((None, {UNFILTERED}), (str(tmp_path / "stop-words.txt"), {UNFILTERED, FILTERED})):
+        answer = measure("lambada", jsonl(LAMBADA), stop_words=stops)
+        lines = [line.split("  ") for line in task_text(answer).splitlines()]
+        shown = [tuple(filter(None, map(str.strip, line)))[:3] for line in lines]
+        of_largest = {(kind, value) for who, kind, value in shown[1:-1] if who == "paper's 1542M"}
+        assert of_largest == {("perplexity", "8.630"), (UNFILTERED, "52.66%"), (FILTERED, "63.24%")}
+        assert {kind for who, kind, _ in shown[1:-1] if who == "this model"} == {"perplexity", *ours}
+        assert answer.get("stop_words") == (stops and {"file": stops, "words": 2})
 
 
 def their_next_token(model: Any, tokenizer: Tokenizer, before: str) -> str:
@@ -174,7 +212,7 @@ def test_choices_are_scored_as_transformers_does(
 
 
 def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: Tokenizer) -> None:
-    """Each scores its own clozes, with zeros for the other's; the sum is complete. Embeddings of one text stay together."""
+    """Each scores its own clozes, with zeros for the other's; the sum is complete."""
 
     class Apart(World):
         def sum(self, value: torch.Tensor) -> torch.Tensor:
@@ -191,27 +229,19 @@ def test_two_processes_score_what_one_does(theirs: tuple[str, Any], tokenizer: T
     assert (parts[0].loss + parts[1].loss).tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
     assert (parts[0].n_tokens + parts[1].n_tokens).equal(whole.n_tokens)
     assert (parts[0].last_likeliest | parts[1].last_likeliest).equal(whole.last_likeliest)
-    first, second = [True] * 3, [False] * 3
-    assert (parts[0].n_tokens > 0).tolist() == [*first, *second, *first]
-    assert (parts[1].n_tokens > 0).tolist() == [*second, *first, *second]
+    assert (parts[0].n_tokens > 0).tolist() == [*[True, False] * 4, True]
+    assert (parts[1].n_tokens > 0).tolist() == [*[False, True] * 4, False]
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 8])
-def test_ends_of_one_text_score_as_each_does_alone(
-    batch_size: int, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A text is read once for all its ends: ends of one token and of many, that fill the context or exceed it."""
+def test_ends_score_in_a_batch_as_each_does_alone(batch_size: int, tokenizer: Tokenizer) -> None:
+    """Ends of one token and of many, that fill the context or exceed it."""
     torch.manual_seed(2)
     shape = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": CONTEXT, "vocab_size": tokenizer.vocab_size}
     model = GPT2(GPT2Config(**shape)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(5)
-    sizes: list[int] = []
-    hidden = model.hidden
-    monkeypatch.setattr(
-        model, "hidden", lambda tokens, *caches: sizes.append(tokens.numel()) or hidden(tokens, *caches)
-    )
     ends = [" q", " cat sat on the mat", " he", " it was not here, said he"]
     longest = max(len(tokenizer.encode(end)) for end in ends)
     fits = "q" * (CONTEXT - longest)
@@ -220,8 +250,6 @@ def test_ends_of_one_text_score_as_each_does_alone(
     clozes = [Cloze(text, end) for text in texts for end in ends]
     settings, here = EvalSettings(batch_size=batch_size), World(0, 1, torch.device("cpu"))
     found = score_clozes(Judge(model, tokenizer, settings, here, Run.quiet()), clozes)
-    if batch_size == 8:
-        assert CONTEXT - longest + 1 in sizes, "the text that just fits is read once, alone"
     for i, cloze in enumerate(clozes):
         target = tokenizer.encode(cloze.target)
         tokens = [EOT, *tokenizer.encode(cloze.before)][-(CONTEXT + 1 - len(target)) :] + target
@@ -340,6 +368,7 @@ def test_the_verb_measures_files_and_names_options_that_exclude_each_other(
         (["train", "eval", theirs[0], str(file)], "contains no tokenizer.json"),
         (["train", "sample", theirs[0]], "contains no tokenizer.json"),
         (["train", "eval", theirs[0], tokens, "--task", "ptb"], "--task is given for the token set"),
+        ([*call, "--task", "ptb", "--stop-words", "x"], "only --task lambada takes it"),
         ([*call, "--stride", str(10**20)], "at most 64 bits"),
         (["train", "sample", theirs[0], "--max-tokens", str(10**20)], "at most 64 bits"),
     ):

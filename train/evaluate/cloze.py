@@ -2,7 +2,8 @@
 
 LAMBADA is a JSONL file of {"text": ...} as OpenAI published it. The model predicts a passage's last word. The word is
 right if each of its tokens is the likeliest ("word"), or if its last token is ("last token"); the paper's accuracies
-are close to the latter. The paper's 63.24 % (section 3.3) use a list of stop words, which is not published.
+are close to the latter. Table 3's accuracies use a list of stop words, which is not published. With such a list, a token
+that would complete a stop word is not a candidate, so a last word that is a stop word counts as wrong.
 
 CBT is cbtest_CN_test_2500ext.txt or cbtest_NE_…: each question has twenty sentences, then one with a word left out and
 ten words to choose from. As in the paper, a choice is scored by the probability of itself and of the rest of the
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import os.path
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,19 +60,22 @@ class Judge:
     settings: EvalSettings
     world: World
     run: Run
+    stop_words: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
     """For each cloze, [n]: -log p of its target in nats, its number of tokens, whether all or the last are likeliest.
 
-    `context_cut` says whether the text before didn't fit.
+    The same with the filter of stop words; and whether the text before didn't fit.
     """
 
     loss: Tensor
     n_tokens: Tensor
     all_likeliest: Tensor
     last_likeliest: Tensor
+    all_filtered: Tensor
+    last_filtered: Tensor
     context_cut: Tensor
 
 
@@ -110,60 +114,57 @@ def read_cbt(data: bytes, place: str) -> list[Choice]:
 
 @torch.no_grad()
 def score_clozes(judge: Judge, clozes: Sequence[Cloze]) -> Scores:
-    """Score every target, given an end-of-text and as much of the text before the target as fits into the context.
-
-    Neighbours in `clozes` that share the text before their target go to one process, which reads that text once.
-    """
+    """Score every target, given an end-of-text and as much of the text before the target as fits into the context."""
     model, tokenizer, world = judge.model, judge.tokenizer, judge.world
-    scores = torch.zeros(5, len(clozes), dtype=torch.float64)
-    groups = [list(group) for _, group in itertools.groupby(range(len(clozes)), key=lambda i: clozes[i].before)]
-    mine = sorted(groups[world.rank :: world.size], key=lambda group: len(clozes[group[0]].before))
+    scores, size = torch.zeros(7, len(clozes), dtype=torch.float64), judge.settings.batch_size
+    completions = _completions(judge.stop_words, tokenizer)
+    mine = sorted(range(len(clozes))[world.rank :: world.size], key=lambda i: len(clozes[i].before))
     with judge.run.console.progress(len(clozes), "eval", "examples") as progress:
-        for numbers in _batches(mine, judge.settings.batch_size):
+        for numbers in (mine[start : start + size] for start in range(0, len(mine), size)):
             rows = [_tokens(clozes[number], tokenizer, model.config.context) for number in numbers]
-            sizes = [n for _, n in rows]
-            targets_n = torch.tensor([token for tokens, n in rows for token in tokens[-n:]], device=world.device)
-            logits_nv = _target_logits(model, rows, int(tokenizer.eot_id))
-            loss_n = torch.split(functional.cross_entropy(logits_nv, targets_n, reduction="none").cpu(), sizes)
-            right_n = torch.split((logits_nv.argmax(-1) == targets_n).cpu(), sizes)
-            for number, (tokens, n), loss_t, right_t in zip(numbers, rows, loss_n, right_n, strict=True):
-                facts = right_t.all(), right_t[-1], tokens[0] != tokenizer.eot_id
-                scores[:, number] = torch.tensor([loss_t.double().sum(), n, *facts], dtype=torch.float64)
+            scores[:6, numbers] = _scores(model, rows, tokenizer.eot_id, completions)
+            scores[6, numbers] = torch.tensor([float(tokens[0] != tokenizer.eot_id) for tokens, _ in rows]).double()
             progress.advance(len(numbers))
     losses, n_tokens, *facts_n = world.sum(scores.to(world.device)).cpu()
     return Scores(losses, n_tokens, *(each.bool() for each in facts_n))
 
 
-def _target_logits(model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int) -> Tensor:
-    """Return the logits that predict the targets, row after row, [n, v].
-
-    A row has its tokens, and how many of the last are the target. Rows are padded on the right, which a causal model
-    does not see at the scored positions. If rows differ only in their targets, the text before is read once, and each
-    row continues from its keys and values.
-    """
-    befores = {tuple(tokens[:-n]) for tokens, n in rows}
-    if len(rows) == 1 or len(befores) > 1:
-        places = [(i, len(tokens) - 1 - k) for i, (tokens, n) in enumerate(rows) for k in range(n, 0, -1)]
-        return _logits_at(model, [tokens[:-1] for tokens, _ in rows], places, filler)
-    cache = model.empty_cache(len(rows))
-    first_1v = model.next_logits(torch.tensor([befores.pop()], device=model.device), cache)[:1]
-    after = [tokens[-n:-1] for tokens, n in rows]
-    parts = [first_1v] * len(rows)
-    if any(after):
-        places = [(i, k) for i, tokens in enumerate(after) for k in range(len(tokens))]
-        rest_nv = _logits_at(model, after, places, filler, cache)
-        rests = torch.split(rest_nv, [len(tokens) for tokens in after])
-        parts = [part for pair in zip(parts, rests, strict=True) for part in pair]
-    return torch.cat(parts)
-
-
-def _logits_at(
-    model: GPT2, rows: Sequence[Sequence[int]], places: Sequence[tuple[int, int]], filler: int, cache: Any = None
+def _scores(
+    model: GPT2, rows: Sequence[tuple[list[int], int]], filler: int, completions: dict[tuple[int, ...], list[int]]
 ) -> Tensor:
-    rows_n, positions_n = torch.tensor(places).T
-    longest = max(map(len, rows))
-    tokens_bt = torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
-    return model.next_logits(tokens_bt.to(model.device), cache, (rows_n, positions_n))
+    """Return the first six of `Scores`, [6, b], of rows: tokens, and how many of the last are the target.
+
+    Rows are padded on the right, which a causal model doesn't see at the scored positions.
+    """
+    longest = max(len(tokens) for tokens, _ in rows)
+    padded = [[*tokens, *[filler] * (longest - len(tokens))] for tokens, _ in rows]
+    places = [(i, at) for i, (tokens, n) in enumerate(rows) for at in range(len(tokens) - n, len(tokens))]
+    tokens_bt, (rows_n, at_n) = torch.tensor(padded, device=model.device), torch.tensor(places).T
+    logits_nv, targets_n = model.logits(model.hidden(tokens_bt[:, :-1])[rows_n, at_n - 1]), tokens_bt[rows_n, at_n]
+    loss_n = functional.cross_entropy(logits_nv, targets_n, reduction="none")
+    right_n = logits_nv.argmax(-1) == targets_n
+    barred_n = (_barred(tokens[-n:], i, completions) for tokens, n in rows for i in range(n))
+    for logits_v, barred in zip(logits_nv, barred_n, strict=True):
+        logits_v[barred] = -torch.inf
+    judged_kn = torch.stack([loss_n, right_n, logits_nv.argmax(-1) == targets_n]).cpu().double()
+    n_b = torch.tensor([n for _, n in rows])
+    loss_b, right_b, filtered_b = torch.zeros(3, len(rows), dtype=torch.float64).index_add(1, rows_n, judged_kn)
+    _, last_b, last_filtered_b = judged_kn[:, n_b.cumsum(0) - 1]
+    return torch.stack([loss_b, n_b, right_b == n_b, last_b, filtered_b == n_b, last_filtered_b])
+
+
+def _completions(words: Sequence[str], tokenizer: Any) -> dict[tuple[int, ...], list[int]]:
+    """Map the first tokens of each word, after a blank and in any usual case, to the tokens that complete it."""
+    completions: dict[tuple[int, ...], list[int]] = {}
+    for form in {form for word in words for form in (word, word.lower(), word.capitalize(), word.upper())}:
+        *first, last = tokenizer.encode(f" {form}")
+        completions.setdefault(tuple(first), []).append(last)
+    return completions
+
+
+def _barred(target: list[int], i: int, completions: dict[tuple[int, ...], list[int]]) -> list[int]:
+    """Return the tokens that may not follow a target's first i tokens; its own next one may, unless it is the last."""
+    return [token for token in completions.get(tuple(target[:i]), []) if token != target[i] or i == len(target) - 1]
 
 
 def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]:
@@ -177,13 +178,6 @@ def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]
         )
     before = [tokenizer.eot_id, *tokenizer.encode(cloze.before)]
     return [*before[-(context + 1 - len(target)) :], *target], len(target)
-
-
-def _batches(groups: Sequence[Sequence[int]], size: int) -> Iterator[Sequence[int]]:
-    """Yield batches of at most `size` numbers. A group of several is not mixed with others; groups of one are."""
-    for is_alone, some in itertools.groupby(groups, key=lambda group: len(group) > 1):
-        for numbers in some if is_alone else [[number for group in some for number in group]]:
-            yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 
 
 def _choice(lines: Sequence[str]) -> Choice:

@@ -21,20 +21,23 @@ from webtext.train.distributed import join_world
 from webtext.train.evaluate.cloze import Choice, Cloze, Judge, read_cbt, read_lambada, score_clozes
 from webtext.train.evaluate.detokenize import TREEBANK
 from webtext.train.evaluate.measured import Measured
-from webtext.train.evaluate.published import UNFILTERED, published
-from webtext.train.evaluate.texts import RunningText, read_file, read_running_text
+from webtext.train.evaluate.published import FILTERED, UNFILTERED, published
+from webtext.train.evaluate.texts import RunningText, decoded, read_file, read_running_text
 from webtext.train.settings import EvalSettings
 
 BITS = ("byte", "character")
 LARGEST = 700  # nats per unit whose perplexity is still a finite float
 
 
-def evaluate_task(measured: Measured, task: str, path: str, settings: EvalSettings, run: Run) -> dict[str, Any]:
+def evaluate_task(
+    measured: Measured, task: str, path: str, settings: EvalSettings, run: Run, stop_words: str | None = None
+) -> dict[str, Any]:
     """Measure a model on a file of one of `published.FILES`.
 
     In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
     accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
     same measures by model size. "contexts_cut" counts the items whose context didn't fit.
+    `stop_words` is a file of words that end no passage of LAMBADA: the accuracy is then measured with that filter too.
     """
     tokenizer, data = measured.text_tokenizer(), read_file(path)
     judged: Any
@@ -46,10 +49,13 @@ def evaluate_task(measured: Measured, task: str, path: str, settings: EvalSettin
     else:
         judged, items = _judge_text, read_running_text(task, data, path)
     answer: dict[str, Any] = {"model": measured.path, "task": task, "data": path}
+    words = () if stop_words is None else decoded(read_file(stop_words), stop_words).split()
+    if stop_words is not None:
+        answer["stop_words"] = {"file": stop_words, "words": len(words)}
     with join_world() as world:
         measured.check_same_checkpoint(world)
         model = measured.on(world.device, settings.dtype)
-        answer |= judged(Judge(model, tokenizer, settings, world, run), items)
+        answer |= judged(Judge(model, tokenizer, settings, world, run, words), items)
     return answer | measured.protocol(model) | published(task)
 
 
@@ -78,6 +84,9 @@ def _judge_words(judge: Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
     taken = [clozes[i] for i in spread(len(clozes), judge.settings.windows)]
     scores = score_clozes(judge, taken)
     n, loss = len(taken), float(scores.loss.sum())
+    right = {UNFILTERED: (scores.all_likeliest, scores.last_likeliest)}
+    if judge.stop_words:
+        right[FILTERED] = (scores.all_filtered, scores.last_filtered)
     return {
         "part": _part(n, len(clozes), "passages"),
         "detokenizer": None,
@@ -86,8 +95,11 @@ def _judge_words(judge: Judge, clozes: Sequence[Cloze]) -> dict[str, Any]:
         "results": [
             _result("perplexity", "word", n, loss),
             _result("perplexity", "token", int(scores.n_tokens.sum()), loss),
-            _result(UNFILTERED, "word", n, float(scores.all_likeliest.sum())),
-            _result(UNFILTERED, "last token", n, float(scores.last_likeliest.sum())),
+            *(
+                _result(measure, unit, n, float(each.sum()))
+                for measure, both in right.items()
+                for unit, each in zip(("word", "last token"), both, strict=True)
+            ),
         ],
     }
 

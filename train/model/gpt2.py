@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from webtext.tokenizer import Tokenizer
     from webtext.train.model.attention import Mask
 
-Places = tuple[Tensor, Tensor]
-"""Rows and positions of some tokens in `tokens_bt`, int64 [n] each, on any device."""
-
 
 class Attention(nn.Module):
     """Causal self-attention over all heads."""
@@ -53,7 +50,7 @@ class Attention(nn.Module):
             for layer in (self.query, self.key, self.value)
         )
         is_first = cache is None or cache.length == 0
-        assert is_first or x_btc.shape[1] == 1 or mask_b1tt is not None, "several tokens after cached ones need a mask"
+        assert is_first or x_btc.shape[1] == 1, "only one token at a time follows cached ones, so it needs no mask"
         if cache is not None:
             seen = cache.append(k_bhtd, v_bhtd)
             if not is_first:
@@ -157,8 +154,6 @@ class GPT2(nn.Module):
         start = caches[0].length if caches is not None else 0
         x_btc = self.embed(tokens_bt, start)
         mask_b1tt = self.attention_mask(documents_bt, x_btc.dtype)
-        if start and (t := tokens_bt.shape[1]) > 1:  # each token sees the cached ones and those up to itself
-            mask_b1tt = torch.ones(t, start + t, dtype=torch.bool, device=tokens_bt.device).tril(start)
         return cast(Tensor, self.final_norm(self.through_blocks(x_btc, caches, mask_b1tt)))
 
     def attention_mask(self, documents_bt: Tensor | None, dtype: torch.dtype) -> Mask | None:
@@ -201,16 +196,12 @@ class GPT2(nn.Module):
             return [LayerCache(self.config, n_texts, self.final_norm.weight) for _ in range(self.config.n_layer)]
 
     @torch.no_grad()
-    def next_logits(
-        self, tokens_bt: Tensor, cache: Sequence[LayerCache] | None = None, places: Places | None = None
-    ) -> Tensor:
-        """Return the logits of the token after each row, [b, vocab_size], or after the tokens at `places`, [n, vocab_size].
+    def next_logits(self, tokens_bt: Tensor, cache: Sequence[LayerCache] | None = None) -> Tensor:
+        """Return the logits of the token after each row, [b, vocab_size].
 
-        With a cache, tokens follow those that were read into it before, and are added to it. The first ones may be
-        one row [1, t], which all texts of the cache share.
+        With a cache, the tokens are added to it: any number of them first, and one at a time afterwards.
         """
-        hidden_btc = self.hidden(tokens_bt, cache)
-        return self.logits(hidden_btc[:, -1] if places is None else hidden_btc[places])
+        return self.logits(self.hidden(tokens_bt, cache)[:, -1])
 
     def loss(
         self,
