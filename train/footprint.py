@@ -18,13 +18,13 @@ tp    divides matrices, and activations except the gathered inputs of query, key
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from webtext.train.mesh import LARGEST_GATHERED, MeshShape, blocks_of_stage, n_stages, stages_of_rank
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.settings import ACTIVATION_CHECKPOINTING, TrainSettings, check_trainable
+from webtext.train.settings import TrainSettings, check_trainable
 from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
@@ -33,45 +33,6 @@ if TYPE_CHECKING:
 LOGITS_PER_CHUNK = 2**27  # as in cross_entropy.py, which needs torch
 GIB = 2**30
 FLOAT32, BFLOAT16 = 4, 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """How a model is spread over devices. `n_microbatches` counts what one device computes in a step."""
-
-    shape: MeshShape
-    microbatch: int
-    n_microbatches: int
-    pipeline_schedule: str = "1f1b"
-    activation_checkpointing: str = "none"
-
-    @classmethod
-    def of(cls, settings: TrainSettings, shape: MeshShape, microbatch: int | None = None) -> Layout:
-        """Return the layout of a run with these settings, or another microbatch; `MeshShape()` is one device."""
-        microbatch = microbatch or settings.accumulation(shape.n_data)[0]
-        n = settings.batch_size // (shape.n_data * microbatch)
-        how = {name: getattr(settings.machine, name) for name in ("pipeline_schedule", "activation_checkpointing")}
-        return cls(shape=shape, microbatch=microbatch, n_microbatches=n, **how)
-
-    @property
-    def chunks(self) -> int:
-        """Number of stages on each rank."""
-        return n_stages(self.pipeline_schedule, self.shape.pp) // self.shape.pp
-
-    def blocks(self, config: GPT2Config, rank: int) -> int:
-        """Return the number of blocks in all stages of a rank of the pipeline."""
-        stages = stages_of_rank(self.pipeline_schedule, rank, self.shape.pp)
-        return sum(len(blocks_of_stage(config.n_layer, self.chunks * self.shape.pp, i)) for i in stages)
-
-    def in_flight(self, rank: int) -> float:
-        """Return the largest number of microbatches whose activations a rank stores, in units of all of its stages.
-
-        1f1b: one for each stage from this one to the last. Interleaved: the warm-up of 2 (p - r - 1) + (v - 1) p
-        chunks, and one more (Narayanan et al. 2021, section 2.2, and Megatron-LM's schedule).
-        """
-        pp, chunks = self.shape.pp, self.chunks
-        stored = pp - rank if chunks == 1 else 2 * (pp - rank - 1) + (chunks - 1) * pp + 1
-        return min(stored / chunks, self.n_microbatches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,21 +52,23 @@ class Memory:
         return sum(astuple(self))
 
 
-def memory_of_layout(config: GPT2Config, settings: TrainSettings, layout: Layout) -> Memory:
-    """Return the bytes on the fullest device. Casts include gathered parameters, activations what stages receive."""
-    of_ranks = (_memory_of_rank(config, settings, layout, rank) for rank in range(layout.shape.pp))
+def memory_of(config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int | None = None) -> Memory:
+    """Return the bytes on the fullest device. Casts include gathered parameters, activations what stages receive.
+
+    `microbatch` is a number of sequences, by default that of the settings; `MeshShape()` is one device.
+    """
+    microbatch = microbatch or settings.accumulation(shape.n_data)[0]
+    of_ranks = (_memory_of_rank(config, settings, shape, microbatch, rank) for rank in range(shape.pp))
     return max(of_ranks, key=lambda memory: memory.total)
 
 
-def number_bytes(settings: TrainSettings) -> int:
-    """Return the size of a number in the dtype of the matrix products."""
-    return FLOAT32 if settings.dtype == "float32" else BFLOAT16
-
-
-def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int) -> Memory:
-    shape, size, n_tokens = layout.shape, number_bytes(settings), layout.microbatch * settings.context
+def _memory_of_rank(
+    config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int, rank: int
+) -> Memory:
+    size, n_tokens = number_bytes(settings), microbatch * settings.context
+    n_microbatches = settings.batch_size // (shape.n_data * microbatch)
     is_first, is_last = rank == 0, rank == shape.pp - 1
-    n_blocks = layout.blocks(config, rank)
+    n_blocks = blocks_of_rank(config, settings, shape.pp, rank)
     table = -(-config.padded_vocab_size * config.n_embd // shape.tp)  # the first rank and the last have one each
     ends = (is_first or is_last) * table + (config.context * is_first + 2 * is_last) * config.n_embd
     of_block = block_parameters(config, shape.tp)
@@ -115,16 +78,45 @@ def _memory_of_rank(config: GPT2Config, settings: TrainSettings, layout: Layout,
     moments = 2 * mine - (-(-n_hidden // shape.fsdp) if settings.optimizer.optimizer == "muon" else 0)
     is_shared = shape.fsdp > 1 and shape.pp == 1
     casts = size * (ends + two_blocks if is_shared and size * whole > LARGEST_GATHERED else whole)
-    n_received = 2 * layout.chunks - is_first - is_last  # hidden states and gradients, for every microbatch
-    received = n_received * layout.n_microbatches * n_tokens * size * config.n_embd
+    chunks = n_stages(settings.machine.pipeline_schedule, shape.pp) // shape.pp
+    # hidden states and their gradients, which torch allocates for every microbatch
+    received = (2 * chunks - is_first - is_last) * n_microbatches * n_tokens * size * config.n_embd
+    kept, beside = block_activations(config, settings.machine.activation_checkpointing, size, shape.tp)
+    ids = 8 + (shape.tp > 1) + (config.n_embd / shape.tp if config.dropout else 0)  # with tp also who has the token
+    norm = (size * config.n_embd + 2 * size) / shape.tp
+    uses_flex = compiles(settings) and settings.device != "cpu" and not config.dropout
+    mask = size * settings.context if settings.data.document_masks and not uses_flex else 0  # for all layers together
+    of_all = n_blocks * kept + ids * is_first + norm * is_last + mask
+    stored = min(in_flight(chunks, shape.pp, rank), n_microbatches)
     return Memory(
         parameters=FLOAT32 * mine,
         gradients=FLOAT32 * (mine + two_blocks if is_shared else whole),
         optimizer=FLOAT32 * moments,
         cast_parameters=0 if shape.fsdp == 1 and size == FLOAT32 else casts,
-        activations=_activations(config, settings, layout, rank) + received // shape.tp,
+        activations=math.ceil(n_tokens * (stored * of_all + beside)) + received // shape.tp,
         output_layer=_output_layer(config, settings, n_tokens, shape.tp) if is_last else 0,
     )
+
+
+def number_bytes(settings: TrainSettings) -> int:
+    """Return the size of a number in the dtype of the matrix products."""
+    return FLOAT32 if settings.dtype == "float32" else BFLOAT16
+
+
+def blocks_of_rank(config: GPT2Config, settings: TrainSettings, pp: int, rank: int) -> int:
+    """Return the number of blocks in all stages of a rank of the pipeline."""
+    schedule = settings.machine.pipeline_schedule
+    numbers = stages_of_rank(schedule, rank, pp)
+    return sum(len(blocks_of_stage(config.n_layer, n_stages(schedule, pp), i)) for i in numbers)
+
+
+def in_flight(chunks: int, pp: int, rank: int) -> float:
+    """Return how many microbatches' activations a rank with `chunks` stages stores, in units of all of its stages.
+
+    1f1b: one for each stage from this one to the last. Interleaved: the warm-up of 2 (p - r - 1) + (v - 1) p chunks, and
+    one more (Narayanan et al. 2021, section 2.2, and Megatron-LM's schedule).
+    """
+    return (pp - rank if chunks == 1 else 2 * (pp - rank - 1) + (chunks - 1) * pp + 1) / chunks
 
 
 def block_parameters(config: GPT2Config, tp: int) -> int:
@@ -144,23 +136,6 @@ def _output_layer(config: GPT2Config, settings: TrainSettings, n_tokens: int, tp
 def compiles(settings: TrainSettings) -> bool:
     """Return whether a run is compiled; 'auto' compiles on a GPU."""
     return settings.machine.compile == "on" or (settings.machine.compile == "auto" and settings.device != "cpu")
-
-
-def _activations(config: GPT2Config, settings: TrainSettings, layout: Layout, rank: int) -> int:
-    """Return the bytes that the microbatches in flight keep for the backward pass, with flash attention.
-
-    They are those of all blocks (`block_activations`) and, on ranks that have them, token ids, a dropout mask and the
-    final norm's. Document masks are one matrix per sequence for all layers, except in flex attention (`attention.py`).
-    """
-    width, tp, size = config.n_embd, layout.shape.tp, number_bytes(settings)
-    kept, beside = block_activations(config, layout.activation_checkpointing, size, tp)
-    is_first, is_last = rank == 0, rank == layout.shape.pp - 1
-    ids = 8 + (tp > 1) + (width / tp if config.dropout else 0)  # with tp also whether a rank has the token
-    norm = (size * width + 2 * size) / tp
-    uses_flex = compiles(settings) and settings.device != "cpu" and not config.dropout
-    mask = size * settings.context if settings.data.document_masks and not uses_flex else 0
-    of_all = layout.blocks(config, rank) * kept + ids * is_first + norm * is_last + mask
-    return math.ceil(layout.microbatch * settings.context * (layout.in_flight(rank) * of_all + beside))
 
 
 def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> tuple[float, float]:
@@ -191,23 +166,13 @@ def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_byte
 
     Estimates aren't exact: if none fits, the least is named.
     """
-    now, offloads = Layout.of(settings, shape), settings.machine.offload is not None
-    usable = 2**63 if offloads else n_bytes  # offloaded, the device never has the entire model
-    share = now.microbatch * now.n_microbatches
+    share, offloads = settings.batch_size // shape.n_data, settings.machine.offload is not None
     sizes = [n for n in range(1, min(most, share) + 1) if share % n == 0 and share // n >= shape.pp]
-    kinds = ACTIVATION_CHECKPOINTING[ACTIVATION_CHECKPOINTING.index(now.activation_checkpointing) + 1 :]
-    others = [replace(now, activation_checkpointing=kind) for kind in kinds]
-
-    def best(layouts: Iterable[Layout]) -> Layout:
-        bytes_of = {one: memory_of_layout(config, settings, one).total for one in layouts}
-        return min(bytes_of, key=lambda one: (bytes_of[one] > usable, abs(usable - bytes_of[one])))
-
-    what = "a smaller model or context"
-    if sizes:
-        what = f"microbatch_size = {best(Layout.of(settings, shape, n) for n in sizes).microbatch}"
-    if others and not offloads:
-        what += f" or activation_checkpointing = '{best(others).activation_checkpointing}'"
-    return what
+    # Offloaded, the device never has the entire model, so any size may fit.
+    fitting = [n for n in sizes if offloads or memory_of(config, settings, shape, n).total <= n_bytes]
+    what = f"microbatch_size = {max(fitting, default=1)}" if sizes else "a smaller model or context"
+    is_least = settings.machine.activation_checkpointing == "full"
+    return what if is_least or offloads else f"{what} or activation_checkpointing = 'full'"
 
 
 def plan_training(
@@ -228,16 +193,20 @@ def plan_training(
         sources = source_uses(opened, settings, n_tokens)
         warning = warning_of_passes(sources, settings)
     config, n = settings.config(vocab_size), settings.machine.mesh_shape(processes).size
-    layout = Layout.of(settings, check_trainable(config, settings, n))
-    memory = memory_of_layout(config, settings, layout)
-    answer = {name: asdict(value) for name, value in (("settings", settings), ("layout", layout))}
-    answer["config"] = asdict(config) | {"parameters": config.n_parameters}
-    answer["memory"] = asdict(memory) | {"total": memory.total}
+    shape = check_trainable(config, settings, n)
+    microbatch, n_microbatches = settings.accumulation(shape.n_data)
+    memory = memory_of(config, settings, shape)
+    answer: dict[str, Any] = {
+        "settings": asdict(settings),
+        "layout": {"shape": asdict(shape), "microbatch": microbatch, "n_microbatches": n_microbatches},
+        "config": asdict(config) | {"parameters": config.n_parameters},
+        "memory": asdict(memory) | {"total": memory.total},
+    }
     lines = [
         f"{config.n_parameters:,} parameters: {config.n_layer} layers of {config.n_embd}, {config.n_head} heads, "
         f"vocabulary {config.vocab_size:,}, context {config.context:,}",
         f"{settings.steps:,} steps of {settings.batch_size:,} sequences, {n_tokens:,} tokens; processes: "
-        f"{layout.shape.size}, each {layout.n_microbatches} x {layout.microbatch} sequences per step",
+        f"{shape.size}, each {n_microbatches} x {microbatch} sequences per step",
         *(f"  {source}" for source in sources),
         *([f"  warning: {warning}"] if warning else []),
         "memory of one device, GiB",
@@ -245,10 +214,10 @@ def plan_training(
     ]
     if memory_gib is not None:
         what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
-        smaller = advice(config, settings, layout.shape, memory_gib * GIB, layout.microbatch - 1)
+        smaller = advice(config, settings, shape, memory_gib * GIB, microbatch - 1)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
     if settings.machine.offload is not None:  # all but what a step computes, and the inputs of each layer
-        inputs = layout.n_microbatches * layout.microbatch * config.context * config.n_embd * number_bytes(settings)
+        inputs = n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)
         n_bytes = memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
         lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")
     return answer | {"sources": list(map(asdict, sources)), "tokens": n_tokens}, "\n".join(lines)

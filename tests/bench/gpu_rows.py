@@ -36,7 +36,7 @@ from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import make_sampler, open_sources
 from webtext.train.data.windows import Windows
 from webtext.train.distributed import join_world
-from webtext.train.footprint import Layout, memory_of_layout
+from webtext.train.footprint import memory_of
 from webtext.train.mesh import MeshShape
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
@@ -220,7 +220,7 @@ def fitting(place: Place, settings: TrainSettings, attempt: Callable[[TrainSetti
     size = settings.microbatch_size
     if not place.toy:
         config, free = settings.config(vocab_size(place)), 0.9 * torch.cuda.mem_get_info()[0]
-        while size > 1 and memory_of_layout(config, settings, Layout.of(settings, MeshShape(), size)).total > free:
+        while size > 1 and memory_of(config, settings, MeshShape(), size).total > free:
             size //= 2
     return halving(dataclasses.replace(settings, microbatch_size=size), attempt)
 

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from webtext.base.config import changed
 from webtext.train import GPT2
 from webtext.train.data.windows import documents_of
-from webtext.train.footprint import LOGITS_PER_CHUNK, Layout, block_parameters, memory_of_layout
+from webtext.train.footprint import LOGITS_PER_CHUNK, Memory, block_parameters, blocks_of_rank, in_flight, memory_of
 from webtext.train.mesh import MeshShape
 from webtext.train.model import cross_entropy
 from webtext.train.model.compilation import compile_model
@@ -34,11 +34,13 @@ CONFIG = SMALL.config(1000)
 
 def activations_of(config: GPT2Config, settings: TrainSettings, microbatch: int) -> int:
     """Return the estimate for one device."""
-    return memory_of_layout(config, settings, Layout.of(settings, MeshShape(), microbatch)).activations
+    return memory_of(config, settings, MeshShape(), microbatch).activations
 
 
-def layout(mesh: str = "", microbatch: int = 2, n_microbatches: int = 8, **more: Any) -> Layout:
-    return Layout(shape=MeshShape.parse(mesh), microbatch=microbatch, n_microbatches=n_microbatches, **more)
+def planned_on(mesh: str = "", n_microbatches: int = 8) -> Memory:
+    """Return the plan of SMALL with microbatches of two sequences on a mesh."""
+    shape = MeshShape.parse(mesh)
+    return memory_of(CONFIG, changed(SMALL, batch_size=2 * n_microbatches * shape.n_data), shape, 2)
 
 
 def kept_bytes(settings: TrainSettings, microbatch: int = 7, *, compiled: bool = False) -> int:
@@ -125,7 +127,7 @@ def test_logits_have_a_float32_copy_where_the_loss_is_not_compiled_except_on_a_c
 
     def output_layer(compile: str) -> int:
         how = changed(settings, compile=compile)
-        return memory_of_layout(how.config(1000), how, Layout.of(how, MeshShape(), 1)).output_layer
+        return memory_of(how.config(1000), how, MeshShape(), 1).output_layer
 
     assert output_layer("off") - output_layer("on") == (0 if device == "cpu" else largest.n_bytes)
 
@@ -189,7 +191,7 @@ def test_the_planned_parameters_gradients_and_moments_are_the_tensors_of_a_run(n
     optimizer = make_optimizer(dict(model.named_parameters()), settings)
     model.loss(torch.randint(61, (2, 16)), torch.randint(61, (2, 16))).backward()
     optimizer.step()
-    planned = memory_of_layout(model.config, settings, Layout.of(settings, MeshShape(), 2))
+    planned = memory_of(model.config, settings, MeshShape(), 2)
     assert planned.parameters == sum(p.nbytes for p in model.parameters())
     assert planned.gradients == sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     moments = [moment for state in optimizer.state.values() for kind, moment in state.items() if kind != "step"]
@@ -212,21 +214,21 @@ def test_shards_divide_parameters_gradients_and_moments(monkeypatch: pytest.Monk
     """16 bytes per parameter become 4 on each of four, plus what is gathered in bfloat16: of a large model the
     embeddings and two blocks.
     """
-    whole = memory_of_layout(CONFIG, SMALL, layout())
-    shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=8))
+    whole = planned_on()
+    shard = planned_on("fsdp=4")
     assert shard.parameters == whole.parameters // 4
     assert shard.optimizer == whole.optimizer // 4
     two_blocks = 2 * block_parameters(CONFIG, 1)
     assert shard.gradients == whole.gradients // 4 + 4 * two_blocks
     assert shard.cast_parameters == whole.cast_parameters
     monkeypatch.setattr("webtext.train.footprint.LARGEST_GATHERED", whole.cast_parameters - 1)
-    shard = memory_of_layout(CONFIG, SMALL, layout("fsdp=4", n_microbatches=8))
+    shard = planned_on("fsdp=4")
     assert shard.cast_parameters == 2 * (1024 * 64 + 32 * 64 + 2 * 64 + two_blocks)
-    assert memory_of_layout(CONFIG, SMALL, layout("dp=4")) == whole
+    assert planned_on("dp=4") == whole
 
 
 def test_shards_in_a_pipeline_keep_complete_gradients_and_parameters() -> None:
-    whole, shard = (memory_of_layout(CONFIG, SMALL, layout(mesh, n_microbatches=2)) for mesh in ("pp=2", "pp=2,fsdp=4"))
+    whole, shard = (planned_on(mesh, n_microbatches=2) for mesh in ("pp=2", "pp=2,fsdp=4"))
     assert (shard.gradients, shard.cast_parameters) == (whole.gradients, whole.cast_parameters)
 
 
@@ -234,7 +236,7 @@ def test_tensor_parallel_divides_matrices_and_their_biases_but_no_norm() -> None
     """12 x 64^2 + 7 x 64 are split, 6 x 64 are not: two norms of 2 x 64 and the biases of two layers split by rows."""
     assert block_parameters(CONFIG, 1) == 12 * 64**2 + 13 * 64
     assert block_parameters(CONFIG, 4) == (12 * 64**2 + 7 * 64) // 4 + 6 * 64
-    split = memory_of_layout(CONFIG, SMALL, layout("tp=4"))
+    split = planned_on("tp=4")
     assert split.parameters == 4 * (1024 * 64 // 4 + 32 * 64 + 2 * 64 + 8 * block_parameters(CONFIG, 4))
 
 
@@ -244,8 +246,8 @@ def test_tensor_parallel_divides_activations_except_two_inputs_per_block() -> No
     Each rank notes in a byte per token whether it has the token's vector.
     """
     tokens = 2 * 32
-    whole = memory_of_layout(CONFIG, SMALL, layout()).activations
-    split = memory_of_layout(CONFIG, SMALL, layout("tp=2")).activations
+    whole = planned_on().activations
+    split = planned_on("tp=2").activations
     assert 2 * split - whole == tokens * (8 * 2 * 2 * 64 + 8 + 2)
 
 
@@ -284,26 +286,25 @@ def test_the_tensors_of_a_split_model_are_those_that_are_planned(
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model.hidden(torch.randint(250, (7, 16)))
-    planned = memory_of_layout(model.config, settings, layout(f"tp={tp}", microbatch=7, n_microbatches=1))
+    planned = memory_of(model.config, changed(settings, batch_size=7), MeshShape(tp=tp), 7)
     assert planned.activations == sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     assert planned.parameters == sum(own(p).nbytes for p in model.parameters())
 
 
 def test_the_first_rank_of_1f1b_keeps_the_activations_of_as_many_microbatches_as_there_are_stages() -> None:
     """Four stages of two blocks: 4 x 2 = 8 blocks, as many as on one device; the last rank keeps one microbatch."""
-    pipeline = layout("pp=4")
-    assert [pipeline.in_flight(rank) for rank in range(4)] == [4, 3, 2, 1]
-    assert [pipeline.blocks(CONFIG, rank) for rank in range(4)] == [2, 2, 2, 2]
+    assert [in_flight(1, 4, rank) for rank in range(4)] == [4, 3, 2, 1]
+    assert [blocks_of_rank(CONFIG, SMALL, 4, rank) for rank in range(4)] == [2, 2, 2, 2]
     one = changed(SMALL, n_layer=2)
     received = 1 * 8 * 2 * 32 * 64 * 2  # gradients of 8 microbatches
-    held = memory_of_layout(CONFIG, SMALL, pipeline)
+    held = planned_on("pp=4")
     final_norm = 2 * 32 * (64 * 2 + 2 * 2)
     assert held.activations == 4 * (activations_of(one.config(1000), one, 2) - final_norm) + received
 
 
 def test_both_ends_of_a_pipeline_have_the_embedding_and_the_middle_does_not() -> None:
     table, block = 1024 * 64, block_parameters(CONFIG, 1)
-    assert memory_of_layout(CONFIG, SMALL, layout("pp=4")).parameters in (
+    assert planned_on("pp=4").parameters in (
         4 * (table + 32 * 64 + 2 * block),
         4 * (table + 2 * 64 + 2 * block),
     )
@@ -311,6 +312,5 @@ def test_both_ends_of_a_pipeline_have_the_embedding_and_the_middle_does_not() ->
 
 def test_interleaving_keeps_a_little_more_on_the_first_rank_but_no_more_than_there_are() -> None:
     """Narayanan et al. 2021: with two stages per rank the first of four keeps 2 x 3 + 4 + 1 = 11 half stages, 5.5."""
-    interleaved = layout("pp=4", pipeline_schedule="interleaved")
-    assert [interleaved.in_flight(rank) for rank in range(4)] == [5.5, 4.5, 3.5, 2.5]
-    assert layout("pp=4", n_microbatches=2).in_flight(0) == 2
+    assert [in_flight(2, 4, rank) for rank in range(4)] == [5.5, 4.5, 3.5, 2.5]
+    assert planned_on("pp=4", n_microbatches=2).activations < planned_on("pp=4", n_microbatches=4).activations / 3

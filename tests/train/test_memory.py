@@ -10,7 +10,7 @@ import torch
 from webtext.base.errors import MachineError
 from webtext.train import TrainSettings
 from webtext.train.distributed import World
-from webtext.train.footprint import Layout, memory_of_layout
+from webtext.train.footprint import memory_of
 from webtext.train.mesh import MeshShape
 from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
 
@@ -30,12 +30,11 @@ def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
     fits: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If all fits by the estimate, something it doesn't count took the rest, so the next smaller one is named."""
-    layout = Layout(shape=MeshShape(), microbatch=fits, n_microbatches=1)
-    size = SimpleNamespace(total_memory=memory_of_layout(CONFIG, SETTINGS, layout).total)
+    least = memory_of(CONFIG, SETTINGS, MeshShape(), 1).total - 1
+    size = SimpleNamespace(total_memory=memory_of(CONFIG, SETTINGS, MeshShape(), fits).total if fits else least)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: size)
     said = advice(SETTINGS, World(0, 1, torch.device("cuda", 0)))
-    how = "selective" if fits >= 20 else "full"
-    assert said == f"choose microbatch_size = {expected} or activation_checkpointing = '{how}'"
+    assert said == f"choose microbatch_size = {expected} or activation_checkpointing = 'full'"
 
 
 def test_when_one_sequence_is_too_much_the_model_or_context_must_be_smaller() -> None:
@@ -56,7 +55,7 @@ def test_no_warning_advises_the_microbatch_that_is_too_large(monkeypatch: pytest
 def test_a_warning_counts_what_the_device_of_the_run_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `auto` a plan is for a GPU, whose flex attention keeps no mask, but a CPU keeps a matrix per sequence."""
     settings = TrainSettings.of(batch_size=4, microbatch_size=4, document_masks=True)
-    on_gpu = memory_of_layout(CONFIG, settings, Layout.of(settings, MeshShape())).total
+    on_gpu = memory_of(CONFIG, settings, MeshShape()).total
     monkeypatch.setattr("webtext.train.run.memory.memory_bytes", lambda world: on_gpu)
     for device, n_warnings in (("cuda", 0), ("cpu", 1)):
         warnings: list[str] = []

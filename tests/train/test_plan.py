@@ -9,7 +9,7 @@ from small_runs import flags
 
 from webtext.app.main import run
 from webtext.base.errors import ConfigError
-from webtext.train.footprint import GIB, Layout, advice, memory_of_layout, plan_training
+from webtext.train.footprint import GIB, advice, memory_of, plan_training
 from webtext.train.mesh import MeshShape
 from webtext.train.settings import TrainSettings
 
@@ -19,10 +19,7 @@ SMALL = {"n_layer": 2, "n_head": 2, "n_embd": 32, "context": 16}
 def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> None:
     settings = TrainSettings(batch_size=96, microbatch_size=12)
     config, mesh = settings.config(50_257), MeshShape(dp=8)
-    sizes = {
-        size: memory_of_layout(config, settings, Layout.of(settings, MeshShape(), size)).total
-        for size in (1, 2, 3, 4, 6, 12)
-    }
+    sizes = {size: memory_of(config, settings, MeshShape(), size).total for size in (1, 2, 3, 4, 6, 12)}
     chosen = {
         limit: advice(config, settings, mesh, limit, 12).partition(" or ")[0] for limit in (sizes[4], sizes[6] - 1)
     }
@@ -30,7 +27,7 @@ def test_what_would_fit_is_the_largest_microbatch_that_divides_and_fits() -> Non
     assert advice(config, settings, mesh, 10**15, 12).startswith("microbatch_size = 12")
     assert advice(config, settings, mesh, 10**15, 11).startswith("microbatch_size = 6")
     _, text = plan_training(settings, processes=8, memory_gib=(sizes[12] - 1) / GIB)
-    assert text.endswith(": choose microbatch_size = 6 or activation_checkpointing = 'selective'")
+    assert text.endswith(": choose microbatch_size = 6 or activation_checkpointing = 'full'")
     _, text = plan_training(settings, processes=8, memory_gib=sizes[12] / GIB)
     assert text.endswith(f"  fits in {sizes[12] / GIB:.1f} GiB")
 
@@ -40,7 +37,7 @@ def test_a_mesh_that_is_set_is_planned() -> None:
     settings = TrainSettings.of(mesh="dp=2,fsdp=2", microbatch_size=16)
     answer, text = plan_training(settings)
     assert (answer["layout"]["microbatch"], answer["layout"]["n_microbatches"]) == (16, 8)
-    whole = memory_of_layout(settings.config(50_257), settings, Layout.of(settings, MeshShape(), 16))
+    whole = memory_of(settings.config(50_257), settings, MeshShape(), 16)
     assert answer["memory"]["parameters"] == whole.parameters // 2
     assert "processes: 4, each 8 x 16 sequences" in text
     with pytest.raises(ConfigError, match="tp=5 does not divide n_head"):

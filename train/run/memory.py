@@ -17,7 +17,7 @@ import torch
 from webtext.base.console import Console
 from webtext.base.errors import MachineError
 from webtext.train.distributed import World
-from webtext.train.footprint import GIB, Layout, advice, memory_of_layout
+from webtext.train.footprint import GIB, advice, memory_of
 from webtext.train.settings import TrainSettings
 from webtext.train.shape import GPT2Config
 
@@ -30,11 +30,11 @@ def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        layout = Layout.of(settings, settings.machine.mesh_shape(world.size))
-        on_device = replace(settings, device=world.device.type)
-        what = advice(config, on_device, layout.shape, memory_bytes(world), layout.microbatch - 1)
+        shape = settings.machine.mesh_shape(world.size)
+        microbatch, on_device = settings.accumulation(shape.n_data)[0], replace(settings, device=world.device.type)
+        what = advice(config, on_device, shape, memory_bytes(world), microbatch - 1)
         raise MachineError(
-            f"microbatches of {layout.microbatch} sequences do not fit the device's memory",
+            f"microbatches of {microbatch} sequences do not fit the device's memory",
             f"choose {what}; 'webtext train plan' estimates what a run takes",
         ) from None
 
@@ -60,13 +60,13 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
     """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
     if settings.machine.offload is not None:
         return  # it adapts to the device, or fails before the first step
-    layout = Layout.of(settings, settings.machine.mesh_shape(world.size))
+    shape = settings.machine.mesh_shape(world.size)
     on_device, n_bytes = replace(settings, device=world.device.type), memory_bytes(world)
-    needed = memory_of_layout(config, on_device, layout).total
+    needed, microbatch = memory_of(config, on_device, shape).total, settings.accumulation(shape.n_data)[0]
     if needed > n_bytes:
         console.warn(
             f"a process is estimated to take {needed / GIB:,.1f} GiB but has {n_bytes / GIB:,.1f}: "
-            f"choose {advice(config, on_device, layout.shape, n_bytes, layout.microbatch - 1)}"
+            f"choose {advice(config, on_device, shape, n_bytes, microbatch - 1)}"
         )
 
 
