@@ -73,11 +73,11 @@ def settings_classes() -> dict[str, type]:
 def classes_of_other_verbs() -> dict[str, type]:
     """Return section -> settings class for verbs outside the build, which read the same file with `--config`."""
     from webtext.shards.settings import FileSettings
-    from webtext.train.settings import CompareSettings, ExperimentSettings, ScaleSettings
+    from webtext.train.settings import ExperimentSettings, ScaleSettings
 
     return {
         "shards.files": FileSettings,
-        "train.compare": CompareSettings,
+        "train.compare": ExperimentSettings,
         "train.sweep": ExperimentSettings,
         "train.scale": ScaleSettings,
     }

@@ -17,7 +17,6 @@ from webtext.base.storage import Folder
 from webtext.train.evaluate.published import FILES, TASKS
 from webtext.train.metrics import METRICS
 from webtext.train.settings import (
-    CompareSettings,
     EvalSettings,
     ExperimentSettings,
     SampleSettings,
@@ -110,7 +109,7 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | 
         run.console.result(asdict(result), text)
 
 
-@verb(group, "compare", settings={"train": TrainSettings, "train.compare": CompareSettings}, resumes=True)
+@verb(group, "compare", settings={"train": TrainSettings, "train.compare": ExperimentSettings}, resumes=True)
 @click.argument("corpora", nargs=-1, metavar="CORPUS...")
 @click.option(
     "--validation",
@@ -125,7 +124,8 @@ def compare(
     """Test whether each CORPUS makes a better model than the first.
 
     The answer, over several seeds, is better, worse or within noise. A CORPUS is a build or a token set, or NAME=PATH.
-    All train the same model with the same schedule and number of tokens (--tokens). Models are measured in bits per
+    All train the same model with the same schedule and number of
+    tokens: those of --steps, but no more than repeat no text of the smallest corpus. Models are measured in bits per
     byte. Rerun the same command to resume.
 
     \b

@@ -42,7 +42,7 @@ BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     ("min_learning_rate_ratio", "decay_ratio"): ("in [0, 1]", lambda value: 0 <= value <= 1),
     ("dropout",): ("in [0, 1)", lambda value: 0 <= value < 1),
     ("top_p",): ("above 0 and at most 1", lambda value: 0 < value <= 1),
-    ("tokens",): ("above 0", lambda value: all(n > 0 for n in (value if isinstance(value, tuple) else (value,)))),
+    ("tokens",): ("above 0", lambda value: all(n > 0 for n in value)),
     ("weights",): ("above 0, one for each token set", lambda value: all(weight > 0 for weight in value)),
     # float32 logits that are divided by less may be infinite
     ("temperature",): (
@@ -300,20 +300,10 @@ class SampleSettings(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSettings(Checked):
-    """[train.sweep], and the settings of all experiments; the model, its schedule and the first seed are in [train]."""
+    """[train.compare], [train.sweep], and all experiments; the model and its schedule are in [train]."""
 
     seeds: int | None = setting(None, "runs of each, from `seed` on  [default: 3 in compare, else 1]")
     side_by_side: int | None = setting(None, "runs at a time  [default: by GPUs or cores]", in_recipe=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompareSettings(ExperimentSettings):
-    """[train.compare]: The budget of the runs of a comparison."""
-
-    tokens: int | None = setting(
-        None,
-        "tokens of each run  [default: those of --steps, at most one epoch]",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,10 @@ import contextlib
 import hashlib
 import json
 import math
+import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,19 @@ import numpy as np
 
 from webtext.base.config import changed, recipe_settings
 from webtext.base.console import counted
-from webtext.base.errors import InputError
+from webtext.base.errors import ConfigError, InputError
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.shards import TokenShards
 from webtext.shards.writing.pack import need_eot_id
 from webtext.tokenizer import Tokenizer
 from webtext.train.checkpoint.checkpoint import find_checkpoint, load_model
+from webtext.train.data.sources import Source, open_sources, source_uses
 from webtext.train.evaluate.texts import read_file
-from webtext.train.experiments.corpora import Corpus, open_corpora, shared_settings
 from webtext.train.experiments.significance import ALPHA, POWER, Floats, differences, holm
-from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded
+from webtext.train.experiments.trials import Result, Trial, Trials, run_experiment, seeded, with_tokens
 from webtext.train.optimizer.schedule import total_tokens
-from webtext.train.settings import CompareSettings, TrainSettings
+from webtext.train.settings import ExperimentSettings, TrainSettings
 
 VALIDATION, MEASURES = "validation.jsonl", "measures.json"
 MAX_BYTES = 10_000_000
@@ -58,11 +59,29 @@ NOTES = (
 NO_CHANCE = "One seed or document shows nothing about chance. Give --seeds 3 or more."
 
 
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """A build or a token set, under its name in messages and folders."""
+
+    name: str
+    source: Source
+    tokenizer: str
+
+    @property
+    def slug(self) -> str:
+        """The name as a folder name."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-.") or "corpus"
+
+    def passes(self, settings: TrainSettings) -> float:
+        """Return how often a run with these settings reads the training documents."""
+        return source_uses([self.source], settings, total_tokens(settings))[0].passes
+
+
 def compare_corpora(
     arguments: Sequence[str],
     out: str,
     settings: TrainSettings,
-    compare: CompareSettings,
+    compare: ExperimentSettings,
     run: Run,
     *,
     validation: str | None = None,
@@ -74,7 +93,7 @@ def compare_corpora(
     before the first step. Writes runs/, the validation set, the result and its page into `out`.
     """
     corpora = open_corpora(arguments, tokenizer)
-    shared, n_seeds = shared_settings(corpora, settings, compare.tokens), compare.seeds or SEEDS
+    shared, n_seeds = shared_settings(corpora, settings), compare.seeds or SEEDS
     frozen = frozen_validation(corpora, validation)
     measure = partial(measure_trial, validation=Folder(out).location(VALIDATION), tokenizer=corpora[0].tokenizer)
     rows: list[dict[str, Any]] = []
@@ -89,8 +108,6 @@ def compare_corpora(
         rows.append(row | {"seeds": list(range(seed, seed + n_seeds))})
         again = "; a token set that was named before: other seeds, so only chance differs" if n_before else ""
         run.console.say(f"compare: '{name}': {passes:.2f} passes over {train.n_tokens:,} tokens{again}")
-        if passes > 1:
-            run.console.warn(f"'{name}' is repeated, and repeated text teaches less: its size makes a difference")
     about = described(frozen)
     run.console.say(f"compare: {counted(shared.steps, 'step')} each; validation set: {about}")
     facts = {"tokens": total_tokens(shared), "settings": recipe_settings(shared), "validation": about}
@@ -102,6 +119,54 @@ def compare_corpora(
 
     plan, files = {"validation": about}, {VALIDATION: validation_bytes(frozen)}
     return run_experiment("compare", out, trials, plan, run, compare.side_by_side, judge, files=files)
+
+
+def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list[Corpus]:
+    """Open the corpora `NAME=PATH` or `PATH`: builds (with tokens/ and tokenizer/) or token sets.
+
+    `tokenizer` packed all of them; without it, the first corpus's own did, for a token set that of the folder around it.
+    ConfigError for fewer than two corpora or for equal names.
+    """
+    if len(arguments) < 2:
+        named = f"{counted(len(arguments), 'corpus', 'corpora')} named, at least two are needed"
+        raise ConfigError(named, "name two or more: webtext train compare build-a build-b …")
+    corpora = [open_corpus(arguments[0], tokenizer)]
+    corpora += [open_corpus(argument, corpora[0].tokenizer) for argument in arguments[1:]]
+    for i, corpus in enumerate(corpora):
+        if any(corpus.slug == other.slug for other in corpora[:i]):
+            raise ConfigError(f"two corpora have the name '{corpus.name}'", "name them: one=PATH other=PATH")
+    return corpora
+
+
+def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
+    """Open one corpus. InputError if there is none, if it has no training tokens, or if another tokenizer packed it."""
+    name, equals, path = argument.partition("=")
+    if not equals or Folder(argument).exists("."):
+        name = path = argument
+    is_set = Folder(path).exists("manifest.json")
+    if not is_set and not Folder(path).exists("tokens/manifest.json"):
+        raise InputError(
+            f"'{path}' is neither a build nor a token set", "expected tokens/manifest.json or manifest.json in it"
+        )
+    build = Folder(path.rstrip("/").rpartition("/")[0] or "." if is_set else path)
+    if tokenizer is None and not build.exists("tokenizer/tokenizer.json"):
+        raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")
+    (source,) = open_sources(path if is_set else Folder(path).location("tokens"))
+    corpus = Corpus(name.rstrip("/"), source, tokenizer or build.location("tokenizer/tokenizer.json"))
+    source.train.check_tokenizer(Tokenizer.load(corpus.tokenizer))
+    if not source.train.n_tokens:
+        raise InputError(f"'{source.name}' has no training tokens", "build the corpus, and pack it")
+    return corpus
+
+
+def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings) -> TrainSettings:
+    """Return the settings of all runs, except the seed: no more steps than repeat no text of the smallest corpus.
+
+    ConfigError if they end within the warm-up.
+    """
+    asked, per_step = total_tokens(settings), settings.batch_size * settings.context
+    fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
+    return with_tokens(settings, min(asked, fits))
 
 
 def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str, str]:

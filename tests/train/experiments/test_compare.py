@@ -32,14 +32,14 @@ from webtext.train.experiments.compare import (
     read_validation,
 )
 from webtext.train.experiments.trials import Result
-from webtext.train.settings import CompareSettings, EvalSettings
+from webtext.train.settings import EvalSettings, ExperimentSettings
 
 pytestmark = pytest.mark.usefixtures("made")
-COMPARE = CompareSettings(side_by_side=2)
+COMPARE = ExperimentSettings(side_by_side=2)
 
 
 def compare(
-    corpora: list[str], out: Path, settings: TrainSettings, how: CompareSettings = COMPARE, **more: Any
+    corpora: list[str], out: Path, settings: TrainSettings, how: ExperimentSettings = COMPARE, **more: Any
 ) -> Result:
     return compare_corpora(corpora, str(out), settings, how, Run.quiet(), **more)
 
@@ -98,7 +98,7 @@ def test_a_damaged_file_of_measures_is_made_again(
     assert compare([sentences, letters], tmp_path / "out", settings, once).to_json() == found.to_json()
 
 
-def test_without_tokens_no_run_repeats_the_smallest_corpus(
+def test_no_run_repeats_the_smallest_corpus(
     sentences: str, make_build: Callable[..., str], tmp_path: Path, settings: TrainSettings
 ) -> None:
     small = make_build(

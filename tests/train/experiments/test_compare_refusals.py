@@ -11,15 +11,14 @@ from typing import Any
 import pytest
 
 from webtext.app.main import run
-from webtext.base.config import changed
 from webtext.base.errors import ConfigError, DryRun, InputError, WebtextError
 from webtext.base.run import Run
 from webtext.tokenizer import Tokenizer
 from webtext.train import TrainSettings
 from webtext.train.experiments.compare import compare_corpora, described, read_validation
-from webtext.train.settings import CompareSettings
+from webtext.train.settings import ExperimentSettings
 
-COMPARE = CompareSettings(side_by_side=1)
+COMPARE = ExperimentSettings(side_by_side=1)
 Refused = Callable[..., str]
 
 
@@ -59,16 +58,6 @@ def test_a_folder_that_is_not_a_corpus(
 def test_a_corpus_smaller_than_a_step(sentences: str, letters: str, refused: Refused, settings: TrainSettings) -> None:
     told = refused([sentences, letters], ConfigError, settings=replace(settings, batch_size=4096))
     assert "0 tokens are 0 steps of 131,072, and the warm-up is 2" in told
-
-
-def test_a_budget_within_the_warm_up_and_unsupported_settings(
-    sentences: str, letters: str, refused: Refused, settings: TrainSettings
-) -> None:
-    both = [sentences, letters]
-    assert "200 tokens are 2 steps of 128, and the warm-up is 2" in refused(
-        both, ConfigError, how=replace(COMPARE, tokens=200)
-    )
-    assert "stop_at_step is 3\nleave it out" in refused(both, ConfigError, settings=changed(settings, stop_at_step=3))
 
 
 def test_no_document_that_all_hold_out(sentences: str, make_build: Callable[..., str], refused: Refused) -> None:
@@ -127,7 +116,7 @@ def test_torchrun_and_the_command_line(
     assert "give the command without torchrun" in refused([sentences, letters], ConfigError)
 
 
-@pytest.mark.parametrize("change", [{"tokens": 0}, {"seeds": 0}, {"side_by_side": 0}])
+@pytest.mark.parametrize("change", [{"seeds": 0}, {"side_by_side": 0}])
 def test_settings_out_of_range(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="it must be"):
-        CompareSettings(**change)
+        ExperimentSettings(**change)

@@ -25,7 +25,7 @@ FLAGS = (
 )
 SWEEP = "train sweep {tokens} --lr 1e-4,1e-2,3e-2"
 SCALE = "train scale {tokens} --size 1x32 --size 2x32 --size 2x64 --tokens 256,512,768"
-COMPARE = "train compare one={build} other={build} --seeds 2 --tokens 512"
+COMPARE = "train compare one={build} other={build} --seeds 2"
 Made = list[tuple[Trial, int | None]]
 
 
