@@ -105,27 +105,26 @@ def gpu_of(local_rank: int, n_gpus: int) -> torch.device:
     if local_rank >= n_gpus > 1:
         raise MachineError(
             f"process {local_rank} of this machine has no GPU: torch sees {n_gpus}, numbered from 0",
-            f"start at most {n_gpus} processes here, or allow more GPUs by CUDA_VISIBLE_DEVICES",
+            f"start at most {n_gpus} processes here, or make more GPUs visible by CUDA_VISIBLE_DEVICES",
         )
     return torch.device("cuda", local_rank if n_gpus > 1 else 0)
 
 
 def require_own_gpus(store: distributed.Store, rank: int, size: int, gpu: str) -> None:  # type: ignore[name-defined]
-    """Tell all processes by `store` which GPU this one has; MachineError if another one has it too, which NCCL can't."""
+    """Publish in `store` which GPU this process has; MachineError if another one has it too, which NCCL doesn't support."""
     store.set(f"gpu of {rank}", gpu)
     others = [each for each in range(size) if each != rank and store.get(f"gpu of {each}").decode() == gpu]
     if others:
         raise MachineError(
             f"processes {rank} and {others[0]} of the run have the same GPU ({gpu})",
-            "start one process per GPU, or allow each its own by CUDA_VISIBLE_DEVICES; a part of a GPU (MIG) is none",
+            "start one process per GPU, or give each its own by CUDA_VISIBLE_DEVICES; parts of one GPU (MIG) don't count",
         )
 
 
 def _attempt_store(rank: int, size: int) -> distributed.Store:  # type: ignore[name-defined]
     """Return the store by which processes find each other, without the addresses of an earlier attempt.
 
-    torchrun restarts all processes when one ends, with the same store (torch 2.13) unless it has a new one for each
-    attempt, as TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 makes it.
+    When torchrun restarts all processes, it keeps the store (torch 2.13), except with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
     """
     store, _, _ = next(rendezvous("env://", rank, size, timeout=_JOINING))
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -143,15 +142,11 @@ def lost_process_is_an_error() -> Iterator[None]:
             raise
         message = re.sub(r"^.*/gloo/\S+\] |\. This is typically.*$", "", " ".join(str(error).split()))
         who = "its own output or torchrun's report shows which one ended first"
-        resume = (
-            "rerun the same command to resume from the last checkpoint; 'torchrun --max-restarts N' does so by itself"
-        )
+        resume = "rerun the same command to resume from the last checkpoint, or let 'torchrun --max-restarts N' do it"
         raise WebtextError(f"lost another process of the run: {message[:150]}", who, resume) from error
 
 
 UNDER_TORCHRUN = "TORCHELASTIC_RUN_ID"  # an environment variable of the processes that torchrun starts
-
-
 STOPPING = b"\nending after the current step, with a checkpoint; Ctrl-C again ends at once\n"
 STOPPED = b"error: interrupted again\n  rerun the same command to resume from the last checkpoint\n"
 

@@ -1,7 +1,7 @@
 """Engine: the part of a run that keeps the model's parameters and computes a step's gradients and held-out losses.
 
-The trainer knows only this interface. `Engine` itself is the plain model in one process; `ParallelModel` (parallel/) is
-one that is split over several processes, and `OffloadedEngine` (offload/) one that is kept on the host.
+The trainer knows only this interface. `Engine` itself is the plain model in one process, `ParallelModel` (parallel/) is
+split over several processes, and `OffloadedEngine` (offload/) keeps the model on the host.
 """
 
 from __future__ import annotations
@@ -67,17 +67,14 @@ class Engine:
         """Recompute what is derived from the parameters; called after a checkpoint was read."""
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
-        """Return `tensor`, shaped as the parameter `name` here, in the form that a checkpoint stores.
+        """Return `tensor`, shaped as the parameter `name` here, with its place in the complete tensor, for a checkpoint.
 
-        That form knows its place in the complete tensor. Waits until updates that were begun are done.
+        Waits until updates that were begun are done.
         """
         return tensor
 
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Return the sum of -log p in nats over the windows' scored tokens and their number, equal in all processes.
-
-        It is computed as in a step, but uncompiled.
-        """
+        """Return the sum of -log p (nats) over the windows' scored tokens and their number, as in a step but uncompiled."""
         self.model.eval()
         with torch.no_grad(), cast_parameters(self.model, self.dtype), torch.compiler.set_stance("force_eager"):
             found = total_loss(self.model, windows, batch_size, World(0, 1, self.device), rules=self.rules)

@@ -25,8 +25,8 @@ class HostMemory:
 
     With `folder`, each tensor is a mapped file there, which the system writes out if memory is short. The files have no
     name, so none remains however the process ends. Their space is reserved when they are created, so a full disk is an
-    error then, and not a signal when a page is first written. They aren't pinned; the host waits for their copies.
-    With `pins`, memory that is copied is pinned at its exact size: torch's own is rounded up to a power of two.
+    error then, and not a signal when a page is first written. With `pins`, memory that is copied (but not a file) is pinned
+    at its exact size: torch's own is rounded up to a power of two.
     """
 
     def __init__(self, *, pins: bool = False, folder: Path | None = None) -> None:

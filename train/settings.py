@@ -45,10 +45,7 @@ BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     ("tokens",): ("above 0", lambda value: all(n > 0 for n in value)),
     ("weights",): ("above 0, one for each token set", lambda value: all(weight > 0 for weight in value)),
     # float32 logits that are divided by less may be infinite
-    ("temperature",): (
-        "0, which takes the likeliest token, or at least 0.001",
-        lambda value: value == 0 or value >= 1e-3,
-    ),
+    ("temperature",): ("0, or at least 0.001", lambda value: value == 0 or value >= 1e-3),
 }
 """What the values of other settings must be; None, if a setting may be that, always holds."""
 
@@ -100,16 +97,11 @@ class OptimizerSettings(Checked):
     """[train.optimizer]: How gradients become updates, and which are skipped."""
 
     optimizer: str = setting("adamw", "adamw, or muon: Muon for the hidden matrices and AdamW for the rest", flag=False)
-    muon_learning_rate: float | None = setting(
-        None, "highest learning rate of Muon, whose updates have AdamW's size  [default: learning_rate]", flag=False
-    )
+    muon_learning_rate: float | None = setting(None, "highest rate of Muon  [default: learning_rate]", flag=False)
     weight_decay: float = setting(0.1, "decoupled weight decay of all weight matrices", flag=False)
     max_grad_norm: float | None = setting(1.0, "norm to which longer gradients are clipped, or none", flag=False)
     spike_sigmas: float | None = setting(
-        None,
-        "skip updates with a loss or gradient that is not finite, or so many standard deviations above the last 128; "
-        "'none' stops the run at one that is not finite",
-        flag=False,
+        None, "standard deviations above the mean at which a step is skipped; 'none' skips no step", flag=False
     )
 
 
@@ -117,9 +109,7 @@ class OptimizerSettings(Checked):
 class ScheduleSettings(Checked):
     """[train.schedule]: The learning rate over a run."""
 
-    schedule: str = setting(
-        "cosine", "learning rate over the steps: cosine, or wsd (warm-up, stable, decay)", flag=False
-    )
+    schedule: str = setting("cosine", "learning rate: cosine, or wsd (warm-up, stable, decay)", flag=False)
     min_learning_rate_ratio: float = setting(0.1, "last learning rate, as a share of the highest", flag=False)
     decay_ratio: float = setting(0.2, "share of the steps, at the end, in which wsd lowers the rate", flag=False)
 
@@ -129,31 +119,22 @@ class MachineSettings(Checked):
     """[train.machine]: How the devices are used, which changes no result beyond rounding."""
 
     activation_checkpointing: str = setting(
-        "none",
-        "what blocks recompute instead of keeping: none, selective (norms and GELU), or full (all but their inputs), "
-        "which offloaded runs always use",
-        in_recipe=False,
-        flag=False,
+        "none", "what blocks recompute: none, selective (norms and GELU), or full", in_recipe=False, flag=False
     )
     mesh: str | None = setting(
-        None,
-        "processes per axis: pp, dp, fsdp, tp, e.g. dp=2,tp=2  [default: all are replicas, dp]",
-        in_recipe=False,
+        None, "processes per axis: pp, dp, fsdp, tp, e.g. dp=2,tp=2  [default: all are replicas, dp]", in_recipe=False
     )
     pipeline_schedule: str = setting("1f1b", "schedule of the stages: 1f1b or interleaved", in_recipe=False, flag=False)
     offload: str | None = setting(
         None,
-        "keep all but a window of layers off the device: in 'host' memory, or in files in a folder (path with a slash)",
+        "where to keep a model off the device: 'host', or a folder's path with a slash",
         in_recipe=False,
         flag=False,
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "compile blocks and loss: on, off, or auto (on a GPU)", in_recipe=False, flag=False)
     deterministic: bool = setting(
-        False,
-        "make GPU runs repeatable bit for bit by slower kernels; CPU runs always are",
-        in_recipe=False,
-        flag=False,
+        False, "repeat GPU runs bit for bit, by slower kernels; CPU runs always are", in_recipe=False, flag=False
     )
 
     def __post_init__(self) -> None:
@@ -161,20 +142,13 @@ class MachineSettings(Checked):
         shape = None if self.mesh is None else MeshShape.parse(self.mesh)
         if self.offload is None:
             return
+        what = f"offload is '{self.offload}'"
         if self.offload != HOST and "/" not in self.offload:
-            raise ConfigError(
-                f"offload is '{self.offload}'", "it must be 'host', or a folder's path with a slash: ./rows"
-            )
+            raise ConfigError(what, "it must be 'host', or a folder's path with a slash: ./rows")
         if self.compile == "on":
-            raise ConfigError(
-                f"offload is '{self.offload}' and compile is 'on': an offloaded run can't be compiled",
-                "leave one of them out",
-            )
+            raise ConfigError(f"{what}, but compile is 'on': the two exclude each other", "leave one of them out")
         if shape is not None and shape.size > shape.dp:
-            raise ConfigError(
-                f"offload is '{self.offload}' and mesh '{self.mesh}': an offloaded run is one process or its replicas",
-                "choose mesh dp=N, or leave out offload",
-            )
+            raise ConfigError(f"{what}, but mesh is '{self.mesh}'", "choose mesh dp=N, or leave out offload")
 
     @property
     def offload_folder(self) -> str | None:
@@ -200,16 +174,10 @@ class CheckpointSettings(Checked):
 
     checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False, flag=False)
     keep_checkpoints: int | None = setting(
-        2,
-        "newest checkpoints to keep, beside the one of lowest held-out loss; 'none' keeps all",
-        in_recipe=False,
-        flag=False,
+        2, "newest checkpoints to keep beside the best one; 'none' keeps all", in_recipe=False, flag=False
     )
     stop_at_step: int | None = setting(
-        None,
-        "save and end after this step; the schedule is still that of all steps  [default: steps]",
-        in_recipe=False,
-        flag=False,
+        None, "step after which to save and end; the schedule stays  [default: steps]", in_recipe=False, flag=False
     )
 
 

@@ -135,10 +135,10 @@ def test_what_excludes_offloading_is_rejected_before_anything_is_written(tokens:
     with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
         check_folder(in_file)
     for changes, said in {
-        ("mesh", "fsdp=2"): "offload is 'host' and mesh 'fsdp=2': an offloaded run is one process or its replicas",
-        ("mesh", "dp=2,tp=2"): "and mesh 'dp=2,tp=2': an offloaded run is one process or its replicas",
-        ("mesh", "pp=2"): "and mesh 'pp=2': an offloaded run is one process or its replicas",
-        ("compile", "on"): "offload is 'host' and compile is 'on'",
+        ("mesh", "fsdp=2"): "offload is 'host', but mesh is 'fsdp=2'",
+        ("mesh", "dp=2,tp=2"): "but mesh is 'dp=2,tp=2'",
+        ("mesh", "pp=2"): "but mesh is 'pp=2'",
+        ("compile", "on"): "offload is 'host', but compile is 'on'",
         ("offload", "hots"): "offload is 'hots'\nit must be 'host', or a folder's path with a slash",
     }.items():
         with pytest.raises(ConfigError, match=said):

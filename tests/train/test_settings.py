@@ -8,7 +8,7 @@ import pytest
 
 from webtext.base.config import SECTIONS, changed, options, recipe_settings, subsections
 from webtext.base.errors import ConfigError
-from webtext.train.settings import EvalSettings, SampleSettings, TrainSettings, difference
+from webtext.train.settings import EvalSettings, ExperimentSettings, SampleSettings, TrainSettings, difference
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_the_first_difference_is_reported_in_the_order_of_the_settings() -> None
     assert difference({"a": 1}, {"a": 1}) == ""
 
 
-@pytest.mark.parametrize("name", ["stride", "windows", "batch_size"])
-def test_impossible_evaluations_are_rejected(name: str) -> None:
+@pytest.mark.parametrize("name", ["stride", "windows", "batch_size", "seeds", "side_by_side"])
+def test_impossible_evaluations_and_experiments_are_rejected(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is 0"):
-        EvalSettings(**{name: 0})
+        (ExperimentSettings if name.startswith("s") and name != "stride" else EvalSettings)(**{name: 0})
 
 
 @pytest.mark.parametrize(

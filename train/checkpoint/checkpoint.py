@@ -2,7 +2,6 @@
 
 A checkpoint is written under a temporary name, fsynced and renamed, so one with its final name is complete.
 `state.json`, written last, records the SHA-256 of the other files, and a checkpoint whose files differ is skipped.
-`storage.py` defines how tensors are stored; `saver.py` saves while the run continues.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from webtext.train.shape import GPT2Config
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from webtext.train.checkpoint.storage import PieceReader
     from webtext.train.model.gpt2 import GPT2
     from webtext.train.model.initialization import Values
 
@@ -69,17 +69,13 @@ class Checkpoint:
 
         The checkpoint must contain these tensors, those `elsewhere` (in other processes) and nothing else.
         """
-        from webtext.train.checkpoint.storage import PieceReader
-
-        PieceReader(self.path, self.state["files"]).read(tensors, elsewhere, prefix="")
+        self._reader().read(tensors, elsewhere, prefix="")
 
     def values(self) -> Values:
         """Return its model's parameters, each read when it is asked for. Raises InputError if one isn't finite."""
         import torch
 
-        from webtext.train.checkpoint.storage import PieceReader
-
-        reader = PieceReader(self.path, self.state["files"])
+        reader = self._reader()
         n_blocks = len({name.split(".")[2] for name in reader.described(MODEL + "blocks.")})
         if n_blocks != self.config.n_layer:  # checked before a model of that many is made
             what = f"'{self.path}' contains {n_blocks} layers, but its {STATE} says {self.config.n_layer:,}"
@@ -93,6 +89,11 @@ class Checkpoint:
             return tensor
 
         return values
+
+    def _reader(self) -> PieceReader:
+        from webtext.train.checkpoint.storage import PieceReader  # which loads torch
+
+        return PieceReader(self.path, self.state["files"])
 
 
 class _Damaged(InputError):
@@ -121,10 +122,7 @@ def publish_checkpoint(saved: Checkpoint, config: GPT2Config, files: Mapping[str
 def latest_checkpoint(
     model_dir: Path, warn: Callable[[str], object] = warnings.warn, *, verify: bool = True
 ) -> Checkpoint | None:
-    """Return the newest undamaged checkpoint, or None if there is no checkpoint.
-
-    Each damaged one is skipped and reported to `warn`. Raises InputError if all are damaged.
-    """
+    """Return the newest undamaged checkpoint, None without any. Warns of damaged ones; InputError if all are damaged."""
     problems: list[str] = []
     for path in reversed(list_checkpoints(model_dir)):
         try:
@@ -192,10 +190,7 @@ def open_checkpoint(path: Path, *, verify: bool = True) -> Checkpoint:
 
 
 def load_model(path: str | os.PathLike[str], warn: Callable[[str], object] = warnings.warn) -> GPT2:
-    """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder.
-
-    `warn` is as in `latest_checkpoint`.
-    """
+    """Load a model, in evaluation mode, from a Hugging Face folder, a checkpoint or a training folder."""
     from webtext.train.model.gpt2 import GPT2
 
     place = local_model(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from webtext.train.checkpoint.checkpoint import find_checkpoint
 from webtext.train.checkpoint.model_copy import local_model
@@ -19,9 +18,14 @@ def model_card(model: str) -> str | None:
     checkpoint = find_checkpoint(place, lambda _: None, verify=False)
     state, config = checkpoint.run_state(), checkpoint.config
     settings, result, where = dict(state["recipe"]["settings"]), state["result"], state["environment"]
+    start, given = f"weights drawn from the seed {settings['seed']}", settings.get("from")
+    if given is not None:
+        step = "" if given["step"] is None else f", step {given['step']:,}"
+        files = ", ".join(f"{name} `{digest}`" for name, digest in given["weights"].items())
+        start = f"the weights in `{given['folder']}`{step}: {files}"
     rows = {
         "shape": f"{config.n_layer} layers of {config.n_embd}, {config.n_head} heads, context {config.context:,}",
-        "started with": _start(settings),
+        "started with": start,
         "trained": f"{checkpoint.step:,} steps, {result.get('tokens', 0):,} tokens",
         "token sets": ", ".join(f"`{digest}`" for digest in settings["tokens"]),
         "tokenizer": f"{config.vocab_size:,} ids, `{settings['tokenizer']}`",
@@ -39,12 +43,3 @@ def model_card(model: str) -> str | None:
             f"\n## Settings\n\n```json\n{json.dumps(others, indent=1)}\n```\n",
         ]
     )
-
-
-def _start(settings: dict[str, Any]) -> str:
-    given = settings.get("from")
-    if given is None:
-        return f"weights drawn from the seed {settings['seed']}"
-    step = "" if given["step"] is None else f", step {given['step']:,}"
-    files = ", ".join(f"{name} `{digest}`" for name, digest in given["weights"].items())
-    return f"the weights in `{given['folder']}`{step}: {files}"

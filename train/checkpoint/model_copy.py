@@ -23,7 +23,8 @@ class ModelCopy:
         self._temporary = tempfile.TemporaryDirectory(prefix="webtext-model-", ignore_cleanup_errors=True)
         self.path = Path(self._temporary.name)
         names = self._folder.names_within()
-        half = [name for name in names if name.startswith("checkpoints/") and _state_beside(name) not in names]
+        kept = [name for name in names if name.startswith("checkpoints/")]
+        half = [name for name in kept if f"{name.rpartition('/')[0]}/state.json" not in names]
         for name in sorted(set(names) - set(half)):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             with self._folder.open(name) as file, open(self.path / name, "wb") as copy:
@@ -49,10 +50,6 @@ class ModelCopy:
             if path.is_file() and not any(each.startswith(".") for each in name.split("/")):
                 found[name] = path.stat().st_size, path.stat().st_mtime_ns
         return found
-
-
-def _state_beside(name: str) -> str:
-    return name.rpartition("/")[0] + "/state.json"
 
 
 def local_model(place: str | os.PathLike[str]) -> Path:

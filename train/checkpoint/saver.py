@@ -2,7 +2,8 @@
 
 While the next step computes its gradients, a thread copies the tensors to host memory (staging). Only the update that
 would change them waits for that copy. The same thread then writes, syncs, hashes and renames. At most one save is in
-progress. A failed one raises at the next save or at the end of the run; the trainer reads `failed` to end it sooner.
+progress, because two would need twice the host memory. A failed one raises at the next save or at the end of the run; the
+trainer reads `failed` to end it sooner. Why not torch's `async_save`: docs/tried/train.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A sampler's batches as a torch dataset. A thread reads them ahead, into pinned memory.
-
-    for tokens_bt in TokenBatches(Sampler(shards, context=1024, batch_size=8)):  # int64 [8, 1025], endless
-        ...
+"""A sampler's batches as an endless torch dataset, int64 [b, t + 1]. A thread reads them ahead, into pinned memory.
 
 `state_dict` is the state after the batches taken, not those read ahead; an error is raised where its batch is taken.
 """
@@ -19,7 +16,7 @@ from torch.utils.data import IterableDataset
 
 from webtext.shards import Sampler
 
-AHEAD = 2
+AHEAD = 2  # one is taken by the step while the other is read
 
 
 class TokenBatches(IterableDataset[Tensor]):

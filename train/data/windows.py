@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,7 @@ Tokens = npt.NDArray[Any]
 
 
 def documents_of(tokens_bt: Tensor, eot_id: int) -> Tensor:
-    """Return the number of each token's document in its window, [b, t], on the tokens' device.
-
-    It equals `document_numbers` in shards.
-    """
+    """Return the number of each token's document in its window, [b, t], as `document_numbers` in shards does."""
     numbers_bt = (tokens_bt == eot_id).cumsum(1)
     return numbers_bt - numbers_bt[:, :1]
 
@@ -36,12 +33,11 @@ def documents_of(tokens_bt: Tensor, eot_id: int) -> Tensor:
 class WindowRules:
     """How a run uses windows: whether documents are masked from one another, and whether short windows are padded.
 
-    A window contains several documents, each opened by an end-of-text, or one document and padding
-    (`shards/sampling/windows.py`). With masks a token attends only to its own document, including the end-of-text that
-    opens it. That end-of-text is also the target after the last token of the document before. Positions count through
-    the window, masked or not: GPT-2's are absolute, and each is trained on all of a corpus. In windows that don't cross
-    documents, the first end-of-text after the start is the target that ends the document. What follows is padding and
-    does not count.
+    A window contains several documents, each opened by an end-of-text, or one document and padding. With masks a token
+    attends only to its own document, including the end-of-text that opens it, which is also the target after the last
+    token of the document before. Positions count through the window, masked or not: GPT-2's are absolute, and each is
+    trained on all of a corpus. In windows that don't cross documents, the first end-of-text after the start is the target
+    that ends the document. What follows is padding and does not count.
     """
 
     masks: bool = False
@@ -75,13 +71,6 @@ class WindowRules:
         if self.pads and slopes:  # a mean over the targets of the entire step, not of each microbatch
             torch._foreach_mul_(slopes, (1 / share).to(slopes[0].dtype))
         return loss / share
-
-
-class Judged(Protocol):
-    """A model that can be measured: this package's GPT2, or any other language model with this method."""
-
-    def log_likelihood(self, tokens_bt: Tensor, /, *, last: int) -> Tensor:
-        """Return the natural log-probability of each of the last tokens, given all tokens before it: [b, last]."""
 
 
 class Windows:
@@ -128,7 +117,7 @@ class Windows:
 
 
 def total_loss(
-    model: Judged,
+    model: Any,
     windows: Windows,
     batch_size: int,
     world: World,
@@ -137,7 +126,7 @@ def total_loss(
 ) -> tuple[float, int]:
     """Return the sum of -log p in nats over the scored tokens of all processes, and the number of those tokens.
 
-    A model that was trained with document masks needs the `rules` of its run.
+    `model` has GPT2's `log_likelihood`; if it was trained with document masks, it needs the `rules` of its run.
     """
     total = torch.zeros(2, dtype=torch.float64, device=world.device)  # read once: the host queues the batches
     for tokens_bt, n_scored in windows.batches(batch_size, world.rank, world.size):

@@ -1,14 +1,12 @@
 """Lossless de-tokenizers: tokenised text as it is usually written, which leads back to it, byte for byte.
 
 Evaluation sets are published as words with a blank around each, punctuation and parts of words too (`Teddy 's "` or
-`two @-@ part`). No model of running text has seen such text. Radford et al. (2019, section 3.1) undo these artefacts by
-"invertible de-tokenizers", so that the text's probability is still that of the original, and report perplexities 2.5 to
-5 lower.
+`two @-@ part`), as no model of running text has seen it. Radford et al. (2019, section 3.1) undo these artefacts by
+"invertible de-tokenizers", so that the text's probability is still the original's, and report perplexities 2.5 to 5 lower.
 
 Two words are joined only if the set's rules say so *and* the inverse splits them again as they were; otherwise the
 blank remains. A word that the inverse would split or rewrite, although it was one word, gets a second blank before it
-and is left as it is. So every line of words can be restored, however good the rules are
-(`tests/train/test_texts.py` does so):
+and is left as it is. So every line of words can be restored, however good the rules are:
 
 >>> WIKITEXT.detokenize(' He \\'s in a " two @-@ part " show . \\n \\n')
 'He\\'s in a "two-part" show.\\n\\n'

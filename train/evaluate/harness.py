@@ -1,8 +1,8 @@
 """The paper's tasks through lm-evaluation-harness: its interface over our model, and a run of the task files in `tasks/`.
 
-lm-eval makes the prompts, collects the answers and judges them; all of its requests come here. Before every text stands
-an end-of-text, and a prompt that leaves no room for the answer is cut from the left. Every process gets all requests and
-answers its share of them, so that to lm-eval there is one process.
+lm-eval makes the prompts, collects the answers and judges them. Every text begins with an end-of-text, and a prompt that
+leaves no room for the answer is cut from the left. Every process gets all requests and answers its share of them, so that
+lm-eval sees one process.
 """
 
 from __future__ import annotations

@@ -88,7 +88,6 @@ def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object
     """Load the model at `path`: a training folder, a checkpoint, or a Hugging Face folder of a GPT-2.
 
     `tokenizer` is a file or a tokenizer, by default the one in the folder. Raises InputError if it isn't the model's.
-    `warn` is as in `load_model`.
     """
     place, model, facts = local_model(path), load_model(path, warn), run_facts(path)
     own = own_tokenizer(place) if (place / "config.json").is_file() else None
@@ -106,7 +105,7 @@ def run_facts(model_path: str) -> dict[str, Any]:
     place = local_model(model_path)
     if (place / "config.json").is_file():
         return {}
-    state = find_checkpoint(place, _not_again).run_state()
+    state = find_checkpoint(place, lambda _: None).run_state()  # its warnings were printed when the model was loaded
     settings = state["recipe"]["settings"]
     return {
         "step": state["step"],
@@ -120,7 +119,3 @@ def run_facts(model_path: str) -> dict[str, Any]:
 def dtype_name(model: GPT2) -> str:
     """Return the name of the dtype in which the model computes."""
     return str(model.dtype).removeprefix("torch.")
-
-
-def _not_again(_: str) -> None:
-    """Ignore a warning that was already printed when the model was loaded."""

@@ -2,8 +2,7 @@
 
 LAMBADA's accuracies in Table 3 use a stop-word filter; section 3.3 has one value without it, for the largest model. The
 paper's units, strides and de-tokenizers are not published, so its values are printed next to ours but are not a target:
-the released 117M model has 29.9 per token and 37.4 per word on the same WikiText (huggingface/transformers#13761). Each
-row has its measure, unit, stride, context and de-tokenizer, so that values that can't be compared don't look alike.
+the released 117M model has 29.9 per token and 37.4 per word on the same WikiText (huggingface/transformers#13761).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`train eval` on evaluation sets and any text: one loss, divided by each unit, with the values of the paper's Table 3.
 
-Every value comes with its unit, stride and de-tokenizer. Perplexity is exp(loss / units) and bits are loss / (ln 2 ·
-units), where loss is that of the complete text in nats, whatever the tokenizer. So "word" is per word of the text as it
-was published, although the model reads it de-tokenized and in tokens.
+Perplexity is exp(loss / units) and bits are loss / (ln 2 · units), where loss is that of the complete text in nats,
+whatever the tokenizer. So "word" is per word of the text as it was published, although the model reads it de-tokenized.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`train compare`: which of several corpora makes the better model of one size, at one budget, over several seeds.
 
 Every corpus gets the same model, schedule, seeds and number of tokens, and every model is measured in bits per byte on
-documents that none of them was trained on. So only the corpus differs; the seeds and the documents show how much chance
-alone does. A token set that is named twice is trained with other seeds the second time: then only chance differs.
+documents that none of them was trained on. So only the corpus differs; the seeds and the documents show the effect of
+chance. A token set that is named twice is trained with other seeds the second time: then only chance differs.
 
 A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the
 same pages with different rules hold out the same ids, as far as their rules keep them. The validation set has the

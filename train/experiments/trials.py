@@ -1,7 +1,7 @@
 """The trials of an experiment: one table that `train compare`, `sweep` and `scale` fill, run and judge.
 
-A trial is a training run in a model folder like any other, with the rules of `train run`: a finished one is skipped, a
-killed one resumes from its last complete checkpoint, and the folder of another recipe is rejected before anything starts.
+A trial is a run like any other: a finished one is skipped, a killed one resumes from its last complete checkpoint, and the
+folder of another recipe is rejected before anything starts.
 
 Several run at a time, each in a process and session of its own, with a share of the machine: a GPU, or some cores. Ctrl-C
 reaches only the parent, which ends them by SIGTERM. If the parent dies, their standard input is closed, and they send

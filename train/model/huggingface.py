@@ -7,6 +7,7 @@ compared with its config.json by name and shape before anything is allocated.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -99,23 +100,13 @@ class GPT2Folder:
 
     def _check(self) -> None:
         """Raise InputError if a tensor is missing, has another shape or is not one of a GPT-2; reads only headers."""
-        remedy = "the folder has the config.json of another model, or not all of its weights"
-        known = {"lm_head.weight"}
-        for name, shape, _ in _tensors(self.config):
-            if name not in self._found:
-                raise InputError(f"'{self._place}' has no tensor '{name}', which its config.json requires", remedy)
-            file, key = self._found[name]
-            found = file.get_slice(key).get_shape()
-            if found != shape:
-                raise InputError(
-                    f"tensor '{name}' in '{self._place}' is {found}, but its config.json requires {shape}", remedy
-                )
-            known.add(name)
-        for name in self._found:
-            if name not in known and not name.endswith(_MASKS):
-                raise InputError(
-                    f"'{self._place}' has tensor '{name}', which no GPT-2 with its config.json has", remedy
-                )
+        rest = {name: file.get_slice(key).get_shape() for name, (file, key) in self._found.items()}
+        rest = {name: shape for name, shape in rest.items() if name != "lm_head.weight" and not name.endswith(_MASKS)}
+        wanted = ((name, shape) for name, shape, _ in _tensors(self.config))  # of a damaged config.json, very many
+        for name, shape in itertools.chain(wanted, ((name, None) for name in tuple(rest))):
+            if shape != (found := rest.pop(name, None)):
+                what = f"'{name}' in '{self._place}' is {found or 'missing'}, but its config.json requires {shape or 'none'}"
+                raise InputError(f"tensor {what}", "the folder has another model's config.json, or lacks weights")
         if "lm_head.weight" in self._found and not torch.equal(self._read("lm_head.weight"), self._read("wte.weight")):
             raise InputError(
                 f"the output layer of '{self._place}' is not its embedding: 'lm_head.weight' differs from 'wte.weight'",
@@ -124,17 +115,10 @@ class GPT2Folder:
 
 
 def write_huggingface(
-    folder: str | os.PathLike[str],
-    config: GPT2Config,
-    ours: Mapping[str, Tensor],
-    tokenizer: Any,
-    dtype: torch.dtype,
+    folder: str | os.PathLike[str], config: GPT2Config, ours: Mapping[str, Tensor], tokenizer: Any, dtype: torch.dtype,
     card: str | None = None,
-) -> None:
-    """Write a model of that shape with the parameters `ours`, by name; config.json is removed first, written last.
-
-    ConfigError if a weight is too large for `dtype`.
-    """
+) -> None:  # fmt: skip
+    """Write a model with the parameters `ours`, config.json last. ConfigError if a weight is too large for `dtype`."""
     kind = str(dtype).removeprefix("torch.")
     for name, tensor in ours.items():
         if (largest := tensor.abs().max().item()) > torch.finfo(dtype).max:

@@ -114,9 +114,3 @@ def test_torchrun_and_the_command_line(
     assert "no --out given" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "give the command without torchrun" in refused([sentences, letters], ConfigError)
-
-
-@pytest.mark.parametrize("change", [{"seeds": 0}, {"side_by_side": 0}])
-def test_settings_out_of_range(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="it must be"):
-        ExperimentSettings(**change)

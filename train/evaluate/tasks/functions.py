@@ -1,4 +1,4 @@
-"""What the task files can't say: CoQA's questions, first sentences, and scores by the words of lm-eval and rouge-score."""
+"""Functions of the task files: CoQA's questions, first sentences, and scores by the words of lm-eval and rouge-score."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import Any
 
 from lm_eval.tasks.qasper.metrics import f1_abstractive, normalize_answer
 
-ROUGE = {
-    "rouge1": "rouge1",
-    "rouge2": "rouge2",
-    "rougeL": "rougeLsum",
-}  # of complete summaries, as in the script of 2004
+ROUGE = {"rouge1": "rouge1", "rouge2": "rouge2", "rougeL": "rougeLsum"}  # of complete summaries, as the script of 2004
 _END = re.compile(r"[.!?][\"'”’»)\]]{0,3}\s{1,50}(?=[^a-z\s])|\n\s*")  # bounded, so that no text takes long
 _ABBREVIATION = re.compile(r"\b(?:[A-Z]|Mr|Mrs|Ms|Dr|St|Jr|Sen|Gen|Gov|Rep|Prof|No|vs)\.\s+\Z")
 
@@ -74,10 +70,7 @@ def first_sentences(text: str, n: int) -> str:
     'Mr. A. Cat sat.'
     """
     text = text.strip()
-    ends = [
-        match.end()
-        for match in _END.finditer(text)
-        if not _ABBREVIATION.search(text, max(0, match.start() - 5), match.end())
-    ]
+    found = [(end.start(), end.end()) for end in _END.finditer(text)]
+    ends = [end for start, end in found if not _ABBREVIATION.search(text, max(0, start - 5), end)]
     parts = (text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True))
     return "\n".join([part for part in parts if part][:n])
