@@ -5,7 +5,9 @@ A public name loads torch when it is first used. Settings and commands work with
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from webtext.train.settings import TrainSettings as TrainSettings
     from webtext.train.shape import GPT2Config as GPT2Config
 
-# Read by OpenMP when torch is loaded: threads sleep at barriers. On a busy machine spinning ones keep from running those
-# that they wait for, and a toy model trains 13 to 27 times slower (docs/measurements/train.md).
+# Read by OpenMP when torch is loaded: threads sleep at barriers. On a busy machine, spinning threads take the cores of the
+# threads that they wait for, and a toy model trains 13 to 27 times slower (docs/measurements/train.md).
 if "GOMP_SPINCOUNT" not in os.environ:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -37,15 +39,22 @@ _PUBLIC_NAMES = {
 __all__ = sorted(_PUBLIC_NAMES)  # noqa: PLE0605
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC_NAMES:
-        raise AttributeError(f"module 'webtext.train' has no attribute {name!r}")
+@contextlib.contextmanager
+def missing_torch_is_an_error() -> Iterator[None]:
+    """Turn the failed import of torch or safetensors into an error that names the extra to install."""
     try:
-        return getattr(import_module(f"webtext.train.{_PUBLIC_NAMES[name]}"), name)
+        yield
     except ModuleNotFoundError as error:
         if error.name in ("torch", "safetensors"):
             raise missing_extra(str(error.name), "train") from None
         raise
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC_NAMES:
+        raise AttributeError(f"module 'webtext.train' has no attribute {name!r}")
+    with missing_torch_is_an_error():
+        return getattr(import_module(f"webtext.train.{_PUBLIC_NAMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

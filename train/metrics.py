@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated
 
 import msgspec
 
 from webtext.base.console import Console
 from webtext.base.errors import InputError
-from webtext.base.storage import Folder, decode_json, no_space_is_an_error, strict_json
+from webtext.base.storage import Folder, decode_json, no_space_is_an_error
 
 METRICS = "metrics.jsonl"
 _TAIL_BYTES = 1 << 14
@@ -29,24 +28,8 @@ class MetricsRow(msgspec.Struct, kw_only=True):
     tokens_per_second: float | None = None
 
 
-class MetricsLog:
-    """The metrics file of a run in progress. A row can be read as soon as it is written."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Append a row."""
-        self._file.write(strict_json(row) + "\n")
-        self._file.flush()
-
-    def sync(self) -> None:
-        """Make the rows permanent, before a checkpoint of their step is: a resumed run doesn't write them again."""
-        os.fsync(self._file.fileno())
-
-
 @contextlib.contextmanager
-def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[MetricsLog]:
+def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[IO[str]]:
     """Open the log of a run that resumes from `step`, without later rows; warn about rows that cannot be read."""
     folder, place = Folder(model_dir), model_dir / METRICS
     with no_space_is_an_error(str(place)):
@@ -58,8 +41,8 @@ def metrics_log(model_dir: Path, step: int, console: Console) -> Iterator[Metric
             console.warn(f"{n:,} of {len(rows):,} rows of '{place}' cannot be read and are dropped")
         kept = (row for row, of_step in zip(rows, steps, strict=True) if of_step is not None and of_step <= step)
         folder.write_bytes(METRICS, b"".join(kept))
-        with open(place, "a", encoding="utf-8") as file:
-            yield MetricsLog(file)
+        with open(place, "a", encoding="utf-8", buffering=1) as file:  # so a row can be read as soon as it is written
+            yield file
 
 
 def read_metrics(folder: Folder, remedy: str) -> list[MetricsRow]:

@@ -52,5 +52,4 @@ def _selective_contexts(dropout: float) -> Any:
         keeps = next(products) <= n_kept if operator in _PRODUCTS else operator in attention
         return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
 
-    contexts: Any = create_selective_checkpoint_contexts  # untyped in torch
-    return contexts(policy)
+    return create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]

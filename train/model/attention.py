@@ -47,7 +47,7 @@ def causal_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, dropout: fl
 
 
 def masked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor, mask: Mask | None, dropout: float = 0.0) -> Tensor:
-    """Return attention where `mask` permits it: boolean, added to the scores, of `document_blocks`, or None: everywhere."""
+    """Return attention where `mask` permits it: added to the scores, of `document_blocks`, or None for everywhere."""
     if mask is None or isinstance(mask, Tensor):
         return functional.scaled_dot_product_attention(q_bhtd, k_bhtd, v_bhtd, attn_mask=mask, dropout_p=dropout)
     from torch.nn.attention.flex_attention import flex_attention
@@ -101,7 +101,7 @@ def attention_kernel(config: GPT2Config, q_bhtd: Tensor, *, masks: bool, compile
 def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
     """Blocked attention as one torch operator, so that `activation_checkpointing.py` can keep its output."""
     y_bhtd = _as_heads_lie(q_bhtd)
-    q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+    q_bhtd, k_bhtd, v_bhtd = q_bhtd.contiguous() / math.sqrt(q_bhtd.shape[-1]), k_bhtd.contiguous(), v_bhtd.contiguous()
     for block in _blocks(q_bhtd.shape[2]):
         p_bhst = _probabilities(q_bhtd, k_bhtd, block)
         y_bhtd[:, :, block] = p_bhst @ v_bhtd[:, :, : block.stop]
@@ -125,7 +125,7 @@ def blocked_attention_backward(
     b, h, t, d = q_bhtd.shape
     dq_bhtd = _as_heads_lie(q_bhtd)
     dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))
-    q_bhtd, k_bhtd, v_bhtd = _scaled(q_bhtd), k_bhtd.contiguous(), v_bhtd.contiguous()
+    q_bhtd, k_bhtd, v_bhtd = q_bhtd.contiguous() / math.sqrt(d), k_bhtd.contiguous(), v_bhtd.contiguous()
     dy_bhtd = dy_bhtd.contiguous()
     for block in _blocks(t):
         until, dy_bhsd = slice(block.stop), dy_bhtd[:, :, block]
@@ -154,10 +154,6 @@ blocked_attention.register_autograd(_backward, setup_context=_keep)
 def _blocks(t: int) -> Iterator[slice]:
     size = min(max(t // 4, MIN_BLOCK), MAX_BLOCK)
     return (slice(start, min(start + size, t)) for start in range(0, t, size))
-
-
-def _scaled(q_bhtd: Tensor) -> Tensor:
-    return q_bhtd.contiguous() / math.sqrt(q_bhtd.shape[-1])
 
 
 def _probabilities(scaled_q_bhtd: Tensor, k_bhtd: Tensor, block: slice) -> Tensor:

@@ -2,8 +2,7 @@
 
 On a GPU that saves memory traffic, so `auto` compiles there; on a CPU it did not pay off (docs/tried/train.md). All
 blocks are alike and share the compiled code, so there is one compilation per microbatch shape. Their activation
-checkpointing is compiled with them; hooks of FSDP and the like stay outside. Held-out measurements and samples during a
-run are not compiled.
+checkpointing is compiled with them; hooks of FSDP and the like stay outside.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ LOGITS_PER_BLOCK = 2**19
 """2 MiB of float32 logits, a part of a CPU's cache."""
 
 ToSlopes = Callable[[Tensor, Tensor, Tensor | None], Iterable[Tensor]]
-"""Replaces a chunk of logits [n, v], of targets [n], by n times their gradient; yields summed losses of those that
-count, of which the last argument has true [n], or None if all do."""
+"""Replaces logits [n, v] of targets [n] by n times their gradient; yields summed losses of the targets that count: [n],
+or None if all do."""
 
 
 def linear_cross_entropy(

@@ -219,11 +219,9 @@ class GPT2(nn.Module):
 
     def mean_loss(self, hidden_btc: Tensor, targets_bt: Tensor, counted_bt: Tensor | None = None) -> Tensor:
         """Return the loss of hidden states, as in `loss`."""
-        hidden_nc, weight_vc = hidden_btc.flatten(0, 1), self.token_embedding.weight
+        output = hidden_btc.flatten(0, 1), self.token_embedding.weight, targets_bt.flatten(), self.config.vocab_size
         counted_n = None if counted_bt is None else counted_bt.flatten()
-        return linear_cross_entropy(
-            hidden_nc, weight_vc, targets_bt.flatten(), self.config.vocab_size, counted_n, compiled=self.is_compiled
-        )
+        return linear_cross_entropy(*output, counted_n, compiled=self.is_compiled)
 
     @torch.no_grad()
     def log_likelihood(
@@ -273,7 +271,7 @@ class GPT2(nn.Module):
 def document_mask(documents_bt: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a mask: 0 where a query (last but one dimension) may see a key of its document up to itself, else -inf.
 
-    All layers share the mask in the dtype of the scores: from a boolean mask each layer's SDPA makes and keeps its own.
+    It has the dtype of the scores: of a boolean mask, each layer's SDPA would make and keep a copy.
     """
     same_btt = documents_bt[:, :, None] == documents_bt[:, None, :]
     mask_btt = torch.zeros(same_btt.shape, dtype=dtype, device=documents_bt.device)

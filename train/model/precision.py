@@ -88,13 +88,7 @@ class GradientSums:
     """
 
     def __init__(
-        self,
-        pairs: Pairs,
-        dtype: torch.dtype,
-        n_passes: int = 0,
-        when_summed: WhenSummed | None = None,
-        *,
-        compiled: bool,
+        self, pairs: Pairs, dtype: torch.dtype, n_passes: int, when_summed: WhenSummed | None, *, compiled: bool
     ) -> None:
         self.pairs, self.dtype, self.n_passes, self.when_summed = pairs, dtype, n_passes, when_summed
         self._add = torch.compile(_add, dynamic=False) if compiled and len(pairs) > 1 else _add

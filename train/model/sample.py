@@ -36,9 +36,8 @@ def sample_batch(
         row_t[: len(prompt)] = torch.tensor(prompt)
     generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(prompts))]
     # on the CPU, whose generator gives the same numbers for every device
-    random_bt = torch.stack([torch.rand(n_drawn, dtype=torch.float64, generator=each) for each in generators]).to(
-        device
-    )
+    random = [torch.rand(n_drawn, dtype=torch.float64, generator=each) for each in generators]
+    random_bt = torch.stack(random).to(device)
     tokens_bt, lengths_b = tokens_bt.to(device), torch.tensor(lengths, device=device)
     left = [n_drawn] * len(prompts)
     length, cache = min(lengths), model.empty_cache(len(prompts))
@@ -83,8 +82,8 @@ def stream_text(
     model: GPT2, tokenizer: Any, prompt: str, settings: SampleSettings, stops: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the `growth` of a prompt; an empty one begins a document."""
-    for (piece,) in growth(model, tokenizer, [[tokenizer.eot_id, *tokenizer.encode(prompt)]], settings, stops):
-        yield piece
+    grown = growth(model, tokenizer, [[tokenizer.eot_id, *tokenizer.encode(prompt)]], settings, stops)
+    return (piece for (piece,) in grown)
 
 
 def sample_texts(

@@ -1,7 +1,6 @@
 """The Engine of an offloaded run: `OffloadedModel`, fitted to its device, with one optimizer per layer.
 
-The optimizers are the run's (`optimizer.py`), so an update is the same. They step on the host in turn while the device
-computes; each step is one call of torch's fused kernel, which uses all threads of torch.
+The optimizers are the run's (`optimizer.py`), so an update is the same. They step on the host while the device computes.
 """
 
 from __future__ import annotations

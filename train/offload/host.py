@@ -114,7 +114,11 @@ class _Parameters:
 
 
 class MovingWindow:
-    """The parameters of `size` layers on the device. A layer is loaded after `updated` has returned for it."""
+    """The parameters of `size` layers on the device. A layer is loaded after `updated` has returned for it.
+
+    Layer i always takes row i % size: a step goes up through the layers and down again, so the rows of the last `size`
+    layers are still there when it turns back, and the row that a load fills is the one that was used longest ago.
+    """
 
     def __init__(self, layers: HostLayers, link: Link, size: int, updated: Callable[[int], None]) -> None:
         self.size, self._layers, self._link, self._updated = min(size, layers.n_layers), layers, link, updated

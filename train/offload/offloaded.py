@@ -6,8 +6,8 @@
 
 Each layer is computed for all microbatches of a group while it is loaded, so a step moves it twice, however many
 microbatches it has. Nothing of a layer remains on the device: in the backward pass it is computed again from its inputs
-(Chen et al. 2016), with one module as the template of all layers (MegaTrain, arXiv 2604.05091). The optimizer steps on
-the host, layer by layer, while the device computes. Memory on the device doesn't depend on the number of layers.
+(Chen et al. 2016), with one module as the template of all layers (MegaTrain, arXiv 2604.05091). So memory on the device
+doesn't depend on the number of layers. The optimizer steps on the host, layer by layer, while the device computes.
 
 The host queues a layer's computing before it asks for the next layer, whose update it may have to wait for. The load
 itself waits only until the row that it fills is free, so it is made while the layer is computed.

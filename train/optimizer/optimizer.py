@@ -4,10 +4,8 @@ The device itself decides whether to update. The host queues a copy of the numbe
 reads them when the next step is already queued.
 
 AdamW (Loshchilov & Hutter 2019) is torch's, fused. Weight decay applies to "all non bias or gain weights" (Radford et
-al. 2018, section 4.1): to every matrix, including the embeddings, but to no bias and no norm.
-
-Muon (`muon.py`) keeps AdamW for embeddings, biases and norms, as its authors recommend. Query, key and value are
-separate matrices, which suits it.
+al. 2018, section 4.1): to every matrix, including the embeddings, but to no bias and no norm. With Muon (`muon.py`), AdamW
+is kept for embeddings, biases and norms, as Muon's authors recommend.
 """
 
 from __future__ import annotations
@@ -83,10 +81,9 @@ def optimizer_tensors(
     optimizer: torch.optim.Optimizer,
     stored: Callable[[str, Tensor], Tensor] = lambda name, tensor: tensor,
 ) -> dict[str, Tensor]:
-    """Return the tensors of the optimizer's state, named "PARAMETER.KIND".
+    """Return the tensors of the optimizer's state, named "PARAMETER.KIND", so that the order of groups doesn't matter.
 
-    Names rather than numbers make them independent of the order of the groups. Tensors shaped like their parameter go
-    through `stored` (of an Engine).
+    Tensors shaped like their parameter go through `stored` (of an Engine).
     """
     return {
         f"{name}.{kind}": stored(name, tensor) if tensor.shape == parameter.shape else tensor

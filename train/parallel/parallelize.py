@@ -1,16 +1,12 @@
 """Spread a model over a mesh: first into stages, then split tensors, then shards or replicas.
 
-    with torch.device("meta"):
-        model = GPT2(config)
-    model = ParallelModel(model, MeshShape.parse("pp=2,fsdp=2,tp=2"), device, dtype=torch.bfloat16, rules=WindowRules())
-    optimizer = torch.optim.AdamW(model.parameters.values())
-    loss = model.forward_backward(microbatches, n)     # the step's mean over all microbatches and data ranks
-    norm = model.gradient_norm()                       # the same bits on every rank
+The order is forced: a stage is a smaller model, tensor parallel splits its parameters into plain tensors
+(`tensor_parallel.py`), and FSDP2 shards what that left. Replicas are our own copies, because FSDP2 on a mesh of one shard
+takes four times the operations (docs/tried/train.md).
 
-Tensor parallel splits parameters into plain tensors (`tensor_parallel.py`), of which torch makes its shards. The
-optimizer updates the rank's own shard of a parameter as a plain tensor on the same memory, so any elementwise optimizer
-works as in one process (torch's fused AdamW doesn't take a mixture of DTensors and plain tensors). `stored` wraps such
-a shard, or its optimizer state, as a DTensor, so checkpoints can be resharded.
+The optimizer updates the rank's own shard of a parameter as a plain tensor on the same memory, so any elementwise
+optimizer works as in one process (torch's fused AdamW doesn't take a mixture of DTensors and plain tensors). `stored`
+wraps such a shard, or its optimizer state, as a DTensor, so checkpoints can be resharded.
 """
 
 from __future__ import annotations
@@ -41,8 +37,8 @@ from webtext.train.parallel.tensor_parallel import split_axis, split_tensors
 class ParallelModel(Engine):
     """The Engine of one process of a mesh. Every process makes one, and all call the same methods.
 
-    `model` is on the meta device. Memory is allocated only for this process's shards of its stages' parameters. They
-    get their initial values from one full parameter at a time (`initialization.py`).
+    `model` is on the meta device. Memory is allocated only for this process's shards, and their initial values come from
+    one full parameter at a time.
     """
 
     def __init__(

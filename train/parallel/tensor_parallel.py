@@ -7,8 +7,7 @@ and the loss (`vocab_parallel.py`) never gathers logits.
     part of the sequence ──gather──► all of it: columns, rows ──sum and scatter──► part of the sequence
 
 In the backward pass each of the two collectives is the other. Modules have plain tensors, the rank's own shards, and
-call the collectives themselves: with torch's styles, which compute with DTensors, the host took longer for a step of a
-small model than its products did (docs/tried/train.md).
+call the collectives themselves: torch's styles, which compute with DTensors, took twice the time (docs/tried/train.md).
 
 Shape suffixes as in `gpt2.py`, and p rank, s position in one rank's part of the sequence.
 """

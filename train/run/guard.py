@@ -53,11 +53,9 @@ class Guard:
         raise RunFailed(f"step {step:,}: {reason}{after}", f"lower learning_rate{how} and use another --out")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the updates and skips that it remembers, as JSON values."""
         return {"updates": [list(update) for update in self._updates], "in_a_row": self.in_a_row}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state_dict` returned."""
         self._updates.extend((int(step), loss, norm) for step, loss, norm in state["updates"])
         self.in_a_row = int(state["in_a_row"])
 

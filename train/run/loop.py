@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from webtext.base.config import recipe_settings
 from webtext.base.console import Console
-from webtext.base.errors import ConfigError, DryRun, InputError, MachineError, missing_extra
+from webtext.base.errors import ConfigError, DryRun, InputError, MachineError
 from webtext.base.parts.recipe import Recipe
 from webtext.base.run import Run
 from webtext.base.storage import Folder
+from webtext.train import missing_torch_is_an_error
 from webtext.train.checkpoint.checkpoint import Checkpoint, checkpoint_path, latest_checkpoint, open_checkpoint
 from webtext.train.checkpoint.model_copy import ModelCopy
 from webtext.train.data.sources import Source, open_sources, source_uses, warning_of_passes
-from webtext.train.mesh import MeshShape
 from webtext.train.optimizer.schedule import total_tokens
 from webtext.train.run.given_weights import FROM, GivenWeights, given_weights
 from webtext.train.settings import TrainSettings, check_trainable, difference
-from webtext.train.shape import GPT2Config
 
 if TYPE_CHECKING:
     from webtext.train.distributed import World
@@ -74,14 +73,11 @@ def train_model(
 ) -> TrainResult:
     """Train a GPT-2 on the token set `tokens`, or on several mixed; write checkpoints and metrics.jsonl to `out`.
 
-    `tokenizer` is the file that packed the tokens; any other is rejected.
-
-    `start` is a folder of weights to start with instead of drawn ones (`given_weights.py`); the optimizer is new.
-
-    A run of several processes needs an `out` on a disk.
+    `tokenizer` is the file that packed the tokens; any other is rejected. `start` is a folder of weights to start with
+    instead of drawn ones (`given_weights.py`); the optimizer is new.
 
     Resumes from the latest undamaged checkpoint. With the same machine and processes, the result is bit-equal to that
-    of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this; the first one writes.
+    of an uninterrupted run. A finished run is skipped. Under torchrun every process calls this, with an `out` on a disk.
     """
     if Folder(out).is_local:
         return _train(tokens, out, settings, run, tokenizer, start)
@@ -99,11 +95,9 @@ def train_model(
 
 def check_machine(settings: TrainSettings, vocab_size: int, console: Console) -> None:
     """Raise what `train_model` would raise whatever the tokens are, and warn about memory, before tokens are made."""
-    try:
+    with missing_torch_is_an_error():
         from webtext.train.distributed import join_world
         from webtext.train.run.memory import warn_if_too_large
-    except ModuleNotFoundError as error:
-        raise missing_extra(str(error.name), "train") from None
     with join_world(settings.device) as world:
         config = settings.config(vocab_size)
         check_trainable(config, settings, world.size)
@@ -120,22 +114,26 @@ def _train(
     start: str | None,
     published: Callable[[], None] = lambda: None,
 ) -> TrainResult:
-    try:
+    with missing_torch_is_an_error():
+        import torch
+
         from webtext.train.distributed import join_world
         from webtext.train.offload.engine import check_folder
         from webtext.train.run.memory import memory_is_an_error, warn_if_too_large
         from webtext.train.run.trainer import Trainer
-    except ModuleNotFoundError as error:
-        if error.name in ("torch", "safetensors"):
-            raise missing_extra(str(error.name), "train") from None
-        raise
 
     sources = open_sources(tokens)
     # rejects sets that make no order, before anything is written
     uses = source_uses(sources, settings, total_tokens(settings))
-    _check_tokenizer(tokenizer, sources)
+    if tokenizer is not None:
+        from webtext.tokenizer import Tokenizer
+
+        for source in sources:
+            source.train.check_tokenizer(Tokenizer.load(tokenizer))
     model_dir = Folder(out).local_path()
-    _use_deterministic_kernels(settings.machine.deterministic)
+    if settings.machine.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB, no speed
+    torch.use_deterministic_algorithms(settings.machine.deterministic)
     with join_world(settings.device) as world:
         check_folder(settings)
         console = run.console if world.is_main else Console("quiet")
@@ -150,8 +148,11 @@ def _train(
         config = settings.config(sources[0].train.vocab_size)
         mesh = check_trainable(config, settings, world.size)
         if run.dry_run:
-            plan = _plan(settings, config, checkpoint, mesh)
-            console.say(f"{plan}; {total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}")
+            first = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
+            console.say(
+                f"would train {config.n_parameters:,} parameters {first} to step {settings.last_step:,}, {mesh.processes}; "
+                f"{total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}"
+            )
             raise DryRun
         with Folder(out).held() if world.is_main else contextlib.nullcontext():
             if world.is_main:
@@ -164,14 +165,6 @@ def _train(
                 if checkpoint is not None:
                     trainer.resume(checkpoint)
             return TrainResult.of(trainer.run(), skipped=False)
-
-
-def _use_deterministic_kernels(wanted: bool) -> None:
-    import torch
-
-    if wanted:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts; it costs 24 MiB, no speed
-    torch.use_deterministic_algorithms(wanted)
 
 
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
@@ -215,16 +208,6 @@ def _is_visible(path: Path, state: Mapping[str, Any]) -> bool:
     return False
 
 
-def _check_tokenizer(path: str | None, sources: Sequence[Source]) -> None:
-    """Raise InputError if a source was packed with another tokenizer than the one at `path`."""
-    if path is not None:
-        from webtext.tokenizer import Tokenizer
-
-        tokenizer = Tokenizer.load(path)
-        for source in sources:
-            source.train.check_tokenizer(tokenizer)
-
-
 def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: GivenWeights | None = None) -> Recipe:
     """Return what determines the model: settings, its resolved shape, the tokens, and the weights it starts with."""
     chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
@@ -255,9 +238,3 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
         )
     if recorded["code_version"] != recipe.code_version:
         raise InputError(f"'{model_dir}' was started by another version of the training code", remedy)
-
-
-def _plan(settings: TrainSettings, config: GPT2Config, checkpoint: Checkpoint | None, mesh: MeshShape) -> str:
-    start = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
-    steps = f"{start} to step {settings.last_step:,}"
-    return f"would train {config.n_parameters:,} parameters {steps}, {mesh.processes}"

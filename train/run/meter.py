@@ -1,26 +1,24 @@
-"""What a run measures: the losses and speed of its steps, for metrics.jsonl, its checkpoints, and the console.
-
-Speed is tokens per second, memory, and on a GPU of the table the share of its data sheet's FLOP/s (MFU).
-"""
+"""Measurements of a run: the losses and speed of its steps, for metrics.jsonl, its checkpoints, and the console."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import torch
 
 from webtext.base.console import Console, Progress
 from webtext.base.errors import RunFailed
 from webtext.base.run import peak_bytes
+from webtext.base.storage import strict_json
 from webtext.train.checkpoint.checkpoint import Checkpoint
 from webtext.train.distributed import World
-from webtext.train.metrics import MetricsLog
 from webtext.train.shape import GPT2Config
 
 LARGEST_LOSS = 700.0  # its exponential is still finite
@@ -78,7 +76,7 @@ class Record:
 
     def __init__(self, config: GPT2Config, world: World, console: Console, environment: Mapping[str, Any]) -> None:
         self.console, self.environment = console, environment
-        self.log: MetricsLog | None = None
+        self.log: IO[str] | None = None
         self.result: dict[str, Any] = dict.fromkeys(("loss", "validation_loss"))
         self.result |= {"tokens": 0, "seconds": 0.0, "skipped_steps": 0, "mfu_ratio": None, "memory_bytes": 0}
         self._speed = partial(speed_of, config, world, getattr(torch, environment["dtype"]))
@@ -95,8 +93,8 @@ class Record:
 
     def state_dict(self, step: int) -> dict[str, Any]:
         """Return what the checkpoint of `step` has of it, after the log's rows are permanent."""
-        if self.log is not None:
-            self.log.sync()
+        if self.log is not None:  # before the checkpoint, because a resumed run doesn't write its rows again
+            os.fsync(self.log.fileno())
         held_out = self.result["validation_loss"] if self._measured_at == step else None
         return {"validation_loss": held_out, "result": self.result, "environment": self.environment}
 
@@ -146,4 +144,4 @@ class Record:
 
     def _append(self, row: dict[str, Any]) -> None:
         if self.log is not None:
-            self.log.append(row)
+            self.log.write(strict_json(row) + "\n")
