@@ -77,7 +77,7 @@ def test_the_commands_before_training_make_shards_of_text_and_json_lines(
 def test_every_command_and_the_code_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     follow(COMMANDS)
     said = capsys.readouterr().out
-    assert "held-out perplexity" in said
+    assert "perplexity per token" in said
     assert re.search(r"perplexity +[\d,.]+ +word ", said)
     assert len(COMMANDS) >= 11
     for code in blocks("python"):
