@@ -328,7 +328,7 @@ def sample(
     begins = [prompt for prompt in prompts for _ in range(samples)]
     too_many = batch_memory_is_an_error(f"{len(begins)} texts at once", samples, "--samples")
     with join_world() as world, too_many:
-        network = measured.on(world.device, settings.dtype)
+        network = measured.on(world.device, "auto")
         run.console.say(f"sample: {dtype_name(network)} on {world.device.type}")
         if len(begins) == 1:
             pieces = itertools.chain(begins, stream_text(network, tok, begins[0], settings, stops))

@@ -18,7 +18,6 @@ from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
 from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
-DTYPE_OF_USE = "dtype of the matrix products: float32, bfloat16, or auto: as in training if the machine is fast at it"
 ACTIVATION_CHECKPOINTING = ("none", "selective", "full")  # from the least recomputed to the least kept
 HOST = "host"
 WORDS = {
@@ -250,7 +249,7 @@ class EvalSettings(Checked):
 
     stride: int | None = setting(None, "tokens scored per window; fewer have more context each  [default: context]")
     windows: int | None = setting(None, "windows or examples to score, spread evenly  [default: all]")
-    dtype: str = setting("auto", DTYPE_OF_USE)
+    dtype: str = setting("auto", "float32, bfloat16, or auto: as in training if the machine is fast at it")
     batch_size: int = setting(8, "windows at once", in_recipe=False)
 
 
@@ -263,7 +262,6 @@ class SampleSettings(Checked):
     top_k: int | None = setting(40, "number of likeliest tokens to draw from; 'none' for all")
     top_p: float | None = setting(None, "total probability of the likeliest tokens to draw from; 'none' for all")
     seed: int = setting(0, "seed for the draws; each further text adds one")
-    dtype: str = setting("auto", DTYPE_OF_USE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,6 @@ On a GPU: which of torch's kernels is used, and the blocks of document masks.
 
 from __future__ import annotations
 
-from unittest.mock import Mock
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +14,7 @@ from torch.nn import functional
 
 from webtext.train import GPT2Config
 from webtext.train.model import attention
-from webtext.train.model.attention import attention_kernel, causal_attention, document_blocks, preferred_kernels
+from webtext.train.model.attention import causal_attention, document_blocks, preferred_kernels, uses_flex
 
 BFLOAT16 = torch.bfloat16
 
@@ -110,33 +108,18 @@ def test_blocks_of_documents_ask_the_device_for_nothing() -> None:
     assert blocks.kv_indices.shape == (2, 1, 2, 2)
 
 
-def kernel_of(q: object, dropout: float = 0.0, *, masks: bool = False, compiled: bool = True) -> str:
-    config = GPT2Config(n_layer=1, n_head=2, n_embd=64, context=16, vocab_size=50, dropout=dropout)
-    return attention_kernel(config, q, masks=masks, compiled=compiled)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(("capability", "first"), [((8, 0), "flash"), ((9, 0), "cudnn"), ((10, 0), "cudnn")])
-def test_a_gpus_attention_is_the_first_kernel_that_can(
+def test_kernels_of_a_gpu_are_tried_by_its_generation(
     capability: tuple[int, int], first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: capability)
-    monkeypatch.setattr("torch.backends.cuda.SDPAParams", lambda *values: values)
-    can = {"cudnn", "flash", "efficient"}
-    for name in tuple(can):
-        monkeypatch.setattr(f"torch.backends.cuda.can_use_{name}_attention", lambda values, name=name: name in can)
-    q = Mock(device=torch.device("cuda"), dtype=BFLOAT16)
-    second = "flash" if first == "cudnn" else "cudnn"
-    for expected in (first, second, "efficient", "math"):
-        assert kernel_of(q) == expected
-        can.discard(expected)
-    can.add("efficient")
-    assert [kernel_of(q, masks=True), kernel_of(q, masks=True, compiled=False)] == ["flex", "efficient"]
-    assert kernel_of(q, 0.1, masks=True) == "efficient"  # flex attention has no dropout
-    order = [kernel.name.removesuffix("_ATTENTION").lower() for kernel in preferred_kernels(q.device)]
-    assert order == [first, second, "efficient", "math"]
+    order = [kernel.name.removesuffix("_ATTENTION").lower() for kernel in preferred_kernels(torch.device("cuda"))]
+    assert order == [first, "flash" if first == "cudnn" else "cudnn", "efficient", "math"]
 
 
-def test_a_cpus_attention_is_named_too() -> None:
-    blocked, wide = (torch.empty(1, 2, 16, 32, dtype=dtype) for dtype in (BFLOAT16, torch.float32))
-    assert [kernel_of(blocked), kernel_of(wide), kernel_of(blocked, masks=True)] == ["blocked", "flash", "flash"]
-    assert kernel_of(blocked, 0.1) == "math"
+@pytest.mark.parametrize(
+    ("device", "dropout", "flex"), [("cuda", 0.0, True), ("cuda", 0.1, False), ("cpu", 0.0, False)]
+)
+def test_flex_attention_has_no_dropout_and_runs_on_gpus(device: str, dropout: float, flex: bool) -> None:
+    config = GPT2Config(n_layer=1, n_head=2, n_embd=64, context=16, vocab_size=50, dropout=dropout)
+    assert uses_flex(config, torch.device(device)) is flex

@@ -128,8 +128,7 @@ def open_corpora(arguments: Sequence[str], tokenizer: str | None = None) -> list
     ConfigError for fewer than two corpora or for equal names.
     """
     if len(arguments) < 2:
-        named = f"{counted(len(arguments), 'corpus', 'corpora')} named, at least two are needed"
-        raise ConfigError(named, "name two or more: webtext train compare build-a build-b …")
+        raise ConfigError("fewer than two corpora are named", "webtext train compare build-a build-b …")
     corpora = [open_corpus(arguments[0], tokenizer)]
     corpora += [open_corpus(argument, corpora[0].tokenizer) for argument in arguments[1:]]
     for i, corpus in enumerate(corpora):
@@ -160,10 +159,7 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
 
 
 def shared_settings(corpora: Sequence[Corpus], settings: TrainSettings) -> TrainSettings:
-    """Return the settings of all runs, except the seed: no more steps than repeat no text of the smallest corpus.
-
-    ConfigError if they end within the warm-up.
-    """
+    """Return the settings of all runs: no more steps than repeat no text of the smallest corpus."""
     asked, per_step = total_tokens(settings), settings.batch_size * settings.context
     fits = min(int(asked / corpus.passes(settings) // per_step) * per_step for corpus in corpora)
     return with_tokens(settings, min(asked, fits))
@@ -176,7 +172,7 @@ def frozen_validation(corpora: Sequence[Corpus], named: str | None) -> dict[str,
     """
     found = _shared(corpora) if named is None else read_validation(named)
     for corpus in corpora:
-        if n := sum(identifier in found for identifier in _ids(corpus.source.train)):
+        if n := len(found.keys() & ids_of(corpus.source.train)):
             raise InputError(
                 f"'{corpus.name}' trains on {n:,} of the {len(found):,} documents of the validation set",
                 "name a --validation set that no corpus has in its training part",
@@ -247,7 +243,7 @@ def document_stream(texts: Sequence[str], tokenizer: Any, eot_id: int) -> tuple[
 
 
 def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
-    held = [set(_ids(corpus.source.validation)) for corpus in corpora]
+    held = [ids_of(corpus.source.validation) for corpus in corpora]
     shared, tokenizer = set.intersection(*held), Tokenizer.load(corpora[0].tokenizer)
     if not shared:
         counts = ", ".join(f"'{corpus.name}' {len(mine):,}" for corpus, mine in zip(corpora, held, strict=True))
@@ -268,8 +264,9 @@ def _shared(corpora: Sequence[Corpus]) -> dict[str, str]:
     return texts
 
 
-def _ids(shards: TokenShards) -> list[str]:
-    return [each for i in range(len(shards)) for each in shards.document_ids(i).to_pylist()]
+def ids_of(shards: TokenShards) -> set[str]:
+    """Return the ids of all documents."""
+    return {each for i in range(len(shards)) for each in shards.document_ids(i).to_pylist()}
 
 
 def compared(corpora: Sequence[Mapping[str, Any]], bits: Floats, n_bytes: Floats, facts: Mapping[str, Any]) -> Result:

@@ -169,7 +169,7 @@ def fit_law(parameters: Sequence[float], tokens: Sequence[float], losses: Sequen
     back[1, 2], back[3, 4] = centre
     freedom = len(found) - 5
     covariance = back @ np.linalg.pinv(best.jac.T @ best.jac) @ back.T * 2 * best.cost / freedom
-    e, a, alpha, b, beta = law = back @ best.x
+    _, _, alpha, _, beta = law = back @ best.x
     both = alpha + beta
     slope = np.array([0, 0, -beta, 0, alpha]) / both**2  # of beta / both, by each parameter
     errors = np.sqrt([*np.diag(covariance), slope @ covariance @ slope]) * stats.t.ppf(1 - ALPHA / 2, freedom)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.backends import cuda
 from torch.nn import functional
 from torch.nn.attention import SDPBackend
 
@@ -77,24 +76,6 @@ def preferred_kernels(device: torch.device) -> list[SDPBackend]:
     if torch.cuda.get_device_capability(device) < (9, 0):
         first.reverse()
     return [*first, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-
-
-def attention_kernel(config: GPT2Config, q_bhtd: Tensor, *, masks: bool, compiled: bool) -> str:
-    """Return the name of the kernel of a training step with such queries. On a GPU only 'math' keeps the scores."""
-    if masks and compiled and uses_flex(config, q_bhtd.device):
-        return "flex"
-    if q_bhtd.device.type != "cuda":
-        return "math" if config.dropout else "flash" if masks or q_bhtd.dtype != torch.bfloat16 else "blocked"
-    mask = q_bhtd.new_empty(1, 1, config.context, config.context) if masks else None
-    parameters = cuda.SDPAParams(q_bhtd, q_bhtd, q_bhtd, mask, config.dropout, not masks, False)
-    can = {
-        SDPBackend.CUDNN_ATTENTION: cuda.can_use_cudnn_attention,
-        SDPBackend.FLASH_ATTENTION: cuda.can_use_flash_attention,
-        SDPBackend.EFFICIENT_ATTENTION: cuda.can_use_efficient_attention,
-    }
-    *fast, plain = preferred_kernels(q_bhtd.device)
-    kernel = next((kernel for kernel in fast if can[kernel](parameters)), plain)
-    return kernel.name.removesuffix("_ATTENTION").lower()
 
 
 @torch.library.custom_op("webtext::blocked_attention", mutates_args=())

@@ -29,7 +29,7 @@ from webtext.train.data.windows import WindowRules, Windows
 from webtext.train.distributed import Termination, World
 from webtext.train.engine import Engine
 from webtext.train.metrics import metrics_log
-from webtext.train.model.attention import attention_kernel, preferred_kernels
+from webtext.train.model.attention import preferred_kernels
 from webtext.train.model.compilation import compile_model, compiles
 from webtext.train.model.gpt2 import GPT2
 from webtext.train.model.initialization import Values, drawn, initialize
@@ -277,22 +277,14 @@ class Trainer:
         return model | {OPTIMIZER + name: tensor for name, tensor in state.items()}
 
     def _announce(self) -> None:
-        config, settings, where, device = self.config, self.settings, self.record.environment, self.world.device
-        dtype = getattr(torch, where["dtype"])
-        q_bhtd = torch.empty(
-            (1, config.n_head, config.context, config.n_embd // config.n_head), dtype=dtype, device=device
-        )
-        kernel = attention_kernel(config, q_bhtd, masks=settings.data.document_masks, compiled=where["compiled"])
-        console = self.record.console
-        if kernel == "math" and device.type == "cuda":
-            console.warn("attention keeps its scores: no fast kernel of torch computes it; use dtype = 'bfloat16'")
-        if (settings.dtype, dtype, device.type) == ("auto", torch.float32, "cuda"):
+        config, settings, where, console = self.config, self.settings, self.record.environment, self.record.console
+        if (settings.dtype, where["dtype"], where["device"]) == ("auto", "float32", "cuda"):
             console.say("train: this GPU has no fast bfloat16; float32 takes more time and memory")
         console.say(
             f"train: {config.n_parameters:,} parameters ({config.n_layer} layers of {config.n_embd}, vocabulary "
             f"{config.vocab_size:,}), {settings.steps:,} steps, {total_tokens(settings):,} tokens "
             f"out of {sum(source.n_tokens for source in self.batches.sampler.sources):,}; {where['dtype']} on "
-            f"{where['device']} with {kernel} attention, {settings.machine.mesh_shape(self.world.size).processes}"
+            f"{where['device']}, {settings.machine.mesh_shape(self.world.size).processes}"
         )
 
 

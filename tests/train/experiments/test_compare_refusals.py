@@ -38,7 +38,7 @@ def refused(tmp_path: Path, settings: TrainSettings) -> Refused:
 
 
 def test_one_corpus_or_two_of_a_name(sentences: str, letters: str, refused: Refused) -> None:
-    assert "1 corpus named, at least two are needed\nname two or more" in refused([sentences], ConfigError)
+    assert "fewer than two corpora are named\nwebtext train compare" in refused([sentences], ConfigError)
     assert "two corpora have the name" in refused([sentences, sentences], ConfigError)
     assert "two corpora have the name 'a'\nname them: one=PATH" in refused(
         [f"a={sentences}", f"a={letters}"], ConfigError
