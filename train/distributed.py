@@ -172,9 +172,8 @@ class Termination:
     def noticed(cls) -> Iterator[Termination]:
         """Make both set `asked` until the block ends, except outside the main thread, where no handler can be set.
 
-        Ctrl-C is still ignored where it was, as by a shell's background jobs. Under torchrun a process that ends with
-        Interrupted ignores SIGTERM from then on: as soon as one process has ended, torchrun sends SIGTERM to the others,
-        which are about to end in the same way.
+        Ctrl-C stays ignored where it was, as by a shell's background jobs. After Interrupted, SIGTERM is ignored: torchrun
+        sends it to all others as soon as one process has ended, although they are about to end in the same way.
         """
         termination = cls()
         if threading.current_thread() is not threading.main_thread():

@@ -144,9 +144,8 @@ def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> t
     Only one block at a time recomputes. A block has, in numbers of `size` bytes: the inputs of both norms with their
     mean and scale, the input of query, key and value, all three and their output with one float32 per head (Dao et al.
     2022), and the inputs of expand, GELU and contract (C, 4 C, 4 C). Dropout adds a byte for each channel of its two
-    masks. Full checkpointing keeps only the block's input. Selective checkpointing also keeps query, key and value, the
-    outputs of attention and of its projection (not divided over ranks), and GELU's input. With dropout, attention is
-    recomputed and contract's output is kept. Compiled blocks keep the same.
+    masks. Full checkpointing keeps the block's input. Selective checkpointing also keeps query, key and value, the
+    outputs of attention (or with dropout, of contract) and of its projection, and GELU's input.
     """
     width, heads = size * config.n_embd, FLOAT32 * config.n_head / tp
     masks = 2 * config.n_embd / tp if config.dropout else 0

@@ -2,14 +2,8 @@
 
 The axes are ordered from the slowest links to the fastest: pipeline stages send one activation, replicas one gradient
 per step, shards every parameter twice or three times, tensor parallel ranks four activations per layer (Narayanan et
-al. 2021, section 3).
-
-Schedules of pipeline stages:
-
-1f1b         one stage per rank; a backward pass follows each forward pass (Narayanan et al. 2019)
-interleaved  two stages per rank, in rounds: a smaller bubble for more messages (Narayanan et al. 2021)
-
-Needs no torch.
+al. 2021, section 3). Schedule 1f1b has one stage per rank, and a backward pass follows each forward pass (Narayanan et
+al. 2019); interleaved has two, in rounds: a smaller bubble for more messages (Narayanan et al. 2021). Needs no torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The settings of training, evaluation and sampling: `[train]` and its sections. Needs no torch.
 
-`[train]` itself has the ten that most runs set.
-
 Defaults that the GPT-2 paper doesn't give (its learning rates were "manually tuned") follow GPT-3, whose code base it
 shares: Brown et al. 2020, table 2.1 and appendix B, the 125M column.
 """

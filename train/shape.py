@@ -66,9 +66,8 @@ class GPT2Config:
         """Floating-point operations of one token's forward and backward pass: 6 N + 12 L H Q T.
 
         Chowdhery et al. 2022 (PaLM), appendix B, define MFU by this formula. N is the number of parameters that
-        multiply: all but the positions, which are added; the shared embedding multiplies once, as the output layer.
-        There are L layers, H heads of Q channels and T positions, and the masked half of attention counts too. Kaplan et
-        al. 2020 leave the second term out (6 N D).
+        multiply: all but the positions; the shared embedding multiplies once, as the output layer. There are L layers, H
+        heads of Q channels and T positions, and the masked half of attention counts too.
 
         >>> GPT2Config.named("124M").flops_per_token
         855166464

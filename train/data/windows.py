@@ -1,4 +1,4 @@
-"""Windows of one context: how a run uses those that it trains on, and held-out text cut into them.
+"""Windows of one context: the rules by which a run trains on them, and held-out text cut into them.
 
 Held-out windows predict every token but a stream's first exactly once. A stream (a shard, a text) begins with the
 end-of-text that opens its first document, which is never predicted. A window ends every `stride` tokens and reaches back

@@ -33,10 +33,9 @@ def evaluate_task(
 ) -> dict[str, Any]:
     """Measure a model on a file of one of `published.FILES`.
 
-    In the answer, "results" has rows {"measure", "unit", "units", "value"}: "measure" is perplexity, bits or an
-    accuracy, "units" is the number that the loss is divided by, or of examples. "paper" has the paper's values of the
-    same measures by model size. "contexts_cut" counts the items whose context didn't fit.
-    `stop_words` is a file of words that end no passage of LAMBADA: the accuracy is then measured with that filter too.
+    In the answer, "results" has rows {"measure", "unit", "units", "value"}; "units" is the number that the loss is divided
+    by, or of examples. "contexts_cut" counts the items whose context didn't fit. `stop_words` is a file of words that end
+    no passage of LAMBADA: the accuracy is then measured with that filter too.
     """
     tokenizer, data = measured.text_tokenizer(), read_file(path)
     judged: Any

@@ -6,10 +6,8 @@ chance. A token set that is named twice is trained with other seeds the second t
 
 A keyed hash of the link decides whether a document is held out (`base/parts/identifiers.py`). So corpora made from the
 same pages with different rules hold out the same ids, as far as their rules keep them. The validation set has the
-documents that all of them hold out, ordered by id, with the first corpus's texts, since rules may change texts.
-
-A loss is computed in float32, in windows of one context that don't overlap, over all documents one after the other, each
-after an end-of-text. The ends of all documents but the last are predicted too, and have no bytes.
+documents that all of them hold out, ordered by id, with the first corpus's texts, since rules may change texts. They are
+measured in float32, one after the other, in windows of one context that don't overlap.
 """
 
 from __future__ import annotations

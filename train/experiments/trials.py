@@ -118,10 +118,9 @@ def run_experiment(
 ) -> Result:  # fmt: skip
     """Make the trials in the locked folder `out`, and write what `judge` finds in those that didn't fail.
 
-    The result is VERB.json and its page VERB.html; `files` are written there before the trials. Raises DryRun on a dry
-    run, and ConfigError if the folder was made with another `plan`: what must be equal for its trials to be comparable,
-    beyond what their checkpoints record. ConfigError also for two trials of one folder, and under torchrun, whose
-    processes would each start all the trials.
+    The result is VERB.json and its page VERB.html; `files` are written there before the trials. `plan` must be equal for
+    all trials of the folder, beyond what their checkpoints record. ConfigError if it isn't, for two trials of one folder,
+    and under torchrun, whose processes would each start all the trials.
     """
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise ConfigError("an experiment starts its own processes", "give the command without torchrun")
@@ -271,8 +270,7 @@ def serve() -> None:
 def slots_for(trials: Trials, side_by_side: int | None) -> list[Mapping[str, str]]:
     """Return a share of the machine (environment variables) for each run at a time; `side_by_side` overrides their number.
 
-    If a run would use a GPU, there is one slot per GPU; more than that share them. On a CPU there are as many as cores,
-    or fewer if a run asks for several `threads`. Cores are divided evenly.
+    By default there is one slot per GPU, or on a CPU one per core, fewer if a run asks for several `threads`.
     """
     settings, gpus = [trial.settings for trial in trials], list[str]()
     if any(each.device != "cpu" for each in settings):

@@ -210,10 +210,10 @@ class GPT2(nn.Module):
         documents_bt: Tensor | None = None,
         counted_bt: Tensor | None = None,
     ) -> Tensor:
-        """Return the mean cross-entropy in nats. Only a chunk of logits exists at a time; it gets its gradient at once.
+        """Return the mean cross-entropy in nats; `documents_bt` is as in `hidden`.
 
-        `documents_bt` is as in `hidden`. Where `counted_bt` is false, a target adds 0 to the sum, but is in the divisor,
-        which so is the same for all microbatches; `WindowRules.mean_over_counted` corrects that for the sum over a step.
+        Where `counted_bt` is false, a target adds 0 to the sum, but is in the divisor, which so is the same for all
+        microbatches; `WindowRules.mean_over_counted` corrects that for the sum over a step.
         """
         return self.mean_loss(self.hidden(tokens_bt, documents_bt=documents_bt), targets_bt, counted_bt)
 
@@ -229,8 +229,8 @@ class GPT2(nn.Module):
     ) -> Tensor:
         """Return the natural log-probability of each token after the first, given those before it: [b, t - 1].
 
-        `documents_bt` is as in `hidden`, for all tokens but the last. With `last`, only that many last tokens are
-        scored, [b, last]: with GPT-2's vocabulary a token's logits cost about a third of what the blocks cost.
+        `documents_bt` is as in `hidden`, for all tokens but the last. With `last`, only that many tokens are scored,
+        [b, last]: a token's logits cost about a third of what the 124M's blocks cost.
         """
         start = 0 if last is None else tokens_bt.shape[1] - 1 - last
         hidden_nc = self.hidden(tokens_bt[:, :-1], documents_bt=documents_bt)[:, start:].flatten(0, 1)

@@ -44,10 +44,9 @@ def cast_parameters(
 ) -> Iterator[None]:
     """Replace the parameters of `model` by copies in `dtype` inside the block; set the original parameters' gradients.
 
-    The backward pass has to be inside the block too, because activation checkpointing uses the parameters again. The
-    block may contain any number of backward passes. Each of the model's blocks has its sums in one tensor, and so have
-    its ends. `when_summed` gets it after `n_passes` of them, while other gradients are computed; or at the end, if there
-    were fewer.
+    The backward passes have to be inside too, because activation checkpointing uses the parameters again. Each of the
+    model's blocks has its sums in one tensor, and so have its ends. `when_summed` gets it after `n_passes` backward passes,
+    while other gradients are computed, or at the end if there were fewer.
     """
     groups: dict[str, list[tuple[nn.Module, str, nn.Parameter]]] = {}
     for path, module in model.named_modules():

@@ -25,10 +25,9 @@ def sample_batch(
     """Yield, step by step, a token for each prompt: None for a text that has ended or whose prompt is still being read.
 
     Text i is drawn by the random numbers of `seed + i`, from float32: so it is the text that this seed produces alone, on
-    any device that computes equal logits. Prompts must not be empty but may differ in length: all are read up to the
-    length of the shortest, and then the longer ones supply their own tokens for a while. Beyond the context the model
-    sees the last `context` tokens. A text ends before any of `stop_ids`. Ids from `vocab_size` on, which a padded model
-    has, are never drawn. Texts in `ended`, to which the caller may add between steps, are not continued.
+    any device that computes equal logits. Prompts must not be empty: all are read up to the length of the shortest, and
+    then the longer ones supply their own tokens. Beyond the context the model sees the last `context` tokens. A text ends
+    before any of `stop_ids`, or when the caller adds it to `ended`. Ids from `vocab_size` on are never drawn.
     """
     lengths, n_drawn, device = [len(prompt) for prompt in prompts], settings.max_tokens, model.device
     tokens_bt = torch.zeros((len(prompts), max(lengths) + n_drawn), dtype=torch.int64)

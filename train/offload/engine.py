@@ -124,8 +124,8 @@ def fit(model: OffloadedModel, tokens_bt: torch.Tensor, n: int, capacity: int, p
     """Set `model.group` and its window so that n microbatches like `tokens_bt`, [b, t + 1], fit into `capacity` bytes.
 
     More microbatches come first, because a layer that is loaded serves all of a group. The window gets the rest: layers
-    that are still loaded where a step turns back need no second load. A trial step measures what one microbatch and two
-    layers take; it draws random numbers and sets gradients. Raises torch.OutOfMemoryError if these don't fit.
+    that are still loaded where a step turns back need no second load. A trial step, which sets gradients, measures the
+    memory of one microbatch and two layers. Raises torch.OutOfMemoryError if these don't fit.
     """
     model.group = 1
     model.resize_window(2)

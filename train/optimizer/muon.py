@@ -7,7 +7,7 @@ after another.
 
 Here elementwise work is one operation for all matrices, and products are one for all matrices of equal shape, so the
 number of operations doesn't depend on the number of layers. On a mesh each process orthogonalizes a share of the
-matrices: if they are split, it first receives their pieces; then all processes receive what they need of the updates.
+matrices, for which it receives their pieces first; then all processes receive their parts of the updates.
 
 Shape suffixes: n matrices, r rows, c columns.
 """

@@ -213,10 +213,7 @@ class ParallelModel(Engine):
 
     @torch.no_grad()
     def total_loss(self, windows: Windows, batch_size: int) -> tuple[float, int]:
-        """Return the summed loss and its number of tokens, computed as in a step but uncompiled.
-
-        Each rank of a pipeline computes its stages of a batch while the others compute theirs of other batches.
-        """
+        # Each rank of a pipeline computes its stages of a batch while the others compute theirs of other batches.
         n, total = self.shape.pp, torch.zeros(2, dtype=torch.float64, device=self.device)
         for stage in self.stages.values():
             stage.eval()
@@ -248,8 +245,8 @@ class ParallelModel(Engine):
 def _batches(windows: Windows, size: int, data_rank: int, n_data: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield tokens [size, context + 1] and which after the first are scored [size, context]; as often on all ranks.
 
-    Windows are padded on the right, which changes nothing to the left of it, and a rank with fewer batches than others
-    gets some that don't count: shards, tensor parallel ranks and pipelines must send the same shapes equally often.
+    Windows are padded on the right, and a rank with fewer batches than others gets some that don't count: shards, tensor
+    parallel ranks and pipelines must send the same shapes equally often.
     """
     n_batches = math.ceil(len(windows) / n_data / size)
     for first in range(0, n_batches * size, size):

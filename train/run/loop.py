@@ -168,10 +168,7 @@ def _train(
 
 
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
-    """Return what `train_model` would return without a step, or None if steps remain. Needs no torch.
-
-    Raises the errors of `train_model` for token sets that make no order and for a folder of other settings or tokens.
-    """
+    """Return what `train_model` would return without a step, or None if steps remain; raises its errors. Needs no torch."""
     sources = open_sources(tokens)
     source_uses(sources, settings, total_tokens(settings))
     model_dir = Folder(out).local_path()
@@ -183,10 +180,7 @@ def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettin
 
 
 def _checkpoint_of_all_processes(model_dir: Path, world: World, console: Console) -> Checkpoint | None:
-    """Return the checkpoint that process 0 chooses and verifies; the others wait until they see the same files.
-
-    Process 0's InputError is raised in all processes, and so is MachineError if one doesn't see the files.
-    """
+    """Return the checkpoint that process 0 chooses and verifies; the others wait until they see the same files."""
     chosen = world.together(lambda: latest_checkpoint(model_dir, console.warn) if world.is_main else None)[0]
     if chosen is not None:
         path, give_up = checkpoint_path(model_dir, chosen.step), time.monotonic() + VISIBLE_SECONDS

@@ -1,8 +1,4 @@
-"""Memory of a run: errors that name what would fit, a warning before it, and reuse of what a CPU run frees.
-
-By default glibc returns each large block to the system and fetches it again, page by page, zeroed. That took a quarter
-of the time of a 124M model's output layer, so `keep_freed_memory` keeps them.
-"""
+"""Memory of a run: errors and warnings that name what would fit, and reuse of what a CPU run frees."""
 
 from __future__ import annotations
 
@@ -78,13 +74,16 @@ def memory_bytes(world: World) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // max(1, local)
 
 
-# <malloc.h>
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 _NEVER_TRIM, _LARGEST_KEPT = 2**31 - 1, 2**30
 
 
 def keep_freed_memory() -> bool:
-    """Keep freed blocks of up to 1 GiB in this process. Return False if the C library has no such setting."""
+    """Keep freed blocks of up to 1 GiB in this process. Return False if the C library has no such setting.
+
+    By default glibc returns each large block to the system and fetches it again, page by page, zeroed. That took a
+    quarter of the time of a 124M model's output layer.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
