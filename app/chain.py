@@ -23,15 +23,28 @@ if TYPE_CHECKING:
     from webtext.clean.pipeline import CleanSettings
 
 SETS = ("links", "pages", "documents", "signals", "corpus", "dropped", "tokens")
-PLACES = {"tokenizer": "tokenizer/tokenizer.json", "model": "model", "export": "model/export"}
+
+
+def _under_root(path: str) -> Any:
+    return property(lambda layout: Folder(layout.root).location(path))
 
 
 @dataclass(frozen=True, slots=True)
 class BuildLayout:
-    """Paths of a build's SETS and PLACES under its folder; a sample shares the whole build's links."""
+    """Paths of a build's SETS and other outputs in its folder; a sample shares the `whole` build's links."""
 
     root: str
     whole: str | None = None
+    links = property(lambda layout: Folder(layout.whole or layout.root).location("links"))
+    pages = _under_root("pages")
+    documents = _under_root("documents")
+    signals = _under_root("signals")
+    corpus = _under_root("corpus")
+    dropped = _under_root("dropped")
+    tokens = _under_root("tokens")
+    tokenizer = _under_root("tokenizer/tokenizer.json")
+    model = _under_root("model")
+    export = _under_root("model/export")
 
     @classmethod
     def of(cls, settings: BuildSettings) -> BuildLayout:
@@ -48,13 +61,6 @@ class BuildLayout:
         if not any(Folder(getattr(layout, name)).exists(MANIFEST) for name in ("links", "documents", "corpus")):
             raise InputError(f"there is no build in '{root}'", "name the folder that `webtext build` wrote")
         return layout
-
-    def __getattr__(self, name: str) -> str:
-        if name == "links" and self.whole is not None:
-            return Folder(self.whole).location(name)
-        if name in SETS or name in PLACES:
-            return Folder(self.root).location(PLACES.get(name, name))
-        raise AttributeError(name)
 
 
 def build(

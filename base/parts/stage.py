@@ -171,7 +171,8 @@ class SetWriter:
     def look(self) -> dict[int, Part]:
         """Read the manifest and the `parts` that are there, by index: valid entries whose files have the stated sizes.
 
-        No byte of the files is read. The entries of a sealed set in a store are taken from its manifest.
+        No byte of the files is read. The entries of a sealed set in a store are taken from its manifest. Times of files
+        aren't compared: copying changes them, and bytes that a disk loses don't.
         """
         there = self.folder.files()
         self._manifest, self._about = self.folder.read_bytes(MANIFEST) if MANIFEST in there else b"", {}
@@ -495,7 +496,7 @@ def _make_part(attempt: Attempt, job: tuple[Any, ...]) -> tuple[Mapping[str, Par
     }
     try:
         function(PartContext(attempt, writers), task)
-        if attempt.only is not None:
+        if attempt.only is not None:  # a record that killed a worker, alone: only whether it kills again matters
             return {}, 0.0, 0
         generation = max((source.generation for source in task.sources), default=1)
         # The main part comes last: if a kill comes in between, it is missing and is made again.

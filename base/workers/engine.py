@@ -36,7 +36,7 @@ from webtext.base.workers.worker import Done, Order, Raised
 T = TypeVar("T")
 R = TypeVar("R")
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05  # how late a hang or too much memory may be noticed; answers of workers don't wait for it
 MAX_RETRIES_PER_PART = 64  # each record that kills a worker costs two, so a part may contain about thirty of them
 KILLS_ALONE = 3
 PAUSE_SECONDS, PAUSE_GROWTH, MAX_PAUSE_SECONDS = 1.0, 4.0, 60.0  # before a part that was killed from outside is retried
@@ -52,7 +52,7 @@ class WorkerLimits:
     record_seconds: float = 120.0  # without progress, on a record or a batch of them
     idle_seconds: float = 1800.0  # without progress outside records: reading, sorting, publishing a part
     memory_bytes: int = 2 << 30
-    tasks_per_worker: int = 64
+    tasks_per_worker: int = 64  # then a fresh process: libraries leak, and heaps of small objects don't shrink
 
     def __post_init__(self) -> None:
         for name in ("record_seconds", "idle_seconds", "memory_bytes", "tasks_per_worker"):

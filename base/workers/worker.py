@@ -73,6 +73,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the engine decides what it means
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # RLIMIT_DATA, and not RLIMIT_AS: mapped files and libraries aren't a record's fault, and need no memory of their own.
     resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, data_bytes))
     page = Heartbeat(heartbeat_file)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError), Connection(socket) as connection:

@@ -3,6 +3,9 @@
     members    per source: the documents of components, with what decides about them, by bucket of components
     settled    per bucket: the documents to drop, why and for which, by source
 
+Documents are settled one by one in priority order, each only against those that are kept. Keeping one per component
+would be simpler, but a component is a chain: its ends may have nothing in common.
+
 Shingle sets are computed from the texts again: storing them when texts are signed would take 4.5 KB per document of 570
 words. A task settles a bucket of components at once. Its sets are in a temporary file that is mapped, so a component of
 a million texts takes half a gigabyte of memory.

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import gc
-import math
 import platform
 import resource
 import sys
@@ -20,19 +19,17 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import pyarrow as pa
 import uvloop
 
 from webtext.base.config import recipe_settings
 from webtext.base.console import Progress, counted
-from webtext.base.errors import ConfigError, InputError
+from webtext.base.errors import ConfigError
 from webtext.base.parts.digest import link_keys
 from webtext.base.parts.partset import MANIFEST, PARENTS, PartSet, places_of
 from webtext.base.parts.recipe import Recipe
-from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Parts, Run, peak_bytes
-from webtext.base.sample import Sample, smallest_with_a_link
+from webtext.base.sample import Sample
 from webtext.base.storage import Folder
 from webtext.base.web.urls import is_fetchable
 from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
@@ -49,15 +46,14 @@ from webtext.crawl.fetch.robots.check import OptOutCheck
 from webtext.crawl.fetch.settings import WEB, FetchSettings, open_files
 from webtext.crawl.fetch.visitor import Visitor
 from webtext.crawl.pages.link_table import (
+    ChosenLinks,
     LinkTable,
     are_fetchable,
-    hosts_of,
     link_batches,
     only,
     over_host_cap,
-    part_of,
 )
-from webtext.crawl.pages.pages_set import PagesSet, check_same_settings, take_over
+from webtext.crawl.pages.pages_set import PagesSet, pages_writer, take_over
 from webtext.crawl.pages.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.pages.visit import QueuedLink, Visit
 from webtext.crawl.user_agent import user_agent
@@ -124,13 +120,15 @@ def fetch_pages(
         run.console.say(f"crawl.fetch: '{out}' keeps {counted(n_gone, 'row')} of links that are no longer in '{links}'")
     if settings.contact is None:
         _check_loopback(parent)
-    n_links = len(table) if sample is None else sum(batch.num_rows for batch in _links(parent, None, sample))
-    _check_sample(parent, sample, n_links)
+    chosen = ChosenLinks(parent, sample)
+    n_links = len(table) if sample is None else chosen.count()
+    chosen.check(n_links)
     n_missing, n_elsewhere = n_links - (len(pages.done) - n_gone), 0
     if parts is not None:
-        n_mine = sum(batch.num_rows for batch in _links(parent, parts, sample))
+        chosen = ChosenLinks(parent, sample, parts)
+        n_mine = chosen.count()
         n_links, n_elsewhere = n_mine, n_links - n_mine
-        n_missing = sum(batch.num_rows for batch in _links(parent, parts, sample, pages.done))
+        n_missing = chosen.count(pages.done)
         run.console.say(f"crawl.fetch: {counted(n_elsewhere, 'link')} on hosts of the other parts")
     run.console.say(f"crawl.fetch: {counted(n_links, 'link')}, {n_links - n_missing:,} done, {n_missing:,} to fetch")
     if run.dry_run:
@@ -138,8 +136,9 @@ def fetch_pages(
     n_waiting = 0
     if n_missing or pages.has_open_part:
         exclusions = _exclusions(parent, domains, run)
-        missing = _links(parent, parts, sample, pages.done)
-        n_waiting = _crawl(parent, missing, table, pages, settings, exclusions, open_archives, n_missing, run)
+        n_waiting = _crawl(
+            parent, chosen.batches(pages.done), table, pages, settings, exclusions, open_archives, n_missing, run
+        )
     about = {
         "started": started,
         "seconds": time.time() - started,
@@ -163,8 +162,7 @@ def check_pages(out: str, settings: FetchSettings, sample: Sample | None = None)
     if not can_fetch and not Folder(out).exists(MANIFEST):
         raise ConfigError("[crawl.fetch] contact is not set, so no page may be fetched", CONTACT)
     recipe = _recipe(settings, DomainBlocklists.read(settings.domain_blocklist), sample)
-    SetWriter(out, "pages", recipe).check_place()
-    check_same_settings(Folder(out), recipe)
+    pages_writer(out, recipe)
 
 
 def _recipe(settings: FetchSettings, domains: DomainBlocklists, sample: Sample | None) -> Recipe:
@@ -354,32 +352,6 @@ class _Crawl:
         outcome = FETCHED if visit.reason is None else outcome_of(visit.reason)
         n_bytes = 0 if visit.exchange is None else len(visit.exchange.body)
         self.progress.advance(note=self.tally.add(outcome, n_bytes))
-
-
-def _check_sample(links: PartSet, sample: Sample | None, n_links: int) -> None:
-    """Raise InputError if the sample keeps none of the links."""
-    if sample is not None and links.records and not n_links:
-        enough = smallest_with_a_link(_column(links, "link_id"))
-        raise InputError(
-            f"a sample of {sample} keeps none of the {links.records:,} links in '{links.folder.url}'",
-            f"it keeps about one in {math.ceil(100 / sample.percent):,}; {enough} is the smallest that keeps one",
-        )
-
-
-def _links(
-    links: PartSet, parts: Parts | None, sample: Sample | None, done: LinkTable | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the links on hosts of these parts, or of all, and in the sample, that are not done, with `QueuedLink`'s fields."""
-    names = ["link_id", "url", "karma", "split", "posts", "first_created"]
-    for batch in link_batches(links, names):
-        is_mine = np.ones(batch.num_rows, np.bool_)
-        if done is not None:
-            is_mine &= ~done.has(batch["link_id"])
-        if parts is not None:
-            is_mine &= part_of(hosts_of(batch["url"]), parts.of) == parts.number - 1
-        if sample is not None:
-            is_mine &= [sample.holds(link_id) for link_id in batch["link_id"].to_pylist()]
-        yield only(batch.rename_columns([*names[:-1], "voted"]), is_mine)
 
 
 def _column(links: PartSet, name: str) -> Iterator[str]:

@@ -1,4 +1,5 @@
-// Finds the posts of a dump that count, whatever they link to; the lines that drop are only counted, by reason.
+// Finds the posts of a dump that count, whatever they link to; the lines that drop are only counted, by reason. A line
+// with anything unusual is left to Python's reader, so that rare cases are defined once and the common one stays quick.
 #pragma once
 
 #include <array>

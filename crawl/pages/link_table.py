@@ -8,17 +8,22 @@ of a host that exceeds it.
 from __future__ import annotations
 
 import hashlib
+import math
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from webtext.base.errors import InputError
 from webtext.base.parts.digest import Keys, link_keys
 from webtext.base.parts.identifiers import link_id, link_key
 from webtext.base.parts.partset import PartSet
+from webtext.base.run import Parts
+from webtext.base.sample import Sample, smallest_with_a_link
 from webtext.base.web.urls import MAX_URL_BYTES, is_fetchable
 
 _ADDED_AT_A_TIME = 1 << 16  # links in a Python set, at 70 bytes each, before they are sorted into the array
@@ -175,6 +180,41 @@ def over_host_cap(links: PartSet, max_pages: int | None) -> LinkTable:
 def only(batch: pa.RecordBatch, chosen: npt.NDArray[np.bool_]) -> pa.RecordBatch:
     """Return the chosen rows, without a copy if all are."""
     return batch if chosen.all() else batch.filter(pa.array(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenLinks:
+    """The links of a set that a run fetches: all, those in its sample, and of these those on hosts of its parts."""
+
+    links: PartSet
+    sample: Sample | None = None
+    parts: Parts | None = None
+
+    def batches(self, done: LinkTable | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the links that are not done, with the fields of `QueuedLink`."""
+        names = ["link_id", "url", "karma", "split", "posts", "first_created"]
+        for batch in link_batches(self.links, names):
+            is_mine = np.ones(batch.num_rows, np.bool_)
+            if done is not None:
+                is_mine &= ~done.has(batch["link_id"])
+            if self.parts is not None:
+                is_mine &= part_of(hosts_of(batch["url"]), self.parts.of) == self.parts.number - 1
+            if self.sample is not None:
+                is_mine &= [self.sample.holds(link_id) for link_id in batch["link_id"].to_pylist()]
+            yield only(batch.rename_columns([*names[:-1], "voted"]), is_mine)
+
+    def count(self, done: LinkTable | None = None) -> int:
+        return sum(batch.num_rows for batch in self.batches(done))
+
+    def check(self, n_links: int) -> None:
+        """Raise InputError if the sample keeps none of the links."""
+        if self.sample is not None and self.links.records and not n_links:
+            link_ids = (id_ for batch in link_batches(self.links, ["link_id"]) for id_ in batch["link_id"].to_pylist())
+            enough = smallest_with_a_link(link_ids)
+            raise InputError(
+                f"a sample of {self.sample} keeps none of the {self.links.records:,} links in '{self.links.folder.url}'",
+                f"it keeps about one in {math.ceil(100 / self.sample.percent):,}; {enough} is the smallest that keeps one",
+            )
 
 
 def link_batches(links: PartSet, columns: list[str]) -> Iterator[pa.RecordBatch]:

@@ -38,7 +38,7 @@ class Entry(msgspec.Struct, array_like=True):
     row: dict[str, Any]
     end: int
     index_line: str | None  # CDXJ line of its page, if it has one
-    check: int | None = None  # CRC-32 of the JSON of the others; none in lines of earlier versions
+    check: int = 0  # CRC-32 of the JSON of the others
 
     def crc(self) -> int:
         """Return what `check` should be."""
@@ -113,9 +113,7 @@ class OpenPart:
             lines = []
             entries = _entries(self._journal_path)
             while some := list(itertools.islice(entries, _ROWS_AT_A_TIME)):
-                part.write(
-                    [{"posts": [], "opt_out_evidence": []} | entry.row for entry, _ in some]
-                )  # as in earlier versions
+                part.write([entry.row for entry, _ in some])
                 lines += [entry.index_line for entry, _ in some if entry.index_line]
                 for entry, _ in some:
                     _count(part, entry.row["reason"])
@@ -209,7 +207,7 @@ def _entries(journal: Path) -> Iterator[tuple[Entry, int]]:
                 entry = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 return
-            if not line.endswith(b"\n") or entry.check not in (None, entry.crc()):
+            if not line.endswith(b"\n") or entry.check != entry.crc():
                 return
             yield entry, end
 

@@ -46,12 +46,10 @@ class PagesSet:
     """Writes a pages set. `done` are the links that have a row; `held` are the URLs of pages reached by redirects."""
 
     def __init__(self, url: str, recipe: Recipe, links: PartSet, part_pages: int | None = None) -> None:
-        self._writer = SetWriter(url, KIND, recipe, [links])
+        self._entries = Folder(url).child(ENTRIES).names(".json")  # before the parts: another run may be at work
+        self._writer = pages_writer(url, recipe, links)
         self._part_pages = part_pages or min(max(links.records // N_PARTS, LEAST_PART), LARGEST_PART)
-        self._writer.check_place()
-        check_same_settings(self._writer.folder, recipe)
-        self._entries = self._entry_names()
-        self._parts = self._writer.look()
+        self._parts = self._writer.parts
         self._generation = max((part.generation for part in self._writer.sealed), default=0) + 1
         self._recovered = recover(self._writer.folder, self._parts)
         self.held = LinkTable()
@@ -122,13 +120,10 @@ class PagesSet:
         """Write the manifest of all parts. It says that the set is not reproducible, as no crawl is."""
         return self._writer.seal(list(self._parts.values()), complete=complete, reproducible=False, run=run)
 
-    def _entry_names(self) -> list[str]:
-        return self._writer.folder.child(ENTRIES).names(".json")
-
     def _check_unchanged(self) -> None:
         """Raise InputError if the folder has changed since this set was opened."""
-        now = recover(self._writer.folder, self._parts)
-        if self._entries != self._entry_names() or _extent(now) != _extent(self._recovered):
+        now, entries = recover(self._writer.folder, self._parts), self._writer.folder.child(ENTRIES).names(".json")
+        if self._entries != entries or _extent(now) != _extent(self._recovered):
             raise InputError(f"another run has just written to '{self._writer.folder.url}'", "rerun the command")
 
     def _read_rows(self) -> Iterator[Keys]:
@@ -149,8 +144,19 @@ class PagesSet:
             yield pa.RecordBatch.from_pylist(rows, pa.schema([PAGE.field(name) for name in columns]))
 
 
-def check_same_settings(folder: Folder, recipe: Recipe) -> None:
-    """Raise InputError if the folder has pages that were fetched under other settings, which must not be mixed."""
+def pages_writer(url: str, recipe: Recipe, *links: PartSet) -> SetWriter:
+    """Return a writer that has looked at the folder.
+
+    Raises InputError if pages must not be written there, or if the folder has some that were fetched under other
+    settings, which must not be mixed.
+    """
+    writer = SetWriter(url, KIND, recipe, links)
+    writer.check_place()
+    _check_same_settings(writer.folder, recipe)
+    return writer
+
+
+def _check_same_settings(folder: Folder, recipe: Recipe) -> None:
     try:
         if folder.exists(MANIFEST):
             begun = json.loads(folder.read_bytes(MANIFEST))["recipe"]

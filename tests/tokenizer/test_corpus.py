@@ -398,7 +398,7 @@ def test_the_percentage_rises_to_100_and_only_at_the_end(
         yield Recorded(total)
 
     monkeypatch.setattr(run.console, "progress", progress)
-    monkeypatch.setattr("webtext.tokenizer.files.corpus.REPORTED_BYTES", 10)
+    monkeypatch.setattr("webtext.tokenizer.files.inputs.REPORTED_BYTES", 10)
     shares: list[float | None] = []
     counted = TrainingProgress.counted
 

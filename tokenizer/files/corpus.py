@@ -14,27 +14,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 from webtext.base.config import recipe_settings, setting
-from webtext.base.errors import ConfigError, DryRun, InputError, did_you_mean
-from webtext.base.inputs.encodings import UTF_8, versions_for
-from webtext.base.inputs.files import PARQUET, BrokenFile, hash_files, lost
-from webtext.base.parts.counts import Counts, failed_lines
+from webtext.base.errors import ConfigError, DryRun
+from webtext.base.inputs.encodings import versions_for
+from webtext.base.parts.counts import Counts
 from webtext.base.parts.outcomes import check_counts
 from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.tokenizer.arguments import split_path
-from webtext.tokenizer.files.inputs import Input, count_input, open_input
+from webtext.tokenizer.files.inputs import Input, count_inputs, find_killers, open_inputs, weights_by_input
 from webtext.tokenizer.formats.files import load
 from webtext.tokenizer.patterns.named import UNICODE_VERSION, checked_version, pattern_name
 from webtext.tokenizer.tokenizer import Tokenizer
-from webtext.tokenizer.train.counts import PieceCounts, whole_weights
-from webtext.tokenizer.train.progress import REPORTED_BYTES, TrainingProgress
+from webtext.tokenizer.train.counts import PieceCounts
+from webtext.tokenizer.train.progress import TrainingProgress
 from webtext.tokenizer.train.training import GPT2_VOCAB_SIZE, about_size, check_names, rule_of_base, train_vocabulary
 from webtext.tokenizer.vocabulary import EOT, Vocabulary
 
@@ -43,27 +40,22 @@ if TYPE_CHECKING:
 
 CODE_VERSION = 1
 MANIFEST_FORMAT = 1
-HASHED_HERE = 64 << 20
-"""Bytes of files that this process hashes; workers hash more."""
 _Rule = tuple[str, str]  # a pattern, and its Unicode version
-_WEIGHT = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerSettings:
     """Settings of `tokenizer train`."""
 
-    vocab_size: int = setting(GPT2_VOCAB_SIZE, "number of tokens: 256 bytes, the merges and the special tokens")
-    pattern: str = setting("gpt2", "pattern that cuts text into pieces: gpt2, cl100k, o200k, llama3, qwen2 or a regex")
-    special_tokens: tuple[str, ...] = setting((EOT,), "special tokens; they get the ids after the merges")
+    vocab_size: int = setting(GPT2_VOCAB_SIZE, "number of tokens, with the special ones")
+    pattern: str = setting("gpt2", "gpt2, cl100k, o200k, llama3, qwen2 or a regex")
+    special_tokens: tuple[str, ...] = setting((EOT,), "special tokens, after the merges")
     min_frequency: int = setting(1, "merge only pairs that occur this often")
-    base: str | None = setting(
-        None, "tokenizer to extend; its ids, pattern and special tokens are kept", in_recipe=False
-    )
-    text_field: str = setting("text", "field of JSON lines, or column of Parquet files, with the text")
-    encoding: str = setting("utf-8", "encoding of text, JSON and CSV files; 'auto' detects each file's")
-    weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count an input 2.5 or 1/3 times", in_recipe=False)
-    memory_mb: int = setting(1024, "megabytes for counts, and then for merging; the rest is spilled", in_recipe=False)
+    base: str | None = setting(None, "tokenizer to extend; its ids are kept", in_recipe=False)
+    text_field: str = setting("text", "field or column with the text")
+    encoding: str = setting("utf-8", "encoding of files, or auto")
+    weight: tuple[str, ...] = setting((), "INPUT=NUMBER: count it 2.5 or 1/3 times; repeatable", in_recipe=False)
+    memory_mb: int = setting(1024, "megabytes for counts; the rest is spilled", in_recipe=False)
 
     def __post_init__(self) -> None:
         """Raise ConfigError for values out of range."""
@@ -119,10 +111,11 @@ def train_tokenizer(
     if run.dry_run:
         run.console.say(f"tokenizer train: {len(sources):,} inputs, vocabulary of {settings.vocab_size:,}, to do")
         raise DryRun
-    _find_killers(sources, run)
+    find_killers(sources, run)
     n_known = base.size if base is not None else 256 + len(settings.special_tokens)
     with _progress(run, max(settings.vocab_size - n_known, 0)) as progress:
-        counts, scale = _counted(sources, rule, settings, run, progress)
+        counts = PieceCounts(*rule, threads=run.threads, max_memory=settings.memory_mb << 20)
+        scale = count_inputs(sources, counts, settings.text_field, run, progress)
         vocabulary = train_vocabulary(
             counts,
             vocab_size=settings.vocab_size,
@@ -142,75 +135,6 @@ def train_tokenizer(
     output.finish(tokenizer_hash=tokenizer.hash, vocab_size=tokenizer.vocab_size)
     check_counts({out: output.counts()})
     return tokenizer
-
-
-def open_inputs(inputs: Sequence[str], run: Run, weights: Sequence[str] = (), encoding: str = UTF_8) -> list[Input]:
-    """Open inputs with their weights (default 1). ConfigError for an invalid weight, or one for an unknown input."""
-    named = weights_by_input(inputs, weights)
-    sources = [each for url in inputs for each in open_input(url, named.get(url, Fraction(1)), encoding)]
-    files = [source.file for source in sources if source.file]
-    is_much = sum(source.size for source in sources if source.file) > HASHED_HERE
-    hashes = iter(hash_files(files, run) if is_much else [file.sha256() for file in files])
-    for source in sources:
-        source.sha256 = next(hashes) if source.file else ""
-    return sources
-
-
-def weights_by_input(inputs: Sequence[str], weights: Sequence[str]) -> dict[str, Fraction]:
-    """Parse INPUT=NUMBER. ConfigError for an invalid weight, or one for an unknown input."""
-    named: dict[str, Fraction] = {}
-    for given in weights:
-        url, _, number = given.rpartition("=")
-        if url not in inputs:
-            raise ConfigError(f"the weight '{given}' doesn't match any input", did_you_mean(url, inputs))
-        if not _WEIGHT.fullmatch(number) or not set(number.partition("/")[2] or "1") - {"0"} or not Fraction(number):
-            raise ConfigError(
-                f"the weight '{given}' is not a number above 0", "expected e.g. 3, 2.5 or 1/3, at most nine digits"
-            )
-        named[url] = Fraction(number)
-    return named
-
-
-def _find_killers(sources: Sequence[Input], run: Run) -> None:
-    """Open Parquet files in workers before this process does, and set aside those that kill a worker."""
-    if files := [source.file for source in sources if source.file and source.file.kind == PARQUET]:
-        from webtext.base.inputs.parquet import find_killers
-
-        killers = find_killers(files, run)
-        for source in sources:
-            source.lost = lost(killers[source.file]) if source.file in killers else None
-
-
-def _counted(
-    inputs: Sequence[Input], rule: _Rule, settings: TokenizerSettings, run: Run, progress: TrainingProgress
-) -> tuple[PieceCounts, int]:
-    """Return the counts of inputs, and the scale by which their weights are multiplied. InputError if there is no text."""
-    counts = PieceCounts(*rule, threads=run.threads, max_memory=settings.memory_mb << 20)
-    weights, scale = whole_weights([source.weight for source in inputs])
-    sizes, n_new = [source.size for source in inputs], 0
-
-    def on_bytes(n_bytes: int) -> None:
-        nonlocal n_new
-        n_new += n_bytes
-        if n_new >= REPORTED_BYTES:
-            read = [source.share * size for source, size in zip(inputs, sizes, strict=True) if source.share is not None]
-            progress.counted(n_new, sum(read) / sum(sizes) if len(read) == len(inputs) else None)
-            n_new = 0
-
-    for source, weight in zip(inputs, weights, strict=True):
-        try:
-            count_input(source, counts, weight, settings.text_field, on_bytes)
-        except BrokenFile as error:
-            source.counts.fail(error.reason)
-    progress.counted(n_new, 1.0)
-    if failed := sum((source.counts for source in inputs), Counts()).failed:
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in sorted(failed.items()))
-        by_file = {source.file.location if source.file else source.url: source.counts.failed for source in inputs}
-        run.console.warn(f"{sum(failed.values()):,} records without text: {reasons}\n{failed_lines(by_file)}")
-    if not len(counts):
-        place = inputs[0].url if inputs else ""
-        raise InputError(f"no text to train on in '{place}'", "name a corpus with train documents")
-    return counts, scale
 
 
 @contextlib.contextmanager
