@@ -12,8 +12,8 @@ from torch import Tensor, distributed
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
-from webtext.train.parallel import vocab_parallel
-from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
+from webtext.train.parallel import tensor_parallel
+from webtext.train.parallel.tensor_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 N_TOKENS, PADDED, WIDTH = 50, 64, 8
 
@@ -63,7 +63,7 @@ def test_compiled_logits_are_read_twice_and_overwritten_once_in_their_own_dtype(
     n, v = 4096, 6400
     with CountedDevice() as device:
         of_rank, to_slopes = (
-            torch.compile(f, dynamic=False) for f in (vocab_parallel._of_rank, vocab_parallel._to_slopes)
+            torch.compile(f, dynamic=False) for f in (tensor_parallel._of_rank, tensor_parallel._vocab_slopes)
         )
         logits = torch.empty(n, v, dtype=torch.bfloat16, device="meta")
         here = torch.empty(n, dtype=torch.long, device="meta")

@@ -19,7 +19,7 @@ from webtext.train.data.windows import WindowRules
 from webtext.train.mesh import n_stages
 from webtext.train.model.cross_entropy import sum_dtype, token_losses
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.parallel.vocab_parallel import vocab_parallel_loss, vocab_parallel_losses
+from webtext.train.parallel.tensor_parallel import vocab_parallel_loss, vocab_parallel_losses
 
 
 class Stage(nn.Module):

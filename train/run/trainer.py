@@ -80,14 +80,12 @@ class HeldOut:
             if len(windows):
                 self._windows[source.name], self._parts[source.name] = windows, part
 
-    def losses(self, engine: Engine, batch_size: int) -> dict[str, float]:
-        """Return the mean loss per token of each source with held-out windows, the same in all processes."""
+    def losses(self, engine: Engine, batch_size: int) -> tuple[float, dict[str, float]]:
+        """Return the mean loss per token, weighted as in the mixture, and that of each source; equal in all processes."""
         totals = {name: engine.total_loss(windows, batch_size) for name, windows in self._windows.items()}
-        return {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
-
-    def mean(self, losses: dict[str, float]) -> float:
-        """Return the mean of the sources' losses, weighted as in the mixture."""
-        return sum(self._parts[name] * loss for name, loss in losses.items()) / sum(self._parts.values())
+        losses = {name: loss / n_tokens for name, (loss, n_tokens) in totals.items()}
+        weighted = sum(self._parts[name] * loss for name, loss in losses.items())
+        return weighted / max(1, sum(self._parts.values())), losses
 
 
 class Trainer:
@@ -248,9 +246,9 @@ class Trainer:
         self.record.add_step(progress, step, n_tokens, rate, loss, norm, fault)
 
     def _evaluate(self) -> None:
-        losses = self.held_out.losses(self.engine, self.batches.sampler.batch_size)
+        mean, losses = self.held_out.losses(self.engine, self.batches.sampler.batch_size)
         if losses:
-            self.record.add_held_out(self.step, self.held_out.mean(losses), losses)
+            self.record.add_held_out(self.step, mean, losses)
 
     def _save(self) -> None:
         self._asked, self._saved_at = 0.0, time.perf_counter()
