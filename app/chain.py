@@ -68,10 +68,10 @@ def build(
 ) -> BuildLayout:
     """Run the stages from links to tokens. Errors of a stage pass through; finished parts are kept.
 
-    Before the first one, raises the `errors` of the config, together with all that later stages would raise, and those
-    of `then`, which checks what follows the build.
+    Before the first stage, raises the `errors` of the config together with the errors that later stages would raise,
+    and the errors of `then`, which checks the steps after the build.
 
-    A dry run prints what there is to do and raises DryRun at the first stage that has work, since later stages depend on it.
+    A dry run prints the work to do. It raises DryRun at the first stage that has any, because later stages depend on it.
     """
     from webtext.clean.pipeline import CleanSettings, clean_pages
     from webtext.shards.writing.pack import pack_shards

@@ -56,7 +56,7 @@ def build(run: Run, config_path: str, overrides: tuple[str, ...], sample: str | 
 
 
 def _ended(layout: BuildLayout, report: str) -> str:
-    """Return what a build made, what it left out and why, where the report is, and what to do next."""
+    """Return a summary: what the build made and left out, and why; where the report is; what to do next."""
     from webtext.app.inspect.trace import open_if_there
     from webtext.base.console import counted
 

@@ -1,1 +1,1 @@
-"""What every stage builds on: errors, schemas, part sets, storage, engine, config, progress. Imports no stage."""
+"""The base of all stages: errors, schemas, part sets, storage, engine, config, progress. Imports no stage."""

@@ -90,8 +90,8 @@ def verb(
     section -> instance, to which `also_read` adds sections (see `SettingsOptions`). With `config_argument` the verb
     works on an entire config file: CONFIG is its argument, and the function receives `config_path` and `overrides`
     unresolved. Without settings it has neither --config nor --set.
-    Only with `workers` does it have options for the engine, for verbs that make parts. `resumes`, by default as
-    `workers`, is whether the same command resumes what was interrupted, as the message says. `replaces` is that of `Run`.
+    With `workers` the verb has options for the engine; verbs that make parts need it. `resumes` (default: `workers`)
+    states whether the same command resumes an interrupted run; the message after Ctrl-C says so. For `replaces` see `Run`.
     """
     classes = {} if settings is None else settings if isinstance(settings, Mapping) else {section: settings}
     of_settings = SettingsOptions(classes=classes, also_read=also_read or {}, defaults=defaults)
@@ -164,7 +164,7 @@ def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: i
 
 
 class Verb(click.Command):
-    """A verb whose help has its examples first, and many options in groups: its own, those of each section, the common ones."""
+    """A verb. Its help shows examples first, and many options in groups: its own, each section's, the common ones."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)

@@ -168,7 +168,7 @@ def read_sections(
 ) -> dict[str, Any]:
     """Return section -> settings, for the sections of `classes()`, which may import much.
 
-    `adding` returns the values of a section with those from elsewhere. All errors in keys and values are raised
+    `adding` adds values from elsewhere to those of a section. All errors in keys and values are raised
     together, unless the caller has `errors`, to which they are added: wrong values are then their defaults.
     """
     found: list[WebtextError] = [] if errors is None else errors

@@ -80,7 +80,7 @@ class Console:
 
 
 def _printable(text: str) -> str:
-    """Escape what stdout's encoding can't represent (a file name that isn't UTF-8), and on a terminal all controls."""
+    """Escape characters that stdout's encoding lacks (a file name that isn't UTF-8), and on a terminal all controls."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     text = text.encode(encoding, "backslashreplace").decode(encoding)
     return visible(text) if sys.stdout.isatty() else text

@@ -1,6 +1,6 @@
 """An object store at an fsspec URL (`s3://...`), for `Folder`.
 
-The libraries below repeat what fails in passing: botocore each request, s3fs also bodies that arrive cut.
+The libraries below retry after passing failures: botocore each request, s3fs also truncated bodies.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ObjectStore:
         return bytes(self._ask(lambda: self._system.cat_file(location, **options)))
 
     def reader(self, location: str) -> Any:
-        """Open an object for reading; what a server that doesn't serve ranges sends is a stream."""
+        """Open an object for reading; if its server doesn't serve ranges, as a stream."""
         file = self._ask(lambda: self._system.open(location, "rb", cache_type="none"))
         size = getattr(file, "size", None)
         return io.BufferedReader(_Ranges(self, location, size), READ_BYTES) if size else file

@@ -24,8 +24,8 @@ Defaults = Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any]]
 class SettingsOptions:
     """The options of a verb's settings: section -> class.
 
-    Sections in `also_read` belong to other verbs and have no options: their values come from the file and `--set`, like
-    those of settings with `flag=False`.
+    Sections in `also_read` belong to other verbs and have no options. Like settings with `flag=False`, they take their
+    values from the file and `--set`.
     """
 
     classes: Mapping[str, type]

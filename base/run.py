@@ -68,7 +68,7 @@ class Run:
     ) -> list[R]:
         """Return function(attempt, task) for each task, in order, from the engine's workers, for results that are small.
 
-        `options` are those of the engine's `map`. Raises RunFailed, with the task's name if `names` has it, if a task
+        `options` are passed to the engine's `map`. Raises RunFailed, with the task's name if `names` has it, if a task
         failed as a whole.
         """
         results: dict[int, R] = {}
@@ -98,7 +98,7 @@ class Run:
 
 def peak_bytes() -> int:
     """Return the most memory that this process has had resident since its start, in bytes."""
-    if (status := Path("/proc/self/status")).exists():  # on Linux, ru_maxrss begins with that of the parent
+    if (status := Path("/proc/self/status")).exists():  # on Linux, ru_maxrss begins with the parent's
         return int(status.read_bytes().partition(b"VmHWM:")[2].split()[0]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

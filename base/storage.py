@@ -280,7 +280,7 @@ class Folder:
 
 
 def check_version(found: Any, read: int, location: str) -> None:
-    """Raise InputError unless `found`, the format that the file at `location` states, is the one that is read."""
+    """Raise InputError unless `found`, the format that the file at `location` states, is a format that this version reads."""
     if found != read:
         remedy = "use the version of webtext that wrote it"
         raise InputError(f"'{location}' has format {found}; this version reads {read}", remedy)

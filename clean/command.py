@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from webtext.clean.steps import Cleaning
 
 BUILD = ("documents/", "signals/", "corpus/", "dropped/", "links/", "pages/", "index/", "tokens/", "_dedup/")
-"""What marks a folder that these verbs may write to: a build, or an earlier result."""
+"""Names that mark a folder to which these verbs may write: a build, or an earlier result."""
 SETTINGS: dict[str, type] = {
     "extract": ExtractSettings,
     "remove": RemovalSettings,

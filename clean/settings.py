@@ -1,4 +1,4 @@
-"""Settings of the steps that are more than options of one module, apart from those, so that `--help` loads no reader."""
+"""Settings of several steps. They are in a module of their own, so that `--help` loads no reader."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class VoteSettings:
 
     @property
     def wanted(self) -> frozenset[str]:
-        """The communities whose posts count; empty if those of all communities count."""
+        """The communities whose posts count; empty for all communities."""
         return frozenset(community(name) for name in self.communities if not name.startswith("-"))
 
     @property

@@ -72,7 +72,7 @@ class Batch:
             self.verdicts.append(verdict)
 
     def refused(self, *, failed: bool) -> list[tuple[int, Verdict]]:
-        """Return the refused documents that could be judged, or with `failed` those that couldn't, each with its verdict."""
+        """Return the refused documents, each with its verdict; with `failed`, the documents that couldn't be judged instead."""
         found = [(row, self.verdicts[number]) for row, number in enumerate(self.refused_by.tolist()) if number >= 0]
         return [(row, each) for row, each in found if (each.reason in UNMEASURED) == failed]
 
@@ -104,7 +104,7 @@ class DocumentsPart:
 
 
 class Step:
-    """Base of the steps; what isn't overridden is that of a step which needs nothing but its settings."""
+    """Base of the steps; the methods here suit a step that needs nothing but its settings."""
 
     versions: ClassVar[Mapping[str, str]] = {}
     columns: ClassVar[tuple[str, ...]] = ()  # of the documents, that it reads beside their texts
@@ -119,17 +119,17 @@ class Step:
         return [self] * len(cleaning.documents.parts)
 
     def before_dedup(self) -> Step | None:
-        """Return the step that decides what dedup compares; None if dedup compares what this one refuses."""
+        """Return the step whose refused documents dedup leaves out; None if dedup compares them, too."""
         return self
 
     def begin(self, part: DocumentsPart, dropped: Any) -> None:
-        """Open what the part's batches are judged by, in a worker.
+        """Open the data by which the part's batches are judged, in a worker.
 
         `dropped` is the writer of its part of `dropped`, to which files may be attached, or None if dedup asks.
         """
 
     def judge(self, batch: Batch) -> Iterable[Verdict]:
-        """Return verdicts on the documents; what an earlier one refuses, a later one can't."""
+        """Return verdicts on the documents; the first that refuses a document counts."""
         raise NotImplementedError
 
     def end(self) -> None:

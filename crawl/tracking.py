@@ -1,4 +1,4 @@
-"""Tracking parameters: parts of a URL that say where a reader came from, not what is read. They are removed from links.
+"""Tracking parameters: parts of a URL that identify where a reader came from, and not the page. They are removed from links.
 
 Otherwise a page that was shared in a mail and in an advertisement would be two links, each with part of the karma, and
 would be fetched twice. The table contains only parameters that their makers document as analytics marks. `ref`,

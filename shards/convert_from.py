@@ -64,7 +64,7 @@ class Format:
     beside: str = ""
     """Suffix of the file with the tokens, if that is a separate file."""
     after: tuple[str, ...] = ()
-    """What the names of further files add to its name, where they are present."""
+    """Endings of the names of further files, where they are present."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ def describe_text(folder: str, found: dict[str, Any]) -> str:
 
 
 def empty_split(found: dict[str, Any]) -> str:
-    """Return a warning if no document of what `describe` returned is in a split, else an empty string."""
+    """Return a warning if a split has no document, from the values of `describe`; else an empty string."""
     counts = {split: of["documents"] for split, of in found["splits"].items()}
     missing = next((split for split, n in counts.items() if not n), "")
     said = f"no document is in the {missing} split, of {sum(counts.values()):,}"

@@ -259,7 +259,7 @@ def local_copy(folder: Folder, file: Attachment) -> Path:
 
 
 def cache_folder() -> str:
-    """Return WEBTEXT_CACHE, or the platform's usual place for what can be fetched again."""
+    """Return WEBTEXT_CACHE, or the platform's usual folder for caches."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return os.environ.get("WEBTEXT_CACHE") or str(usual / "webtext")
 

@@ -75,7 +75,7 @@ class ShardWriter:
                 self._finish()
 
     def in_manifest(self) -> dict[str, Any]:
-        """Return what the set's manifest stores about the finished file (`PartWriter.describe`)."""
+        """Return the finished file's description in the set's manifest (`PartWriter.describe`)."""
         assert self._header is not None
         return self._header.in_manifest()
 

@@ -48,7 +48,7 @@ def thread_count(threads: int | None) -> int:
 
 
 def decodable(ids: Any) -> Sequence[int] | NDArray[Any]:
-    """Convert ids to what the decoder accepts: an array of uint16, uint32 or int64, or else a list or a tuple.
+    """Convert ids to a type that the decoder accepts: an array of uint16, uint32 or int64, or else a list or a tuple.
 
     Raises InputError for values that can't be a sequence of ids. The decoder checks the items of a list.
     """
@@ -145,7 +145,7 @@ def _array(ids: Any) -> NDArray[Any]:
 
 
 def _as_int64(array: NDArray[Any]) -> NDArray[np.int64]:
-    """Convert integers; those above 63 bits become the largest one, which is an error for every use."""
+    """Convert integers; larger ones than 63 bits become the largest, which is an error for every use."""
     import numpy as np
 
     if array.dtype.kind == "u":

@@ -40,7 +40,7 @@ _ALLOW = click.option(
     "--allowed-special", "allowed", multiple=True, metavar="NAME", help="Special token to recognise in texts, or 'all'."
 )
 MARKS = ("tokenizer.json", "vocab.json", "encoder.json", "*.manifest.json")
-"""What marks a folder that `train` may write to."""
+"""Names that mark a folder to which `train` may write."""
 _WITH_ID = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
 
 

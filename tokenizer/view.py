@@ -1,4 +1,4 @@
-"""What `tokenizer inspect` shows: a text's tokens, or a tokenizer's properties; on one line each, with nothing hidden.
+"""The output of `tokenizer inspect`: a text's tokens, or a tokenizer's properties; on one line each, with nothing hidden.
 
 Untrusted text is escaped: every character is visible, and no control sequence reaches the terminal.
 """

@@ -1,4 +1,4 @@
-"""`Vocabulary`: what every tokenizer file format represents: tokens, merges, special tokens and the pattern."""
+"""`Vocabulary`, which every tokenizer file format represents: tokens, merges, special tokens and the pattern."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Vocabulary:
     special_tokens: Mapping[str, int] = field(default_factory=dict)
     whole_pieces: bool = False
     normalizer: Literal["NFC"] | None = None
-    """What Unicode's normalization form does to a text before the pattern cuts it."""
+    """The Unicode normalization form applied to a text before the pattern cuts it."""
     prefix_space: bool = False
     """Whether a text that doesn't begin with a space gets one."""
     always: frozenset[str] = frozenset()
     """Special tokens that every text is searched for: added tokens that their file doesn't mark as special."""
     late: frozenset[str] = frozenset()
-    """Special tokens that are looked for after the others, in what is left of the text, normalized."""
+    """Special tokens that are looked for after the others, in the rest of the text, normalized."""
     unreachable: Mapping[str, int] = field(default_factory=dict)
     """Tokens that no text produces, by the names that decoding returns: those that aren't written as bytes."""
     extras: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -66,7 +66,7 @@ class Vocabulary:
 
     @property
     def preparation(self) -> str:
-        """What else but pieces and merges decides the ids, in words; '' for nothing. Only a tokenizer.json stores it."""
+        """Further steps that decide the ids, in words; '' for none. Only a tokenizer.json stores them."""
         parts = [f"the normalizer {self.normalizer}"] if self.normalizer else []
         parts += ["add_prefix_space"] if self.prefix_space else []
         parts += [f"the added token {name!r}, which isn't special" for name in sorted(self.always)[:1]]

@@ -38,7 +38,7 @@ LIBRARIES = (
     "torch.optim",
     "torch.distributions",
 )
-"""What the demo itself needs, and whose docstrings are prose."""
+"""Libraries that the demo itself needs and whose docstrings are prose."""
 MIN_WORDS = 120  # words of docstrings; a page with fewer is only a list of names
 MAX_WORDS = 2_000  # a module with more has several pages
 MIN_DOCSTRING_WORDS = 8

@@ -86,7 +86,7 @@ def make_report(root: str) -> dict[str, Any]:
 
 
 class _Drawn(msgspec.Struct):
-    """What is drawn of evaluation.json."""
+    """The figures of evaluation.json that are drawn."""
 
     perplexity: Annotated[float, msgspec.Meta(gt=0)] | None = None
     sample: str = ""
@@ -98,7 +98,7 @@ class _Measure(msgspec.Struct):
 
 
 class _TaskEvaluation(msgspec.Struct):
-    """What is shown of evaluation-TASK.json."""
+    """The figures of evaluation-TASK.json that are shown."""
 
     task: str
     results: list[_Measure] = []

@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 Curve = Sequence[Sequence[float]]
 
 MAIN_HEIGHT, LEAF_GAP, NODE_WIDTH, ROW = 150.0, 18.0, 10.0, 17.0
-"""Of the Sankey diagram, in pixels: the widest flow, the space below it, a stage's bar, a label."""
+"""Sizes in the Sankey diagram, in pixels: the widest flow, the space below it, a stage's bar, a label."""
 REASONS_DRAWN = 6
 BEND = tuple(i / 12 for i in range(13))
 CURVE_HEIGHT, SMALL_HEIGHT, BARS_HEIGHT = 280, 150, 190

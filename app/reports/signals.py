@@ -1,4 +1,4 @@
-"""What the signals say, each from one pass over them: histograms of kept and dropped documents, and moved rules."""
+"""Histograms of signals for kept and dropped documents, and the effect of moved rules, each in one pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RATIO_BOUNDS = np.round(np.linspace(0, 1, 41), 3)
 LENGTH_BOUNDS = np.linspace(0, 20, 41)
 
 FACTORS = (0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 2.0)
-"""Of the present threshold."""
+"""Multiples of the present threshold."""
 
 
 def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
@@ -36,7 +36,7 @@ def thresholds_of(corpus: PartSet | None) -> dict[str, float]:
 
 
 def moved_rules(signals: PartSet | None, corpus: PartSet | None, dropped: PartSet | None) -> list[dict[str, Any]]:
-    """Return for each rule of the corpus what it drops at other thresholds; empty without signals.
+    """Return how many documents each rule of the corpus drops at other thresholds; empty without signals.
 
     `drops` counts the documents on the rule's wrong side, also those that another rule names as the reason. `alone` are
     those that nothing else drops: no other rule, vote, language or removal list. `moved` has
@@ -91,7 +91,7 @@ def _drops(name: str, values: npt.NDArray[np.float64], threshold: float) -> npt.
 
 
 def bounds_of(column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the upper bounds of a column's bins, ascending; what is above the last counts in the last."""
+    """Return the upper bounds of a column's bins, ascending; higher values count in the last bin."""
     if column == "n_words":
         return BOUNDS
     if column.startswith("n_"):

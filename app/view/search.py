@@ -43,7 +43,7 @@ AROUND = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is searched for; the state of a page of results, and its query string. Empty fields don't filter.
+    """A search: the state of a page of results, and its query string. Empty fields don't filter.
 
     `min_karma` is a number and `since` and `until` are dates like 2019-12-31, as typed.
     """

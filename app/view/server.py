@@ -81,7 +81,7 @@ class Viewer(ThreadingHTTPServer):
         return Tokenizer.load(self.layout.tokenizer)
 
     def handle_error(self, *_: Any) -> None:
-        """Print nothing: what is left after `_Handler._answer` is a browser that leaves."""
+        """Print nothing: `_Handler._answer` handles all errors but a browser that leaves."""
 
     def answer(self, path: str, values: dict[str, str]) -> tuple[str, Iterable[str]]:
         """Return the type and the pieces of a page. InputError if the build has no such thing, ConfigError for a value."""
@@ -260,7 +260,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: addresses contain what was searched for."""
+        """Print nothing, because addresses contain the words of searches."""
 
 
 def _until_error(pieces: Iterable[str]) -> Iterator[str]:

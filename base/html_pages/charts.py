@@ -16,7 +16,7 @@ from webtext.base.errors import label as label_of
 
 Spec = Mapping[str, Any]
 WIDTH, HEIGHT, NARROW = 820, 420, 300
-"""Of a chart's drawing area, in SVG units, which the page scales; a phone shows a drawing of its own, NARROW wide."""
+"""Size of a chart's drawing area, in SVG units, which the page scales; a phone shows a drawing of its own, NARROW wide."""
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9")
 """Colour-blind people can distinguish them (Okabe & Ito 2008); the yellow is darkened for white paper."""
@@ -92,7 +92,7 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, f
 def draw(spec: Spec, *, label: str, height: int, widths: Sequence[int] = (WIDTH, NARROW)) -> Markup:
     """Return a Vega-Lite specification as SVG, drawn once for each width: the page shows the one that fits.
 
-    `label` is what a screen reader says instead of the drawing. A mark's `description` becomes a title, shown on hovering. The
+    A screen reader says `label` instead of the drawing. A mark's `description` becomes a title, shown on hovering. The
     library aborts the process at a control character, so all texts are drawn as labels.
     """
     import vl_convert

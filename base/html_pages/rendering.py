@@ -49,7 +49,7 @@ def sections_page(title: str, sections: Sequence[Section]) -> str:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return what the template PACKAGE/FILE makes of the values."""
+    """Return the template PACKAGE/FILE, filled with the values."""
     return Markup(_environment().get_template(template).render(values))
 
 

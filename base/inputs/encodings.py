@@ -37,7 +37,7 @@ def check_encoding(name: str) -> None:
 
 
 def versions_for(encoding: str) -> dict[str, str]:
-    """Return the versions of what decides how a file in this encoding is read, for a recipe."""
+    """Return the versions of the libraries that decode a file in this encoding, for a recipe."""
     return {"charset-normalizer": importlib.metadata.version("charset-normalizer")} if encoding == AUTO else {}
 
 
@@ -66,7 +66,7 @@ def detected(stream: BinaryIO) -> str:
 def in_utf8(stream: BinaryIO, encoding: str, *, is_text: bool) -> BinaryIO:
     """Return a reader of the stream's characters in UTF-8; what is invalid becomes the byte FF, which UTF-8 never has.
 
-    In a text, CRLF becomes LF and a byte order mark goes. If a quarter of its first block is NUL, it isn't a text.
+    In a text, CRLF becomes LF and a byte order mark is removed. If a quarter of its first block is NUL, it isn't a text.
     """
     return io.BufferedReader(cast(Any, _InUtf8(stream, encoding, is_text)))
 

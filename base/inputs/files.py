@@ -86,13 +86,13 @@ class InputFile:
 
     @property
     def suffix(self) -> str:
-        """The name's suffix in lower case, with that of its compression: `.txt.gz`; empty if it has none."""
+        """The name's suffix in lower case, with the compression's: `.txt.gz`; empty if it has none."""
         name, plain = self.name.lower().rpartition("/")[2], PurePath(self.plain_name)
         return plain.suffix + name[len(plain.name) :]
 
     @property
     def kind(self) -> str:
-        """PARQUET, JSON_LINES, JSON, CSV or TEXT, by the suffix. Raises InputError for that of another kind of file."""
+        """PARQUET, JSON_LINES, JSON, CSV or TEXT, by the suffix. Raises InputError for any other suffix."""
         if self.plain_name.endswith(_NOT_TEXT):
             raise InputError(f"'{self.location}' is not a text file", "expected a part set, text, JSON, CSV or Parquet")
         return _KINDS.get(PurePath(self.plain_name).suffix, TEXT)
@@ -204,7 +204,7 @@ def files_of(
     encoding: str = UTF_8,
     takes: Callable[[InputFile], bool] | None = None,
 ) -> list[InputFile]:
-    """Return the file of this name, those that match it, or those in a folder's tree with one of `suffixes`, sorted.
+    """Return the file of this name, the files that match it, or a folder's files with one of `suffixes`, sorted.
 
     If `takes` is given, it decides instead of `suffixes`. Hidden files and part sets inside a folder are ignored, and
     whatever is ignored is printed. Raises InputError if no file is left.

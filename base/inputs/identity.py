@@ -23,7 +23,7 @@ def record_id(given: Any, place: str, row: int) -> str:
 
 
 def record_split(stated: Any, identifier: str, validation_ratio: float = VALIDATION_RATIO) -> str | Refused:
-    """Return the split that a record states, or that of its id if it states none."""
+    """Return the split that a record states; if it states none, the split of its id."""
     if stated is not None and not isinstance(stated, str):
         return Refused("split_not_text", f"split is {stated!r}"[:200])
     return named_split(stated) if stated and stated.strip() else split_of(identifier, validation_ratio)

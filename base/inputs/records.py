@@ -29,7 +29,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 def records(
     file: InputFile, fields: Sequence[str], text: str, separator: str | None = None
 ) -> Iterator[dict[str, Any] | Refused]:
-    """Yield a file's records in order: each has a string `text`, and those of `fields` that it has.
+    """Yield a file's records in order: each has a string `text`, and the other `fields` that the record has.
 
     A text file is one record, or as many as `separator` divides it into; blank ones and blank lines are skipped. JSON
     may contain lone surrogates. A file that breaks off ends with a `Refused`. Raises InputError for a Parquet or CSV

@@ -104,7 +104,7 @@ def read_range(opened: PartSet, number: int, schema: pa.Schema) -> Iterator[pa.R
     """Yield the rows of a range, from all parts in their order and, within a part, as they were added.
 
     One batch, of at most about RUN_BYTES, is in memory at a time. Raises InputError if a file has other bytes than were
-    written. `schema` must be that of the writer.
+    written. `schema` must be the writer's.
     """
     for found in map(_attachment, opened.parts):
         n_runs, n_ranges = found.about["runs"], found.about["ranges"]
@@ -124,7 +124,7 @@ def read_range(opened: PartSet, number: int, schema: pa.Schema) -> Iterator[pa.R
 
 
 def abouts(opened: PartSet) -> list[Mapping[str, Any]]:
-    """Return what the entry of each part states about its exchange, with the number of its rows as `records`."""
+    """Return each part's description of its exchange, from its entry, with the number of its rows as `records`."""
     return [_attachment(part).about for part in opened.parts]
 
 

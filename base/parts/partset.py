@@ -128,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Manifest:
-    """What readers use of a manifest."""
+    """The fields of a manifest that readers use."""
 
     kind: str
     generation: int
@@ -140,7 +140,7 @@ class _Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What readers use of `run.json`."""
+    """The fields of `run.json` that readers use."""
 
     parents: tuple[str, ...] = ()
     seconds: float | None = None
@@ -189,7 +189,7 @@ def entry_name(index: int) -> str:
 
 
 def read_run(folder: Folder) -> RunFacts:
-    """Return what `run.json` says; nothing if it is damaged, because it can't change a record."""
+    """Return the contents of `run.json`; nothing if it is damaged, because it can't change a record."""
     try:
         return folder.read_json(RUN, RunFacts)
     except (InputError, NotADirectoryError):
@@ -197,7 +197,7 @@ def read_run(folder: Folder) -> RunFacts:
 
 
 def remove_set(folder: Folder) -> None:
-    """Remove a set: first what vouches for its files, so that not even a power cut leaves an entry without its part."""
+    """Remove a set, manifest and entries first, so that not even a power cut leaves an entry without its part."""
     folder.child(ENTRIES).remove_all()
     folder.remove(MANIFEST)  # and syncs the folder
     folder.remove_all()

@@ -112,7 +112,7 @@ class PartWriter:
         return path
 
     def describe(self, name: str, about: Mapping[str, Any]) -> None:
-        """Set what the entry states about an attached file besides its size and hash: plain JSON values."""
+        """Set further values that the entry states about an attached file, besides size and hash: plain JSON values."""
         self._about[name] = about
 
     def publish(self, generation: int = 1) -> Part:

@@ -30,13 +30,13 @@ class Recipe:
     versions: Mapping[str, str] = field(default_factory=dict)  # library to version
 
     def changes(self, earlier: Mapping[str, Any]) -> list[str]:
-        """Name what differs from an earlier recipe in JSON, such as "trafilatura 2.3.1 is now 2.3.2"."""
+        """Name the differences from an earlier recipe in JSON, such as "trafilatura 2.3.1 is now 2.3.2"."""
         before, now = (_details(recipe) for recipe in (earlier, self.to_json()))
         names = [name for name in (now | before) if before and before.get(name) != now.get(name)]
         return [f"{name} {str(before.get(name))[:40]} is now {str(now.get(name))[:40]}" for name in names]
 
     def check_settings(self, earlier: Mapping[str, Any], place: str) -> None:
-        """Raise InputError if what is at a place was made with other settings; other versions may replace it."""
+        """Raise InputError if the output at a place was made with other settings; other versions may replace it."""
         changes = self.changes({**earlier, "versions": self.versions, "code_version": self.code_version})
         if changes:
             raise InputError(

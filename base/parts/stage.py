@@ -1,7 +1,7 @@
 """Runs a stage: applies a pure function to its parents' parts, publishes the output part by part, and resumes.
 
-`run_parts` compares the parts that tasks ask for with those that are there (`Status`), makes through the engine what
-isn't current, and seals the sets. A part's key is a hash of what it is made from, so a changed recipe or source redoes
+`run_parts` compares the wanted parts with the existing ones (`Status`), makes the parts that aren't current through the
+engine, and seals the sets. A part's key is a hash of what it is made from, so a changed recipe or source redoes
 that part and nothing else; a part is done when it is current in all outputs.
 
 Bytes are hashed by the worker that writes them, and by readers. A later run compares names and sizes from one listing.
@@ -47,16 +47,16 @@ from webtext.base.workers.attempt import KILLED_WORKER, Attempt, Failed
 T = TypeVar("T")
 R = TypeVar("R")
 MARKS = "_[a-z]*/", "recipe.json", QUARANTINE, "part-[0-9][0-9][0-9][0-9][0-9].*", "*.tok"
-"""What marks a set without a manifest."""
+"""Names of files that mark a set without a manifest."""
 _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Status(Enum):
-    """What a part that is wanted, or is there, is to a run."""
+    """How a part that exists, or is wanted, relates to a run."""
 
-    CURRENT = "current"  # it is there, made from what its task names
+    CURRENT = "current"  # it exists, made from what its task names
     OUTDATED = "outdated"  # it was made from something else
-    MISSING = "missing"  # it is not there, or its files are not as its entry says
+    MISSING = "missing"  # it doesn't exist, or its files differ from its entry
     FOREIGN = "foreign"  # no task asks for it
 
 
@@ -108,10 +108,6 @@ class PartContext:
     def main(self) -> PartWriter:
         """Return the writer of the first output, whose counts are the task's funnel."""
         return next(iter(self._writers.values()))
-
-    def note_progress(self) -> None:
-        """Tell the engine that the task is alive; call it now and then in work that isn't done record by record."""
-        self.attempt.idle()
 
     def apply(
         self, function: Callable[[T], R], records: Iterable[tuple[int, T]], *, identify: Callable[[T], str]
@@ -198,7 +194,7 @@ class SetWriter:
         return Status.CURRENT if self.parts[index].key == key else Status.OUTDATED
 
     def check_place(self, replaces: bool = True) -> None:
-        """Raise InputError if the folder is also an input, or contains what must not be replaced.
+        """Raise InputError if the folder is also an input, or contains something that must not be replaced.
 
         That is a set of another kind, or of another version of the format; unless the run `replaces` them, also one of
         other settings; and files of other commands or people.
@@ -225,11 +221,11 @@ class SetWriter:
             self.recipe.check_settings(self._about["recipe"], self.folder.url)
 
     def has_all(self, tasks: Sequence[PartTask]) -> bool:
-        """Whether the parts of all tasks are current, so that what only making them needs can be left out."""
+        """Whether the parts of all tasks are current, so that preparations for making them can be left out."""
         return all(self.status(task.index, task.key(self.recipe)) is Status.CURRENT for task in tasks)
 
     def changes(self) -> list[str]:
-        """Name what the recipe changes of the set that is there, such as "trafilatura 2.3.1 is now 2.3.2"."""
+        """Name the differences between the recipe and the existing set's, such as "trafilatura 2.3.1 is now 2.3.2"."""
         return self.recipe.changes(self._about.get("recipe", {}))
 
     def part(self, index: int, *, key: str, sources: Sequence[SourcePart] = ()) -> PartWriter:
@@ -363,7 +359,7 @@ def make_set(
 
 
 class _Stage:
-    """One call of `run_parts`: what is done of it, and how the rest is made."""
+    """One call of `run_parts`: finds the parts that are done, and makes the rest."""
 
     def __init__(
         self, tasks: Sequence[PartTask], writers: Mapping[str, SetWriter], recipe: Recipe, run: Run, label: str

@@ -32,7 +32,7 @@ class Expands(ValueError):
 
 
 def open_parquet(opened: BinaryIO) -> pq.ParquetFile:
-    """Open a file; raises OSError, beside Arrow's errors, if columns are encrypted: what describes them aborts Arrow."""
+    """Open a file; raises OSError, beside Arrow's errors, if columns are encrypted: their description aborts Arrow."""
     file = pq.ParquetFile(opened)
     opened.seek(-8, 2)
     if int.from_bytes(opened.read(4), "little") - file.metadata.serialized_size == _SIGNATURE_BYTES:

@@ -95,7 +95,7 @@ def scan_records(file: BinaryIO) -> Iterator[Scanned]:
 def _in_any_case(
     file: BinaryIO, record: WarcRecord, place: tuple[int, int], before: tuple[int, int], tail: Tail
 ) -> Generator[Scanned, None, int]:
-    """Yield `record` and those after it in its member; return the last offset that was read.
+    """Yield `record` and the records after it in its member; return the last offset that was read.
 
     A place is a member's offset and the number of records in it that are known. `before` applies if the record isn't
     the first of a member after all: fastwarc had read ahead, to the start of the next one.

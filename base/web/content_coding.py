@@ -1,6 +1,6 @@
 """Decoding of HTTP bodies: transfer coding (RFC 9112 §7) and content coding (RFC 9110 §8.4), with bounded output.
 
-Archives contain what servers sent, and sometimes what a crawler decoded from it under the server's original headers. So
+Archives contain bodies as servers sent them, and sometimes decoded ones under the server's original headers. So
 an encoding header that contradicts the first bytes is ignored, and so is one that names no coding (`utf-8`, `none`) if
 the body looks like text. Truncated data yields what was decoded before the end. The output never exceeds `max_bytes`: a
 decompression bomb stops there.

@@ -47,7 +47,7 @@ KNOWN_TOKENS = frozenset({PRODUCT_TOKEN, *AI_TRAINING_CRAWLERS})
 
 
 class OptOut(NamedTuple):
-    """A way to forbid the use of a page: the setting that obeys it, on by default; what is checked; who defined it, when."""
+    """A way to forbid the use of a page: the setting that obeys it (default: on), what is checked, who defined it and when."""
 
     setting: str
     meaning: str

@@ -58,7 +58,7 @@ R = TypeVar("R")
 
 MAX_LOSSES = 8  # of one task, with pauses of five minutes in all
 MAX_SET_ASIDE = MAX_RETRIES_PER_PART // 2  # new records of one task; a LocalEngine retries a part twice for each
-MAX_MESSAGE_BYTES = 64 << 20  # of a pickled call or result; what is larger belongs in a part
+MAX_MESSAGE_BYTES = 64 << 20  # of a pickled call or result; larger data belongs in a part
 CONNECT_SECONDS, CANCEL_SECONDS = 10.0, 30.0
 LOSSES = {
     "WorkerCrashedError": "a Ray worker was killed",
@@ -162,7 +162,7 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a node takes over from this process before it runs a task, and the folders that both should see."""
+    """Settings of this process that a node adopts before it runs a task, and the folders that both should see."""
 
     folder: str  # relative paths start here
     path: list[str]
@@ -325,7 +325,7 @@ def _local_engine(limits: WorkerLimits, quiet: bool) -> LocalEngine:
 
 @functools.cache
 def _software() -> dict[str, str]:
-    """Return the versions of what decides records: Python, this package's files, and the libraries that it needs."""
+    """Return the versions that decide records: of Python, this package's files, and the libraries that it needs."""
     code = hashlib.sha256()
     for package in pkgutil.iter_modules(webtext.__path__):
         spec = importlib.util.find_spec(f"webtext.{package.name}") if package.ispkg else None

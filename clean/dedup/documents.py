@@ -49,7 +49,7 @@ class ComparedPart:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The folder of dedup's part sets, and what all of them are made from."""
+    """The folder of dedup's part sets, and the inputs of all of them."""
 
     folder: Folder
     sources: Sequence[ComparedPart]

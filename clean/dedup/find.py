@@ -221,7 +221,7 @@ def _known_result(work: Folder, key: str) -> Duplicates | None:
 
 
 def _publish_rows(work: Work, texts: PartSet, members: PartSet, settled: PartSet) -> PartSet:
-    """Make the set `duplicates`: the rows to drop, and those that could not be compared, for each documents part."""
+    """Make the set `duplicates`: for each documents part, the rows to drop and the rows that could not be compared."""
     names = SetName.of(texts), SetName.of(members), SetName.of(settled)
     payloads = [(number, *names) for number in range(work.n_indexed, len(work.sources))]
     return work.make(DUPLICATES, _rows_of_part, payloads, [texts, members, settled], kind=DUPLICATES)
@@ -238,7 +238,7 @@ def _rows_of_part(context: PartContext, task: PartTask) -> None:
 
 
 def _clusters_of(work: Work, texts: PartSet, members: PartSet, edges: PartSet, settled: PartSet) -> Clusters:
-    """Collect what the parts' entries state about the documents compared, the work and the clusters."""
+    """Add up the statements of the parts' entries about compared documents, work and clusters."""
     found = abouts(settled)
     dropped, sizes = (
         sum((Counter[str](each[name]) for each in found), Counter[str]()) for name in ("dropped", "sizes")

@@ -23,7 +23,7 @@ from webtext.clean.text.unspaced import script_of
 
 
 class Kind(IntEnum):
-    """What a folded character does to the current word."""
+    """Effects of a folded character on the current word."""
 
     BREAK = 0  # ends the word
     WORD = 1  # continues the word or starts one

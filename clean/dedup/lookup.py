@@ -81,7 +81,7 @@ def _texts(names: Sequence[str]) -> Iterator[tuple[str, str | Refused]]:
 
 
 def _of_set(url: str) -> Signed:
-    """Yield the signatures of a set; those of documents are made now."""
+    """Yield the signatures of a set; for documents they are made now."""
     opened = PartSet.open(url)
     documents = opened if opened.kind in DOCUMENTS else corpus_of(open_signatures(url))
 

@@ -15,7 +15,7 @@ PERMUTATIONS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupSettings:
-    """What counts as a duplicate (section [clean.dedup])."""
+    """Which documents count as duplicates (section [clean.dedup])."""
 
     threshold: float = setting(
         0.8, "texts whose shingle sets have at least this Jaccard similarity are duplicates", flag=False

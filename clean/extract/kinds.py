@@ -28,7 +28,7 @@ _LETTERS = re.compile("[a-z]+")
 
 
 def page_facts(tree: Any, html: str) -> set[str]:
-    """Return what the page with source `html` and tree `tree` states about itself, as short strings."""
+    """Return the statements of a page (source `html`, tree `tree`) about itself, as short strings."""
     facts = {f"type {each[1]}" for each in islice(_SCHEMA_TYPE.finditer(html), MAX_FACTS)}
     urls = [link.get("href") or "" for link in tree.iter("link") if link.get("rel") == "canonical"]
     for meta in islice(tree.iter("meta"), MAX_FACTS):

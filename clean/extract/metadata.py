@@ -123,7 +123,7 @@ def parse_date(value: str) -> int | None:
 
 
 def _title(tree: Any, metas: dict[str, str]) -> str | None:
-    """Return og:title, else <title>, else the first heading, without what follows a heading in it: the site's name."""
+    """Return og:title, else <title>, else the first heading; the site's name after a heading is left out."""
     given = [metas.get("og:title") or "", str(_TITLE(tree))]
     given += ["".join(heading.itertext()) for heading in _HEADINGS(tree)[:MAX_HEADINGS]]
     titles = [" ".join(title.split()) for title in given]

@@ -28,9 +28,9 @@ Array = npt.NDArray[Any]
 ASKED_FROM = 0.1
 """trafilatura, which is made for articles, is asked from this `Judged.undecided`: about a third of the evaluation pages."""
 WEIGHT = 0.7
-"""What a block gains that is wholly in trafilatura's text, and loses that isn't, in log odds."""
+"""Log odds that a block gains if all of it is in trafilatura's text, and loses if none is."""
 MAX_ELEMENTS, MAX_CHARACTERS = 10_000, 300_000
-"""Of a page that trafilatura may read; 1 % of the evaluation pages have more."""
+"""Limit for pages that trafilatura may read; 1 % of the evaluation pages have more."""
 
 Words = tuple[str, ...]
 

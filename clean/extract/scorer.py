@@ -39,7 +39,7 @@ LEAST_ARTICLE = 0.6
 """
 
 UNBOUND = [TAG_NUMBER[tag] for tag in ("h1", "h2", "h3", "h4", "h5", "h6", "td", "th", "pre")]
-"""Headings, cells and code need no least probability: they stand or fall with what is around them."""
+"""Headings, cells and code need no least probability: they are kept with the text around them."""
 EPSILON = 1e-4  # keeps odds finite
 
 

@@ -69,7 +69,7 @@ DATASET_BATCH_ROWS = 16  # small, since each row may be large
 class FilesOrigin:
     """One file of records, or some text files; each with the SHA-256 of its bytes.
 
-    An origin is what one part is made from: `sources` as the manifest names them, and the rows. `place` is a permanent
+    An origin is the input of one part: `sources` as the manifest names them, and the rows. `place` is a permanent
     name that makes ids with the row number.
     """
 

@@ -101,7 +101,7 @@ class CaptureJudge:
         await self.obey(visit, url, self._stored[place], archive.name)
 
     async def obey(self, visit: Visit, url: str, robots: Robots | None, archive: str) -> None:
-        """Record what a gone site's robots.txt in an archive states for `url`. Raises FetchRefused if it opts out."""
+        """Record the opt-outs for `url` in a gone site's archived robots.txt. Raises FetchRefused if it opts out."""
         if robots is not None:
             await self.opt_outs.apply(visit, url, robots, f" in {archive}")
 

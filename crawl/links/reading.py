@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 HASH_BYTES = 8 << 20
 """Large, since the hashing thread waits milliseconds for Python code between two reads."""
 MIN_AHEAD_BYTES = 4 << 20
-"""If workers would be idle, another process decompresses a file above this for the one that judges."""
+"""Size above which another process decompresses a file for the worker that judges it, if workers would be idle."""
 
 READER_LIMITS = WorkerLimits(memory_bytes=3 << 30)
 """A Zstandard window alone may take 2 GiB, which is a worker's usual limit."""
@@ -189,7 +189,7 @@ def identify_files(files: Sequence[LinkFile], run: Run) -> list[LinkFile]:
 def spill_files(jobs: Sequence[SpillJob], run: Run) -> tuple[list[LinkFile], list[Spill]]:
     """Make the missing spills. Return all files, hashed and in order, and the records of their spills.
 
-    If there are fewer files than workers, one process decompresses each file for one that judges. Raises InputError if
+    If there are fewer files than workers, each file is decompressed by a process of its own. Raises InputError if
     a file was changed in the meantime.
     """
     missing = [job for job in jobs if finished_spill(job) is None]

@@ -124,7 +124,7 @@ def part_of(hosts: pa.Array, n_parts: int) -> Keys:
 
 
 def are_fetchable(urls: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return what `is_fetchable` says of each URL.
+    """Return `is_fetchable` of each URL.
 
     >>> are_fetchable(pa.array(["http://a.example/b?c", "http://a.example/\\u00e9", ""])).tolist()
     [True, False, False]
@@ -184,7 +184,7 @@ def only(batch: pa.RecordBatch, chosen: npt.NDArray[np.bool_]) -> pa.RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class ChosenLinks:
-    """The links of a set that a run fetches: all, those in its sample, and of these those on hosts of its parts."""
+    """The links of a set that a run fetches: all, or its sample, and of these the links on hosts of its parts."""
 
     links: PartSet
     sample: Sample | None = None

@@ -41,13 +41,13 @@ class Entry(msgspec.Struct, array_like=True):
     check: int = 0  # CRC-32 of the JSON of the others
 
     def crc(self) -> int:
-        """Return what `check` should be."""
+        """Return the right value of `check`."""
         return zlib.crc32(msgspec.json.encode([self.row, self.end, self.index_line]))
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a killed run left of part `index`: the entries with complete records, and their length in the journal."""
+    """The rest of part `index` after a killed run: the entries with complete records, and their length in the journal."""
 
     index: int
     entries: tuple[Entry, ...]
@@ -133,7 +133,7 @@ class OpenPart:
 
 
 def recover(folder: Folder, published: Mapping[int, Part]) -> Recovered | None:
-    """Return what a killed run left of an unpublished part in `folder`, or None. Changes no file.
+    """Return the rest of an unpublished part that a killed run left in `folder`, or None. Changes no file.
 
     All records are read and checked once, since after a power failure a file may be too short or contain zeros.
     """

@@ -88,7 +88,7 @@ class Visit:
         """Called with the address of each hop, before anything is sent. A subclass may raise to postpone the visit."""
 
     def note(self, opt_outs: list[str], source: str, noticed: int) -> None:
-        """Record opt-outs that `source` stated at the time `noticed` (UTC seconds); what is recorded already is kept."""
+        """Record opt-outs that `source` stated at the time `noticed` (UTC seconds); earlier ones are kept."""
         self.evidence += [Evidence(each, source, noticed) for each in opt_outs if each not in self.opt_outs]
 
     def note_headers(self, reply: Exchange) -> None:

@@ -76,7 +76,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
 
 def vocabulary_of(encoder: Tokenizer, path: str) -> TokenizerInfo:
-    """Return what token files store about the tokenizer at `path`; InputError if it has no end-of-text."""
+    """Return the facts that token files store about the tokenizer at `path`; InputError if it has no end-of-text."""
     return TokenizerInfo(encoder.vocab_size, need_eot_id(encoder, path), encoder.hash)
 
 

@@ -16,7 +16,7 @@ BATCH_ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class TokenizerInfo:
-    """What a token file stores about its tokenizer."""
+    """The facts that a token file stores about its tokenizer."""
 
     vocab_size: int
     eot_id: int

@@ -1,4 +1,4 @@
-"""What a tokenizer.json may do to a text before the pattern cuts it: normalize it to NFC, and put a space before it.
+"""Preparation of a text before the pattern cuts it: a tokenizer.json may ask for NFC, and for a space before it.
 
 As in HF tokenizers, both apply to each part between special tokens. Python's `unicodedata` normalizes: its Unicode
 version decides about combining marks that are newer than it.
@@ -37,7 +37,7 @@ def check_unchanged(text: Text, vocabulary: Vocabulary) -> None:
 
 
 def check_bytes(texts: Iterable[Text], lacking: bytes) -> None:
-    """Raise InputError if a text in bytes has one of those that aren't tokens."""
+    """Raise InputError if a text in bytes has one of the bytes that aren't tokens."""
     for text in texts:
         if not isinstance(text, str) and (found := re.search(b"[" + re.escape(lacking) + b"]", text)):
             raise InputError(

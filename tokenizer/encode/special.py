@@ -54,7 +54,7 @@ class Finder:
     longest: int
     """Length of the longest name in bytes; 0 if none is allowed."""
     then: Finder | None = None
-    """Finds other names in what is left, after `normalize`."""
+    """Finds other names in the rest of the text, after `normalize`."""
     normalize: Callable[[Text], Text] | None = None
 
     def parts(self, text: Text) -> tuple[list[Text], list[int]]:

@@ -152,7 +152,7 @@ def _progress(run: Run, n_merges: int) -> Iterator[TrainingProgress]:
 
 
 class _Output:
-    """The tokenizer's file, what it is made from, and the manifest next to it."""
+    """The tokenizer's file, its inputs, and the manifest next to it."""
 
     def __init__(self, out: str, manifest: str, sources: Sequence[Input], recipe: Recipe) -> None:
         self.folder, self.name = split_path(out)
@@ -171,7 +171,7 @@ class _Output:
     def made(self, replaces: bool) -> dict[str, Any] | None:
         """Return the manifest if it matches the recipe and the file's digest, else None.
 
-        Raises InputError if it has other settings, unless the run `replaces` what was made with them.
+        Raises InputError if it has other settings, unless the run `replaces` such a file.
         """
         if not (self.folder.exists(self._manifest) and self.folder.exists(self.name)):
             return None
@@ -189,7 +189,7 @@ class _Output:
         self.folder.remove(self._manifest)
 
     def finish(self, **made: Any) -> None:
-        """Write the manifest, with what is only known at the end."""
+        """Write the manifest, with the facts that are only known at the end."""
         manifest = {
             "format": MANIFEST_FORMAT,  # integer: version of this format
             "kind": "tokenizer",  # string: `tokenizer`

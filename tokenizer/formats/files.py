@@ -88,7 +88,7 @@ def save(vocabulary: Vocabulary, path: str | os.PathLike[str], model_max_length:
 
 
 def unsaid(vocabulary: Vocabulary, path: str | os.PathLike[str]) -> list[str]:
-    """Return sentences about what the format of `path` can't store, with the argument to pass when reading."""
+    """Return sentences about properties that the format of `path` can't store, with the argument to pass when reading."""
     name, said = split_path(path)[1], []
     lost = vocabulary.extras.get("tokenizer_config", {}).keys() & {"chat_template"}
     if name.endswith(".tiktoken") or name in _MERGES_OF:
@@ -169,7 +169,7 @@ def _raw_config(folder: Folder) -> dict[str, Any]:
 
 
 def _read_config(folder: Folder) -> dict[str, Any]:
-    """Return what transformers' files say about the tokenizer in the folder, as far as it is written again."""
+    """Return the facts from transformers' files about the tokenizer in the folder that are written again."""
     config = _raw_config(folder)
     if folder.exists(_TEMPLATE):
         try:

@@ -25,7 +25,7 @@ _ALMOST = 0.999
 
 
 class TrainingProgress:
-    """Computes the fraction from what is counted and merged, and reports it."""
+    """Computes the fraction from the bytes counted and the tokens merged, and reports it."""
 
     def __init__(self, report: Report, threads: int, n_merges: int = 0) -> None:
         if not callable(report):

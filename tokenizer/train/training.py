@@ -128,7 +128,7 @@ def rule_of_base(
 ) -> tuple[str, str]:
     """Return the base's pattern and Unicode version. Raises ConfigError if the arguments contradict the base."""
     if base.preparation:
-        raise ConfigError(f"base has {base.preparation}", "training doesn't apply it: give a base without")
+        raise ConfigError(f"base has {base.preparation}", "training doesn't apply it: give a base without it")
     if base.lacking:
         raise ConfigError(f"base has no token for the byte 0x{base.lacking[:1].hex()}", "give a base with all bytes")
     if pattern_name(pattern) not in (GPT2, base.pattern):

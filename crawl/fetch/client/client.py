@@ -1,6 +1,6 @@
 """Sends single HTTP requests, bounded in time and bytes, to vetted addresses, each in its host's turn.
 
-aiohttp does what it does well: connections, TLS and strict parsing by llhttp. Redirects, limits and addresses are
+aiohttp does its part: connections, TLS and strict parsing by llhttp. Redirects, limits and addresses are
 handled here. Content is not decoded, and cookies are ignored.
 """
 

@@ -1,4 +1,4 @@
-"""What the headers of an answer ask for: redirects, pauses."""
+"""The redirects and pauses that an answer's headers ask for."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a site states in robots.txt and tdmrep.json: fetched, kept per origin, checked before its pages."""
+"""robots.txt and tdmrep.json of a site: fetched, kept per origin, checked before its pages."""

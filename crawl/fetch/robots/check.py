@@ -90,7 +90,7 @@ class OptOutCheck:
         return None
 
     async def apply(self, visit: Visit, url: str, robots: Robots, archive: str = "") -> None:
-        """Record what `robots`, from the site or an archive, states for `url`. Raises FetchRefused if an opt-out is obeyed."""
+        """Record the opt-outs for `url` in `robots`, from the site or an archive. Raises FetchRefused if an opt-out is obeyed."""
         found = await robots.judged(robots_opt_outs, robots, target_of(url))
         for each in found:
             place = TDM_PATH if each == "tdm_reserved" else "/robots.txt"

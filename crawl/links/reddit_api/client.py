@@ -98,7 +98,7 @@ class Api:
         return await self._ask("GET", f"{url}?{urlencode(query)}" if query else url, headers or {}, None)
 
     async def post(self, url: str, form: Mapping[str, str], headers: Mapping[str, str]) -> ApiAnswer:
-        """Send a form by POST; retries and errors are those of `get`."""
+        """Send a form by POST; retries and errors are as in `get`."""
         form_type = {"Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, {**headers, **form_type}, urlencode(form).encode())
 
