@@ -18,26 +18,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ("base", "crawl", "clean", "tokenizer", "shards", "train", "app")
 CEILINGS = {
-    "Python, lines": 44_755,
+    "Python, lines": 44_690,
     "Python in base/, lines": 8212,
     "Python in crawl/, lines": 9111,
     "Python in clean/, lines": 8056,
     "Python in tokenizer/, lines": 4721,
     "Python in shards/, lines": 2462,
-    "Python in train/, lines": 8569,
+    "Python in train/, lines": 8504,
     "Python in app/, lines": 3624,
     "Python in base/, tokens": 53_494,
     "Python in crawl/, tokens": 59_503,
     "Python in clean/, tokens": 63_541,
     "Python in tokenizer/, tokens": 31_855,
     "Python in shards/, tokens": 16_944,
-    "Python in train/, tokens": 65_155,
+    "Python in train/, tokens": 64_820,
     "Python in app/, tokens": 27_727,
-    "modules": 318,
+    "modules": 317,
     "settings": 142,
     "C++, lines": 9375,
-    "tests, lines": 62_909,
-    "benches, lines": 5292,
+    "tests, lines": 62_876,
+    "benches, lines": 5291,
     "templates, scripts, TOML and JSON, lines": 2469,
 }
 COUNTED = (tokenize.NAME, tokenize.OP, tokenize.NUMBER, tokenize.STRING)

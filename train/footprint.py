@@ -138,26 +138,18 @@ def compiles(settings: TrainSettings) -> bool:
     return settings.machine.compile == "on" or (settings.machine.compile == "auto" and settings.device != "cpu")
 
 
-def block_activations(config: GPT2Config, how: str, size: int, tp: int = 1) -> tuple[float, float]:
+def block_activations(config: GPT2Config, recomputes: bool, size: int, tp: int = 1) -> tuple[float, float]:
     """Return the bytes per token that a block keeps on one of `tp` ranks, and those that it recomputes going back.
 
     Only one block at a time recomputes. A block has, in numbers of `size` bytes: the inputs of both norms with their
     mean and scale, the input of query, key and value, all three and their output with one float32 per head (Dao et al.
     2022), and the inputs of expand, GELU and contract (C, 4 C, 4 C). Dropout adds a byte for each channel of its two
-    masks. Full checkpointing keeps the block's input. Selective checkpointing also keeps query, key and value, the
-    outputs of attention (or with dropout, of contract) and of its projection, and GELU's input.
+    masks.
     """
     width, heads = size * config.n_embd, FLOAT32 * config.n_head / tp
     masks = 2 * config.n_embd / tp if config.dropout else 0
     block = (14 * width + 4 * size) / tp + 2 * width + heads + masks
-    if how == "none":
-        return block, 0
-    if how == "full":
-        return width / tp, block
-    if config.dropout:
-        return 8 * width / tp + 2 * width, block - 8 * width / tp
-    kept = 9 * width / tp + heads
-    return kept + width, block - kept
+    return (width / tp, block) if recomputes else (block, 0)
 
 
 def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float, most: int) -> str:
@@ -170,8 +162,8 @@ def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_byte
     # Offloaded, the device never has the entire model, so any size may fit.
     fitting = [n for n in sizes if offloads or memory_of(config, settings, shape, n).total <= n_bytes]
     what = f"microbatch_size = {max(fitting, default=1)}" if sizes else "a smaller model or context"
-    is_least = settings.machine.activation_checkpointing == "full"
-    return what if is_least or offloads else f"{what} or activation_checkpointing = 'full'"
+    is_least = settings.machine.activation_checkpointing or offloads
+    return what if is_least else f"{what} or activation_checkpointing = true"
 
 
 def plan_training(

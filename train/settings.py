@@ -16,13 +16,11 @@ from webtext.train.mesh import SCHEDULES as PIPELINE_SCHEDULES
 from webtext.train.mesh import MeshShape, check_microbatches, n_stages
 from webtext.train.shape import GPT2Config
 
-ACTIVATION_CHECKPOINTING = ("none", "selective", "full")  # from the least recomputed to the least kept
 HOST = "host"
 WORDS = {
     "dtype": ("auto", "float32", "bfloat16"),
     "device": ("auto", "cpu", "cuda"),
     "compile": ("auto", "on", "off"),
-    "activation_checkpointing": ACTIVATION_CHECKPOINTING,
     "optimizer": ("adamw", "muon"),
     "schedule": ("cosine", "wsd"),
     "pipeline_schedule": PIPELINE_SCHEDULES,
@@ -115,9 +113,7 @@ class ScheduleSettings(Checked):
 class MachineSettings(Checked):
     """[train.machine]: How the devices are used, which changes no result beyond rounding."""
 
-    activation_checkpointing: str = setting(
-        "none", "what blocks recompute: none, selective (norms and GELU), or full", in_recipe=False, flag=False
-    )
+    activation_checkpointing: bool = setting(False, "compute blocks twice to save memory", in_recipe=False, flag=False)
     mesh: str | None = setting(
         None, "processes per axis: pp, dp, fsdp, tp, e.g. dp=2,tp=2  [default: all are replicas, dp]", in_recipe=False
     )

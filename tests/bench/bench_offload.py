@@ -46,7 +46,7 @@ class Plain:
 
     def __init__(self, n_layer: int, *, checkpoints: bool = False) -> None:
         self.model = made_model(n_layer)
-        self.model.activation_checkpointing = "full" if checkpoints else "none"
+        self.model.activation_checkpointing = checkpoints
         self.optimizer = make_optimizer(dict(self.model.named_parameters()), SETTINGS)
 
     def step(self, tokens: list[Tensor]) -> float:

@@ -322,7 +322,7 @@ def fsdp2(place: Place) -> Row:
 
     def attempt(settings: TrainSettings) -> Row:
         model = model_of(place, settings.config(vocab_size(place)))
-        model.activation_checkpointing = "full"
+        model.activation_checkpointing = True
         policies: Row = {
             "mesh": init_device_mesh(place.device.type, (1,)),
             "mp_policy": MixedPrecisionPolicy() if place.toy else MixedPrecisionPolicy(torch.bfloat16, torch.float32),

@@ -54,7 +54,7 @@ def webtext(
     dtype: torch.dtype,
     *,
     masks: bool = False,
-    computes_twice: str = "none",
+    computes_twice: bool = False,
 ) -> Trainer:
     """webtext's step, from the trainer's parts. Document masks don't change the loss: a window has one document."""
     from webtext.train.data.windows import documents_of
@@ -149,8 +149,7 @@ def plain_step(
 PEERS: dict[str, tuple[Callable[..., Trainer], torch.dtype]] = {
     "webtext bfloat16": (webtext, torch.bfloat16),
     "webtext, document masks": (lambda *a: webtext(*a, masks=True), torch.bfloat16),
-    "webtext, selective checkpointing": (lambda *a: webtext(*a, computes_twice="selective"), torch.bfloat16),
-    "webtext, full checkpointing": (lambda *a: webtext(*a, computes_twice="full"), torch.bfloat16),
+    "webtext, checkpointing": (lambda *a: webtext(*a, computes_twice=True), torch.bfloat16),
     "nanoGPT as shipped (float32)": (lambda *a: nanogpt(*a, compiles=False), torch.float32),
     "nanoGPT autocast + compile": (lambda *a: nanogpt(*a, compiles=True), torch.bfloat16),
     "transformers autocast": (huggingface, torch.bfloat16),

@@ -265,7 +265,7 @@ def test_too_little_memory(
         raise error
 
     too_large = "microbatches of 4 sequences do not fit the device's memory"
-    fewer = "choose microbatch_size = 2 or activation_checkpointing = 'selective'; 'webtext train plan'"
+    fewer = "choose microbatch_size = 2 or activation_checkpointing = true; 'webtext train plan'"
     command = ["train", "run", tokens, "--out", str(tmp_path / "new"), *FLAGS]
     for name in ("loss", "__init__"):
         with monkeypatch.context() as patch:

@@ -67,8 +67,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "plain": {},
     "masks": {"document_masks": True},
     "padded": {"crosses_documents": False},
-    "selective": {"activation_checkpointing": "selective"},
-    "full": {"activation_checkpointing": "full"},
+    "checkpointing": {"activation_checkpointing": True},
     "muon": {"optimizer": "muon"},
 }
 

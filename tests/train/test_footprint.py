@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
-from torch.utils import checkpoint
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from webtext.base.config import changed
@@ -133,8 +132,8 @@ def test_logits_have_a_float32_copy_where_the_loss_is_not_compiled_except_on_a_c
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("how", ["none", "selective", "full"])
-def test_compiled_blocks_keep_what_is_planned(how: str, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", [False, True])
+def test_compiled_blocks_keep_what_is_planned(how: bool, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A third block adds so much, cut out as torch's compiler does for a GPU; here nothing is compiled after that."""
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager_decomp_partition"))
     kept, planned = [], []
@@ -143,45 +142,17 @@ def test_compiled_blocks_keep_what_is_planned(how: str, dtype: str, monkeypatch:
         settings = TrainSettings.of(**{**TINY, "n_layer": n_layer}, dtype=dtype, activation_checkpointing=how)
         kept.append(kept_bytes(settings, compiled=True))
         planned.append(activations_of(settings.config(61), settings, 7))
-    of_flash = 7 * 16 * 2 * 4 if dtype == "bfloat16" and how != "full" else 0  # which `blocked_attention` doesn't keep
+    of_flash = 7 * 16 * 2 * 4 if dtype == "bfloat16" and not how else 0  # which `blocked_attention` doesn't keep
     assert planned[1] - planned[0] == kept[1] - kept[0] + of_flash
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_checkpointed_activations_are_the_blocks_inputs_and_one_block(dtype: str) -> None:
-    settings = TrainSettings.of(**TINY, dtype=dtype, activation_checkpointing="full")
+    settings = TrainSettings.of(**TINY, dtype=dtype, activation_checkpointing=True)
     config, n_tokens = settings.config(61), 7 * 16
     size = 2 if dtype == "bfloat16" else 4
     one_block = n_tokens * (2 * (size * 32 + 2 * size) + 14 * size * 32 + 4 * 2)
     assert activations_of(config, settings, 7) == kept_bytes(settings) + one_block
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("masks", [False, True])
-def test_selective_checkpointing_keeps_what_is_planned_for_a_block(
-    dtype: str, masks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """10 widths per token, not 16, without flash attention's numbers per head, which `blocked_attention` saves."""
-    wrapped: dict[int, Tensor] = {}
-    keep = checkpoint._VersionWrapper.__init__
-
-    def noted(self: Any, value: Any) -> None:
-        if isinstance(value, Tensor):
-            wrapped[value.untyped_storage().data_ptr()] = value
-        keep(self, value)
-
-    monkeypatch.setattr(checkpoint._VersionWrapper, "__init__", noted)
-    settings = TrainSettings.of(
-        **TINY, dtype=dtype, document_masks=masks, activation_checkpointing="selective", device="cpu"
-    )
-    config, n_tokens = settings.config(61), 7 * 16
-    size = 2 if dtype == "bfloat16" else 4
-    outside = kept_bytes(settings)
-    of_flash = 2 * n_tokens * 2 * 4
-    inside = sum(tensor.untyped_storage().nbytes() for tensor in wrapped.values())
-    assert inside == 2 * n_tokens * 9 * size * 32 + (0 if dtype == "bfloat16" and not masks else of_flash)
-    one_block = n_tokens * (7 * size * 32 + 4 * size)
-    assert activations_of(config, settings, 7) == outside + 2 * n_tokens * 9 * size * 32 + of_flash + one_block
 
 
 @pytest.mark.parametrize("name", ["adamw", "muon"])
@@ -205,8 +176,7 @@ def test_the_plan_is_smaller_with_checkpointing_and_larger_with_float32() -> Non
         settings = TrainSettings.of(model="345M", **change)
         return activations_of(settings.config(50_257), settings, 8)
 
-    assert activations(activation_checkpointing="full") < activations(activation_checkpointing="selective")
-    assert activations(activation_checkpointing="selective") < activations() < activations(dtype="float32")
+    assert activations(activation_checkpointing=True) < activations() < activations(dtype="float32")
     assert activations() < activations(dropout=0.1)
 
 

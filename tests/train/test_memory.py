@@ -34,11 +34,11 @@ def test_on_a_gpu_the_largest_that_fits_and_divides_is_named(
     size = SimpleNamespace(total_memory=memory_of(CONFIG, SETTINGS, MeshShape(), fits).total if fits else least)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: size)
     said = advice(SETTINGS, World(0, 1, torch.device("cuda", 0)))
-    assert said == f"choose microbatch_size = {expected} or activation_checkpointing = 'full'"
+    assert said == f"choose microbatch_size = {expected} or activation_checkpointing = true"
 
 
 def test_when_one_sequence_is_too_much_the_model_or_context_must_be_smaller() -> None:
-    least = TrainSettings.of(batch_size=24, microbatch_size=1, activation_checkpointing="full")
+    least = TrainSettings.of(batch_size=24, microbatch_size=1, activation_checkpointing=True)
     assert advice(least, World(0, 1, torch.device("cpu"))) == "choose a smaller model or context"
 
 

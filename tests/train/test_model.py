@@ -166,7 +166,7 @@ def test_activation_checkpointing_changes_no_bit_of_loss_or_gradients(dtype: tor
     model = GPT2(GPT2Config(n_layer=3, n_head=2, n_embd=32, context=16, vocab_size=50, dropout=0.2))
     tokens_bt = torch.randint(50, (4, 17))
     answers = []
-    for how in ("none", "selective", "full"):
+    for how in (False, True):
         model.activation_checkpointing = how
         model.zero_grad()
         torch.manual_seed(5)

@@ -80,7 +80,7 @@ def preferred_kernels(device: torch.device) -> list[SDPBackend]:
 
 @torch.library.custom_op("webtext::blocked_attention", mutates_args=())
 def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
-    """Blocked attention as one torch operator, so that `activation_checkpointing.py` can keep its output."""
+    """Blocked attention as one torch operator, so that torch.compile doesn't trace it."""
     y_bhtd = _as_heads_lie(q_bhtd)
     q_bhtd, k_bhtd, v_bhtd = q_bhtd.contiguous() / math.sqrt(q_bhtd.shape[-1]), k_bhtd.contiguous(), v_bhtd.contiguous()
     for block in _blocks(q_bhtd.shape[2]):
@@ -102,7 +102,7 @@ def _backward(ctx: Any, dy_bhtd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def blocked_attention_backward(
     dy_bhtd: Tensor, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of query, key and value. It is an operator too, so that torch.compile doesn't trace it."""
+    """Return the gradients of query, key and value."""
     b, h, t, d = q_bhtd.shape
     dq_bhtd = _as_heads_lie(q_bhtd)
     dk_bhtd, dv_bhtd = (q_bhtd.new_zeros(b, h, t, d, dtype=torch.float32) for _ in range(2))

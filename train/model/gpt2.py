@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from webtext.base.errors import InputError
-from webtext.train.model.activation_checkpointing import checkpointed
 from webtext.train.model.attention import causal_attention, document_blocks, masked_attention, uses_flex
 from webtext.train.model.cross_entropy import linear_cross_entropy, token_losses
 from webtext.train.model.huggingface import GPT2Folder, write_huggingface
@@ -87,11 +87,13 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Mask | None = None, how: str = "none"
+        self, x_btc: Tensor, cache: LayerCache | None = None, mask_b1tt: Mask | None = None, recomputes: bool = False
     ) -> Tensor:
-        if how != "none":
-            return checkpointed(self._computed, how, x_btc, mask_b1tt, self.dropout.p)
-        return self._computed(x_btc, cache, mask_b1tt)
+        if not recomputes:
+            return self._computed(x_btc, cache, mask_b1tt)
+        # keeps only the block's input (Chen et al. 2016); only dropout has to draw the same numbers again
+        arguments, draws = (x_btc, None, mask_b1tt), self.dropout.p > 0
+        return cast(Tensor, checkpoint(self._computed, *arguments, use_reentrant=False, preserve_rng_state=draws))
 
     def _computed(self, x_btc: Tensor, cache: LayerCache | None, mask_b1tt: Mask | None) -> Tensor:
         x_btc = x_btc + self.dropout(self.attention(self.attention_norm(x_btc), cache, mask_b1tt=mask_b1tt))
@@ -125,8 +127,8 @@ class GPT2(nn.Module):
             self.position_embedding = nn.Embedding(config.context, config.n_embd)
             self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
             self.final_norm = nn.LayerNorm(config.n_embd)
-        self.activation_checkpointing = "none"
-        """What each block recomputes in the backward pass instead of keeping it: none, selective or full."""
+        self.activation_checkpointing = False
+        """Whether each block keeps only its input and is computed again in the backward pass."""
         self.is_compiled = False
         """Whether a training step runs through torch.compile (`compilation.py`)."""
         device = torch.get_default_device()
@@ -176,10 +178,10 @@ class GPT2(nn.Module):
         self, x_btc: Tensor, caches: Sequence[LayerCache] | None = None, mask_b1tt: Mask | None = None
     ) -> Tensor:
         """Return the output of the last block, [b, t, c]."""
-        how = self.activation_checkpointing if self.training and torch.is_grad_enabled() else "none"
+        recomputes = self.activation_checkpointing and self.training and torch.is_grad_enabled()
         for i, block in enumerate(self.blocks.children()):
             cache = caches[i] if caches is not None else None
-            x_btc = block(x_btc, cache, mask_b1tt, how)
+            x_btc = block(x_btc, cache, mask_b1tt, recomputes)
         return x_btc
 
     def forward(self, tokens_bt: Tensor) -> Tensor:
