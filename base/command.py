@@ -149,7 +149,7 @@ def _run(
 
 
 def _engine(kind: str, address: str | None, workers: int | None, memory_bytes: int, console: Console) -> Engine:
-    from webtext.base.workers.engine import LocalEngine, WorkerLimits
+    from webtext.base.workers.local_engine import LocalEngine, WorkerLimits
 
     limits, quiet = WorkerLimits(memory_bytes=memory_bytes), console.mode != "human"
     if kind == "ray":

@@ -14,7 +14,7 @@ from webtext.base.errors import DryRun, RunFailed
 
 if TYPE_CHECKING:
     from webtext.base.workers.attempt import Attempt
-    from webtext.base.workers.engine import LocalEngine
+    from webtext.base.workers.local_engine import LocalEngine
     from webtext.base.workers.ray_engine import RayEngine
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class Run:
     @property
     def threads(self) -> int:
         """How many threads this process may use for its own work: the engine's workers may be on other machines."""
-        from webtext.base.workers.engine import available_cores
+        from webtext.base.workers.local_engine import available_cores
 
         return min(self.engine.workers, available_cores())
 
@@ -91,7 +91,7 @@ class Run:
     @classmethod
     def quiet(cls, workers: int = 1) -> Run:
         """Return a run that prints nothing but warnings, for library use and tests."""
-        from webtext.base.workers.engine import LocalEngine
+        from webtext.base.workers.local_engine import LocalEngine
 
         return cls(LocalEngine(workers=workers), Console("quiet"))
 

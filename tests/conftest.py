@@ -171,7 +171,7 @@ def _make_small_demo(folder: Path) -> None:
     from webtext.app.demo.run import run_demo
     from webtext.base.console import Console
     from webtext.base.run import Run
-    from webtext.base.workers.engine import LocalEngine
+    from webtext.base.workers.local_engine import LocalEngine
 
     with LocalEngine(workers=2) as engine:
         run_demo(str(folder), Run(engine, Console("quiet")), train=SMALL_TRAIN, modules=SMALL_MODULES)

@@ -25,7 +25,7 @@ from webtext.base.inputs.files import InputFile
 from webtext.base.parts.partset import PartSet
 from webtext.base.storage import stopping_error
 from webtext.base.workers.attempt import Attempt
-from webtext.base.workers.engine import TaskFailure
+from webtext.base.workers.local_engine import TaskFailure
 
 START = "import elsewhere; elsewhere.serve()"
 

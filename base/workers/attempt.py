@@ -1,7 +1,7 @@
 """The heartbeat: the record that a worker is processing, noted in memory that outlives the worker.
 
 A worker that segfaults can't report anything, but the eight bytes that it wrote before the record are still there.
-The engine reads them to charge a death to one record instead of the entire part (`base/workers/engine.py`).
+The engine reads them to charge a death to one record instead of the entire part (`base/workers/local_engine.py`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ import webtext
 from webtext.base.errors import ConfigError, MachineError, NetworkError, WebtextError
 from webtext.base.storage import TEMPORARY_SUFFIX, Folder
 from webtext.base.workers.attempt import Attempt
-from webtext.base.workers.engine import (
+from webtext.base.workers.local_engine import (
     MAX_RETRIES_PER_PART,
     POLL_SECONDS,
     LocalEngine,

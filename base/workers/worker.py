@@ -1,4 +1,4 @@
-"""The worker process: reads tasks from a socket, runs them and sends back results. `base/workers/engine.py` starts it.
+"""The worker process: reads tasks from a socket, runs them and sends back results. `base/workers/local_engine.py` starts it.
 
 It is a plain `python -c` child instead of a multiprocessing one, so the user's main module isn't imported again: no
 `if __name__ == "__main__"` guard is needed, and scripts from standard input or `python -c` work.

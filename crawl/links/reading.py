@@ -27,7 +27,7 @@ from webtext.base.parts.recipe import Recipe, sha256_json, with_check, without_c
 from webtext.base.run import Engine, Run
 from webtext.base.storage import Folder
 from webtext.base.workers.attempt import KILLED_WORKER, Attempt
-from webtext.base.workers.engine import WorkerLimits
+from webtext.base.workers.local_engine import WorkerLimits
 from webtext.crawl.links.settings import LinkSettings
 from webtext.crawl.links.sources.decoder import decompressed_ahead
 from webtext.crawl.links.sources.inputs import SUBMISSIONS, URLS, LinkFile, link_source

@@ -21,7 +21,7 @@ from webtext.base.errors import ConfigError, InputError, MachineError, RunFailed
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.attempt import Attempt
-from webtext.base.workers.engine import LocalEngine, TaskFailure, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, TaskFailure, WorkerLimits
 
 HERE = str(Path(__file__).parent)
 sys.path.append(HERE)
@@ -66,7 +66,7 @@ def heard() -> Heard:
 @pytest.fixture
 def set_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], float]], None]:
     """Replaces the engine's clock (seconds), so that a test decides how long a record lasts, not a busy machine."""
-    return lambda clock: monkeypatch.setattr("webtext.base.workers.engine.time", SimpleNamespace(monotonic=clock))
+    return lambda clock: monkeypatch.setattr("webtext.base.workers.local_engine.time", SimpleNamespace(monotonic=clock))
 
 
 def test_finished_records_are_counted_also_in_unfinished_tasks(engine: LocalEngine, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_batch_is_worked_on_row_by_row_only_after_a_death(heard: Heard) -> Non
 
 @pytest.mark.slow
 def test_retries_of_a_part_are_bounded(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webtext.base.workers.engine.MAX_RETRIES_PER_PART", 5)
+    monkeypatch.setattr("webtext.base.workers.local_engine.MAX_RETRIES_PER_PART", 5)
     with LocalEngine(1) as engine:
         failures = heard.map(engine, work.die_at_every_record, [100])
     # Each record takes two retries, one alone and one without it: the sixth, after the third record, is not allowed.
@@ -230,7 +230,7 @@ def test_time_is_counted_for_one_record_not_for_the_part(
 def test_an_exception_fails_its_part_alone_with_one_line(
     engine: LocalEngine, heard: Heard, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level("DEBUG", "webtext.base.workers.engine"):
+    with caplog.at_level("DEBUG", "webtext.base.workers.local_engine"):
         failures = heard.map(engine, work.raise_error, ["fine", "value", "unpicklable", "exit"])
     assert [failure.index for failure in failures] == [1, 2, 3]
     assert failures[0].error == "ValueError: two lines"
@@ -409,7 +409,7 @@ SCRIPT = f"""
 import sys
 sys.path.append({HERE!r})
 import worker_functions as work
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 engine = LocalEngine(2)
 print(engine.map({{function}}, {{tasks}}, on_done=lambda index, result: print(index, result)))
 """
@@ -430,7 +430,7 @@ def test_a_script_needs_no_main_guard(how: str, tmp_path: Path) -> None:
 
 def test_a_function_of_the_main_script_is_refused_with_the_remedy() -> None:
     text = (
-        "from webtext.base.workers.engine import LocalEngine\n"
+        "from webtext.base.workers.local_engine import LocalEngine\n"
         "def f(attempt, task): pass\n"
         "LocalEngine(1).map(f, [1], on_done=print)"
     )

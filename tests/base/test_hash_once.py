@@ -24,7 +24,7 @@ from webtext.base.errors import InputError  # noqa: E402
 from webtext.base.parts import partset, partwriter  # noqa: E402
 from webtext.base.parts.partset import PartSet  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
-from webtext.base.workers.engine import LocalEngine, TaskFailure  # noqa: E402
+from webtext.base.workers.local_engine import LocalEngine, TaskFailure  # noqa: E402
 
 NUMBERS = [[1, 2], [3, 4], [5, 6]]
 

@@ -23,7 +23,7 @@ from webtext.base.parts.recipe import Recipe, with_check, without_check
 from webtext.base.parts.stage import PartContext, PartTask, SetWriter, run_parts
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))

@@ -110,7 +110,7 @@ def by_clean_extract(pages: Sequence[Page], **settings: Any) -> list[str]:
 
     from webtext.base.console import Console
     from webtext.base.run import Run
-    from webtext.base.workers.engine import LocalEngine
+    from webtext.base.workers.local_engine import LocalEngine
     from webtext.clean.extract.body import ExtractSettings
     from webtext.clean.extract.pages import extract_documents
 

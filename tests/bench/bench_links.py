@@ -28,7 +28,7 @@ from made_dump import made_posts
 
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.crawl.links.collect import collect_links
 from webtext.crawl.links.settings import LinkSettings
 

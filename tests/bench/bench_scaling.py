@@ -134,7 +134,7 @@ def drive(workers: int, address: str, data: str) -> None:
     """Run the stages that standard input names."""
     from webtext.base.console import Console
     from webtext.base.run import Run
-    from webtext.base.workers.engine import LocalEngine
+    from webtext.base.workers.local_engine import LocalEngine
 
     if address:
         from webtext.base.workers.ray_engine import RayEngine

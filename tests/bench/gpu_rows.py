@@ -30,7 +30,7 @@ from webtext.base.console import Console
 from webtext.base.parts.partset import Attachment, Part
 from webtext.base.parts.recipe import Recipe, with_check
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.shards.shardfile import ShardWriter
 from webtext.train.data.batches import TokenBatches
 from webtext.train.data.sources import make_sampler, open_sources

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, WorkerLimits
 from webtext.clean.command import group
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -37,5 +37,5 @@ def alone() -> Iterator[Run]:
 def clean(alone: Run, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Runs a verb of `webtext clean` in this process, with the worker of `alone`; returns what it prints on stdout."""
     shared = contextlib.nullcontext(alone.engine)
-    monkeypatch.setattr("webtext.base.workers.engine.LocalEngine", lambda *_, **__: shared)
+    monkeypatch.setattr("webtext.base.workers.local_engine.LocalEngine", lambda *_, **__: shared)
     return lambda *arguments: CliRunner().invoke(group, arguments, catch_exceptions=False).stdout

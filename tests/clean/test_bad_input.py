@@ -19,7 +19,7 @@ from warcio.warcwriter import WARCWriter
 
 from webtext.base.console import Console
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, WorkerLimits
 from webtext.clean.language import LanguageSettings
 from webtext.clean.pipeline import CleanSettings, clean_pages
 from webtext.clean.reasons import FAILED

@@ -25,7 +25,7 @@ from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Parts, Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import LocalEngine, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, WorkerLimits
 from webtext.clean.dedup import candidates, components, copies, settle
 from webtext.clean.dedup.components import EDGES, MEMBERS, find_components
 from webtext.clean.dedup.documents import ComparedPart, Work

@@ -29,7 +29,7 @@ from webtext.base.parts.stage import SetWriter
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.warc.reader import read_response_at
-from webtext.base.workers.engine import LocalEngine, WorkerLimits, ignore
+from webtext.base.workers.local_engine import LocalEngine, WorkerLimits, ignore
 from webtext.clean.extract import pages as stage
 from webtext.clean.extract import redirects
 from webtext.clean.extract.body import ExtractSettings
@@ -188,7 +188,7 @@ class ClockOfHanging:
         self._causes: list[str] = []
         self._monkeypatch = monkeypatch
         monkeypatch.setenv("WEBTEXT_TEST_HANGS", str(hangs))
-        monkeypatch.setattr("webtext.base.workers.engine.time", self)
+        monkeypatch.setattr("webtext.base.workers.local_engine.time", self)
 
     def listen_to(self, engine: LocalEngine) -> None:
         """Note the causes for which the engine sets records aside."""

@@ -282,7 +282,7 @@ def collect(run: Run, tmp_path: Path) -> Callable[..., PartSet]:
 @pytest.fixture
 def verbs_take_this_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let verbs that are called in this process use the worker of all tests."""
-    monkeypatch.setattr("webtext.base.workers.engine.LocalEngine", lambda **_: nullcontext(run.engine))
+    monkeypatch.setattr("webtext.base.workers.local_engine.LocalEngine", lambda **_: nullcontext(run.engine))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from webtext.base.console import Console
 from webtext.base.errors import ConfigError, DryRun, NetworkError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress
 from webtext.crawl.links.reddit_api import client as api
 from webtext.crawl.links.reddit_api import listing as reddit_api

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from webtext.base.workers.attempt import Attempt
-from webtext.base.workers.engine import LocalEngine, TaskFailure
+from webtext.base.workers.local_engine import LocalEngine, TaskFailure
 from webtext.clean import _minhash, _signals, steps
 
 

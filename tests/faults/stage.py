@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 CONTROL = struct.Struct("=4i3q1024s1024s")
 MODULES = (
     "webtext.app.main", "webtext.clean.command", "webtext.clean.pipeline", "webtext.tokenizer.command", "webtext.shards.command",
-    "webtext.base.workers.engine", "webtext.base.workers.worker", "pyarrow.parquet", "pyarrow.dataset",
+    "webtext.base.workers.local_engine", "webtext.base.workers.worker", "pyarrow.parquet", "pyarrow.dataset",
 )  # fmt: skip
 
 

@@ -136,7 +136,8 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    from webtext.base.workers import engine, process
+    from webtext.base.workers import local_engine as engine
+    from webtext.base.workers import process
 
     engine.PAUSE_SECONDS = 0.0  # before what a kill from outside hit is tried again
     process.subprocess.Popen = Forked  # type: ignore[misc, assignment]

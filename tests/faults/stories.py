@@ -27,7 +27,7 @@ from webtext.base.parts.stage import PartContext, PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers.attempt import Failed
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.crawl.fetch.settings import FetchSettings
 from webtext.crawl.pages.visit import Visit
 

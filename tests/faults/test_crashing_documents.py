@@ -16,7 +16,7 @@ from warc_files import article  # noqa: E402
 
 from webtext.base.console import Console  # noqa: E402
 from webtext.base.run import Run  # noqa: E402
-from webtext.base.workers.engine import WorkerLimits  # noqa: E402
+from webtext.base.workers.local_engine import WorkerLimits  # noqa: E402
 from webtext.clean.language import LanguageSettings  # noqa: E402
 from webtext.clean.pipeline import CleanSettings, clean_pages  # noqa: E402
 from webtext.clean.steps import Cleaning  # noqa: E402

@@ -18,7 +18,7 @@ from webtext.base.errors import InputError, RunFailed
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.clean.dedup.find import RESULT, find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import WORK, dedup_documents

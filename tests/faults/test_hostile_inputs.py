@@ -19,7 +19,7 @@ from webtext.base.parts.partset import PartSet, parents_of
 from webtext.base.parts.recipe import without_check
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.clean.dedup.index import corpus_of
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.pipeline import dedup_documents

@@ -18,7 +18,7 @@ from webtext.base.parts.partset import FailedRecord, PartSet
 from webtext.base.parts.recipe import Recipe
 from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -30,7 +30,7 @@ PARTS = [range(0, 6), range(6, 12)]
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the pauses, which only delay retries: this makes the test harder."""
-    monkeypatch.setattr("webtext.base.workers.engine.PAUSE_SECONDS", 0.0, raising=False)
+    monkeypatch.setattr("webtext.base.workers.local_engine.PAUSE_SECONDS", 0.0, raising=False)
 
 
 class Killer:
@@ -118,7 +118,7 @@ def test_a_part_that_is_killed_too_often_fails_and_the_next_run_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records 6 and 7 are killed again after each survived alone; that proves nothing about them, so the part fails."""
-    monkeypatch.setattr("webtext.base.workers.engine.MAX_RETRIES_PER_PART", 7)
+    monkeypatch.setattr("webtext.base.workers.local_engine.MAX_RETRIES_PER_PART", 7)
     kills = {6: 3, 7: 3, 8: 3}
     with (
         Killer(tmp_path / "work", kills, [signal.SIGKILL]) as killer,

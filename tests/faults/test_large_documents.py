@@ -23,7 +23,7 @@ from webtext.base.parts.schemas import DOCUMENT
 from webtext.base.parts.untrusted_parquet import BATCH_BYTES
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import LocalEngine, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, WorkerLimits
 from webtext.clean.command import group
 from webtext.clean.dedup.settings import DedupSettings
 from webtext.clean.language import LanguageSettings

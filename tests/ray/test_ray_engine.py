@@ -23,7 +23,7 @@ from webtext.base.parts.stage import PartTask, run_parts
 from webtext.base.run import Run
 from webtext.base.storage import Folder
 from webtext.base.workers import ray_engine
-from webtext.base.workers.engine import LocalEngine, TaskFailure, WorkerLimits
+from webtext.base.workers.local_engine import LocalEngine, TaskFailure, WorkerLimits
 from webtext.base.workers.ray_engine import RayEngine
 
 HERE = Path(__file__).parent

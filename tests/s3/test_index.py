@@ -12,7 +12,7 @@ from object_store import ObjectStore
 from webtext.base.console import Console
 from webtext.base.run import Run
 from webtext.base.storage import Folder
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.clean.dedup.find import find_duplicates
 from webtext.clean.dedup.settings import DedupSettings
 

@@ -16,7 +16,7 @@ from webtext.base.console import Console
 from webtext.base.errors import InputError
 from webtext.base.parts.partset import PartSet
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 
 from .conftest import files, spoiled
 

@@ -22,7 +22,7 @@ from webtext.base.parts.identifiers import split_of
 from webtext.base.parts.stage import PartContext
 from webtext.base.run import Run
 from webtext.base.workers.attempt import Attempt
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.shards import TokenShards
 from webtext.shards.settings import FileSettings
 from webtext.shards.trace import trace

@@ -10,7 +10,7 @@ import pytest
 
 from webtext.app.main import run as webtext
 from webtext.base.run import Run
-from webtext.base.workers.engine import LocalEngine
+from webtext.base.workers.local_engine import LocalEngine
 from webtext.shards import TokenShards
 from webtext.shards.writing.pack import PackSettings, pack_shards
 

@@ -29,7 +29,7 @@ from webtext.base.errors import ConfigError, DryRun, InputError, Interrupted, Ma
 from webtext.base.html_pages.rendering import Section, sections_page
 from webtext.base.run import Run
 from webtext.base.storage import Folder, no_space_is_an_error
-from webtext.base.workers.engine import available_cores
+from webtext.base.workers.local_engine import available_cores
 from webtext.train.data.sources import Source, open_sources
 from webtext.train.distributed import Termination
 from webtext.train.metrics import METRICS, read_metrics, steps_made
