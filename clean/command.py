@@ -58,13 +58,7 @@ Writes: DIR/documents, DIR/signals, DIR/corpus (with its dataset card, README.md
 """
 
 
-@verb(
-    group,
-    "run",
-    workers=True,
-    settings=sections(*SETTINGS),
-    epilog=RUN_EXAMPLES,
-)
+@verb(group, "run", workers=True, settings=sections(*SETTINGS), epilog=RUN_EXAMPLES)
 @click.argument("inputs", nargs=-1, required=True, metavar="PAGES...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def run_(run: Run, settings: dict[str, Any], inputs: tuple[str, ...], out: str | None) -> None:
@@ -127,13 +121,7 @@ Writes: DIR/corpus, DIR/dropped, DIR/signals (and DIR/documents, of files)
 """
 
 
-@verb(
-    group,
-    "filter",
-    workers=True,
-    settings=sections("remove", "votes", "language", "rules"),
-    epilog=FILTER_EXAMPLES,
-)
+@verb(group, "filter", workers=True, settings=sections("remove", "votes", "language", "rules"), epilog=FILTER_EXAMPLES)
 @click.argument("documents", nargs=-1, required=True, metavar="DOCUMENTS...")
 @click.option("--out", metavar="DIR", help="Folder to write.")
 def filter_(run: Run, settings: dict[str, Any], documents: tuple[str, ...], out: str | None) -> None:

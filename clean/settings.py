@@ -12,11 +12,7 @@ from webtext.base.errors import ConfigError
 class RemovalSettings:
     """Which removal lists apply: the section [clean.remove]."""
 
-    remove: tuple[str, ...] = setting(
-        (),
-        "removal list, of URLs, domains and ids; repeatable",
-        in_recipe=False,
-    )
+    remove: tuple[str, ...] = setting((), "removal list, of URLs, domains and ids; repeatable", in_recipe=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,13 +98,7 @@ def _leaving(counts: Row) -> Iterator[tuple[str, str, int]]:
 
 
 def _flow(
-    identifier: str,
-    x: float,
-    begin: tuple[float, float],
-    x2: float,
-    end: tuple[float, float],
-    colour: str,
-    told: str,
+    identifier: str, x: float, begin: tuple[float, float], x2: float, end: tuple[float, float], colour: str, told: str
 ) -> Iterator[Row]:
     for t in BEND:
         bent = t * t * (3 - 2 * t)

@@ -41,10 +41,7 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         total = Counts(
-            self.records_in + other.records_in,
-            self.kept + other.kept,
-            dict(self.dropped),
-            dict(self.failed),
+            self.records_in + other.records_in, self.kept + other.kept, dict(self.dropped), dict(self.failed)
         )
         for mine, theirs in ((total.dropped, other.dropped), (total.failed, other.failed)):
             for reason, n in theirs.items():

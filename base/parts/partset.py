@@ -357,8 +357,7 @@ class PartSet:
             raise InputError(f"'{self.folder.location(name)}' is missing", _MEND) from None
         if found != n_bytes:
             raise InputError(
-                f"'{self.folder.location(name)}' was altered: {found:,} bytes, the manifest says {n_bytes:,}",
-                _MEND,
+                f"'{self.folder.location(name)}' was altered: {found:,} bytes, the manifest says {n_bytes:,}", _MEND
             )
         return version
 

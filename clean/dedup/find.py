@@ -134,12 +134,7 @@ class Dedup(Step):
 
 
 def find_duplicates(
-    documents: PartSet,
-    settings: DedupSettings,
-    work: Folder,
-    run: Run,
-    *,
-    chosen: Sequence[Passing] | None = None,
+    documents: PartSet, settings: DedupSettings, work: Folder, run: Run, *, chosen: Sequence[Passing] | None = None
 ) -> Duplicates:
     """Find the documents that are exact or near duplicates of another document.
 

@@ -23,11 +23,7 @@ class DedupSettings:
     # 25 x 5: .99995 of the pairs at J = .8 share a bucket and 6 % at J = .3; with 32 x 4 it would be 23 % at J = .3.
     bands: int = setting(25, "number of LSH bands; texts that agree on all rows of a band are compared", flag=False)
     rows: int = setting(5, "signature values per band", flag=False)
-    index: tuple[str, ...] = setting(
-        (),
-        "index of an earlier build to compare with; repeatable",
-        in_recipe=False,
-    )
+    index: tuple[str, ...] = setting((), "index of an earlier build to compare with; repeatable", in_recipe=False)
     keep_index: str | None = setting(None, "folder for an index of the corpus, for later builds", in_recipe=False)
 
     def __post_init__(self) -> None:

@@ -60,10 +60,7 @@ _HTML_TAG = re.compile(
 class ExtractSettings:
     """How pages are extracted, and which opt-outs are obeyed."""
 
-    extractor: str = setting(
-        "fused",
-        "fused, blocks, trafilatura, resiliparse",
-    )
+    extractor: str = setting("fused", "fused, blocks, trafilatura, resiliparse")
     markdown: bool = setting(False, "write headings, lists, code and tables of pages as Markdown", flag=False)
     encoding: str = setting("utf-8", "encoding of files, or auto", in_recipe=False)
     obey_content_signal: bool = setting(True, "drop pages whose headers say 'ai-train=no' or 'train-ai=n'", flag=False)

@@ -19,15 +19,7 @@ import pyarrow as pa
 
 from webtext.base.errors import InputError, one_line
 from webtext.base.inputs.encodings import UTF_8, versions_for
-from webtext.base.inputs.files import (
-    DOCUMENT_SUFFIXES,
-    DOCUMENTS,
-    InputFile,
-    find_inputs,
-    groups_of,
-    hash_files,
-    lost,
-)
+from webtext.base.inputs.files import DOCUMENT_SUFFIXES, DOCUMENTS, InputFile, find_inputs, groups_of, hash_files, lost
 from webtext.base.inputs.files import TEXT as TEXT_FILE
 from webtext.base.inputs.hugging_face import PREFIX, Reference, open_dataset, pin_revision
 from webtext.base.inputs.identity import (

@@ -45,14 +45,7 @@ from webtext.crawl.fetch.robots.cache import GONE_DAYS, GONE_RUNS, SILENT_SITES,
 from webtext.crawl.fetch.robots.check import OptOutCheck
 from webtext.crawl.fetch.settings import WEB, FetchSettings, open_files
 from webtext.crawl.fetch.visitor import Visitor
-from webtext.crawl.pages.link_table import (
-    ChosenLinks,
-    LinkTable,
-    are_fetchable,
-    link_batches,
-    only,
-    over_host_cap,
-)
+from webtext.crawl.pages.link_table import ChosenLinks, LinkTable, are_fetchable, link_batches, only, over_host_cap
 from webtext.crawl.pages.pages_set import PagesSet, pages_writer, take_over
 from webtext.crawl.pages.reasons import BAD_URL, FETCHED, OVER_HOST_CAP, outcome_of
 from webtext.crawl.pages.visit import QueuedLink, Visit
@@ -176,10 +169,7 @@ def _check_loopback(links: PartSet) -> None:
     for url in filter(is_fetchable, _column(links, "url")):
         host, _ = host_and_port(url)
         if not is_loopback_host(host):
-            raise ConfigError(
-                f"no contact: '{url}' is not on this machine, and its owner could not reach you",
-                CONTACT,
-            )
+            raise ConfigError(f"no contact: '{url}' is not on this machine, and its owner could not reach you", CONTACT)
 
 
 def _exclusions(links: PartSet, domains: DomainBlocklists, run: Run) -> Exclusions:

@@ -25,12 +25,7 @@ FILES_PER_REQUEST = 8  # most are idle connections, kept for the next request to
 class FetchSettings:
     """How pages are fetched. Pace, part sizes and the location of archives are not in the recipe: they may change."""
 
-    sources: tuple[str, ...] = setting(
-        (WEB,),
-        f"sources in order: {','.join(SOURCES)}",
-        flag="--from",
-        group="Sources",
-    )
+    sources: tuple[str, ...] = setting((WEB,), f"sources in order: {','.join(SOURCES)}", flag="--from", group="Sources")
     archive_before: str | None = setting(None, "newest capture before this time; none: the one nearest to the vote")
     take_gone_sites: bool = setting(False, "take archived pages of sites that are gone")
     archive_delay: float = setting(
@@ -47,21 +42,13 @@ class FetchSettings:
         "https://data.commoncrawl.org", "URL or folder of Common Crawl's WARC files", in_recipe=False, flag=False
     )
     warc: tuple[str, ...] = setting((), "WARC files, folders or patterns; repeatable", in_recipe=False)
-    contact: str | None = setting(
-        None,
-        "e-mail or URL for the User-Agent; required",
-        group="Politeness",
-    )
+    contact: str | None = setting(None, "e-mail or URL for the User-Agent; required", group="Politeness")
     delay: float = setting(1.0, "seconds between requests to a host or address", in_recipe=False)
     max_pause: float = setting(
         600.0, "longest Retry-After to wait for, in seconds; a host that asks for more is left alone", flag=False
     )
     retries: int = setting(2, "retries after a failure that may pass")
-    concurrency: int | None = setting(
-        None,
-        "requests at a time  [default: by memory, at most 2,048]",
-        in_recipe=False,
-    )
+    concurrency: int | None = setting(None, "requests at a time  [default: by memory, at most 2,048]", in_recipe=False)
     max_bytes: int = setting(10 * 2**20, "largest body, in bytes as sent", group="Limits")
     total_seconds: float = setting(
         60.0, "longest time for one answer, in seconds from connection to last byte", flag=False

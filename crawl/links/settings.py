@@ -151,10 +151,7 @@ class ApiSettings:
     """
 
     reddit_user: str | None = setting(
-        None,
-        "your Reddit user name, for the User-Agent",
-        in_recipe=False,
-        group="Reddit's API",
+        None, "your Reddit user name, for the User-Agent", in_recipe=False, group="Reddit's API"
     )
     reddit_credentials: str | None = setting(
         None,

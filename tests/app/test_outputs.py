@@ -53,11 +53,7 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-OWN = {
-    ("train run", "model"),
-    ("train export", "export"),
-    ("shards pack", "tokens"),
-}
+OWN = {("train run", "model"), ("train export", "export"), ("shards pack", "tokens")}
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -98,11 +98,7 @@ def test_three_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
         failures = heard.map(engine, work.process, tasks)
     assert failures == []
     assert heard.results == {0: ["A", "B", "C", "D"], 1: ["E", "F"]}
-    assert heard.set_aside == {
-        (0, 1): "signal 11",
-        (0, 3): "no progress for 3 s",
-        (0, 5): "memory above 300 MiB",
-    }
+    assert heard.set_aside == {(0, 1): "signal 11", (0, 3): "no progress for 3 s", (0, 5): "memory above 300 MiB"}
 
 
 def test_one_huge_allocation_is_refused_and_has_the_same_cause(engine: LocalEngine, heard: Heard) -> None:

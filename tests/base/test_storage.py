@@ -193,11 +193,7 @@ def test_a_full_device_raises_the_same_error(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     folder = Folder(tmp_path)
-    with (
-        pytest.raises(MachineError, match="no space left"),
-        folder.scratch("a.bin"),
-        open("/dev/full", "wb") as full,
-    ):
+    with pytest.raises(MachineError, match="no space left"), folder.scratch("a.bin"), open("/dev/full", "wb") as full:
         full.write(b"x" * 100_000)
     assert folder.names() == []
 

@@ -225,10 +225,7 @@ REJECTED = {
         b"Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
         b"transfer-encoding: chunked\r\nContent-Length: 16\r\n\r\n" + CHUNKS,
     ],
-    "blank_before_colon": [
-        b"X-Cache : hit\r\nContent-Length: 6\r\n\r\n<html>",
-        b"Content-Length \t: 6\r\n\r\n<html>",
-    ],
+    "blank_before_colon": [b"X-Cache : hit\r\nContent-Length: 6\r\n\r\n<html>", b"Content-Length \t: 6\r\n\r\n<html>"],
     "invalid_header": [
         b"X: a\x00b\r\nContent-Length: 0\r\n\r\n",
         b"what is this\r\nContent-Length: 0\r\n\r\n",

@@ -97,12 +97,7 @@ def test_documents_just_below_the_limit_are_kept_and_those_above_are_dropped(tmp
     ran = CliRunner().invoke(group, ["run", *arguments, "--worker-memory", "450", "--json"], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     documents = PartSet.open(str(tmp_path / "out" / "documents"))
-    assert documents.counts.to_json() == {
-        "records_in": 6,
-        "kept": 4,
-        "dropped": {"too_many_bytes": 2},
-        "failed": {},
-    }
+    assert documents.counts.to_json() == {"records_in": 6, "kept": 4, "dropped": {"too_many_bytes": 2}, "failed": {}}
     assert PartSet.open(str(tmp_path / "out" / "corpus")).counts.failed == {}
 
 

@@ -90,11 +90,7 @@ def test_records_that_segfault_hang_and_eat_memory_are_all_that_is_lost(
     with RayEngine(nodes.address, limits=WorkerLimits(record_seconds=3, memory_bytes=300 << 20)) as engine:
         assert heard.map(engine, work.process, tasks) == []
     assert heard.results == {0: ["A", "B", "C", "D"], 1: ["E", "F"]}
-    assert heard.set_aside == {
-        (0, 1): "signal 11",
-        (0, 3): "no progress for 3 s",
-        (0, 5): "memory above 300 MiB",
-    }
+    assert heard.set_aside == {(0, 1): "signal 11", (0, 3): "no progress for 3 s", (0, 5): "memory above 300 MiB"}
 
 
 @pytest.mark.slow

@@ -88,11 +88,7 @@ def count(mesh: str, rank: int, changes: dict[str, Any]) -> dict[str, Any]:
             kept.append(device.used_bytes())
             yield tokens_bt
 
-    with (
-        Memory() as device,
-        patch.object(torch, "meta", Streams(), create=True),
-        patch(validates, lambda _: None),
-    ):
+    with Memory() as device, patch.object(torch, "meta", Streams(), create=True), patch(validates, lambda _: None):
         model.activation_checkpointing = settings.machine.activation_checkpointing
         compile_model(model)
         rules, values = WindowRules.of(settings, 50256), lambda _, size: torch.empty(size, device=META)

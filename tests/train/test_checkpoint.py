@@ -44,10 +44,7 @@ def test_what_is_saved_is_read_back_from_files_that_say_what_they_are(tmp_path: 
     tensors = weight(0.0)
     found.read(tensors)
     assert tensors["model.weight"].tolist() == [7.0] * 3
-    assert sorted(path.name for path in found.path.iterdir()) == [
-        "model-00000.safetensors",
-        "state.json",
-    ]
+    assert sorted(path.name for path in found.path.iterdir()) == ["model-00000.safetensors", "state.json"]
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000007"]
     assert len({path.stat().st_mode for path in found.path.iterdir()}) == 1
 

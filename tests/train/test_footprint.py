@@ -274,10 +274,7 @@ def test_the_first_rank_of_1f1b_keeps_the_activations_of_as_many_microbatches_as
 
 def test_both_ends_of_a_pipeline_have_the_embedding_and_the_middle_does_not() -> None:
     table, block = 1024 * 64, block_parameters(CONFIG, 1)
-    assert planned_on("pp=4").parameters in (
-        4 * (table + 32 * 64 + 2 * block),
-        4 * (table + 2 * 64 + 2 * block),
-    )
+    assert planned_on("pp=4").parameters in (4 * (table + 32 * 64 + 2 * block), 4 * (table + 2 * 64 + 2 * block))
 
 
 def test_interleaving_keeps_a_little_more_on_the_first_rank_but_no_more_than_there_are() -> None:

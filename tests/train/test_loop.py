@@ -81,13 +81,7 @@ def test_microbatches_change_rounding_only(tokens: str, tmp_path: Path) -> None:
         assert one == pytest.approx(other, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {},
-        pytest.param({"optimizer": "muon", "schedule": "wsd"}, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("how", [{}, pytest.param({"optimizer": "muon", "schedule": "wsd"}, marks=pytest.mark.slow)])
 def test_a_run_killed_at_random_steps_ends_as_if_undisturbed(
     tokens: str, tmp_path: Path, how: dict[str, Any], run_that_waits: Callable[[int, list[str]], list[str]]
 ) -> None:

@@ -246,12 +246,7 @@ def test_a_run_with_masks_is_measured_with_masks(tokens: str, tmp_path: Path) ->
     settings = changed(SETTINGS, document_masks=True, eval_windows=None)
     result = train(tokens, tmp_path / "model", settings)
     assert result.validation_loss is not None
-    answer = evaluate_model(
-        load_measured(str(tmp_path / "model")),
-        tokens,
-        EvalSettings(),
-        Run.quiet(),
-    )
+    answer = evaluate_model(load_measured(str(tmp_path / "model")), tokens, EvalSettings(), Run.quiet())
     assert answer["document_masks"] is True
     assert answer["perplexity"] == pytest.approx(np.exp(result.validation_loss), rel=1e-5)
     load_model(tmp_path / "model").to_huggingface(tmp_path / "export")

@@ -40,8 +40,7 @@ def test_interleaved_stages_go_round_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "n_microbatches", "expected"),
-    [("1f1b", 3, "at least 4"), ("interleaved", 6, "a multiple of 4")],
+    ("schedule", "n_microbatches", "expected"), [("1f1b", 3, "at least 4"), ("interleaved", 6, "a multiple of 4")]
 )
 def test_a_step_of_too_few_microbatches_is_rejected(schedule: str, n_microbatches: int, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):

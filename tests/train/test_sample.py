@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from webtext.base.errors import InputError
 from webtext.train.model.gpt2 import GPT2
-from webtext.train.model.sample import (
-    _draw,
-    _nucleus,
-    _Text,
-    sample_batch,
-    sample_texts,
-    stream_text,
-)
+from webtext.train.model.sample import _draw, _nucleus, _Text, sample_batch, sample_texts, stream_text
 from webtext.train.settings import SampleSettings
 from webtext.train.shape import GPT2Config
 

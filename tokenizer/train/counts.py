@@ -59,12 +59,7 @@ class PieceCounts:
         self.pattern = pattern_name(pattern)
         self.unicode_version = checked_version(self.pattern, unicode_version)
         self.threads = thread_count(threads)
-        self._native = _trainer.PieceCounts(
-            self.pattern,
-            self.unicode_version,
-            max_memory,
-            temporary_folder(),
-        )
+        self._native = _trainer.PieceCounts(self.pattern, self.unicode_version, max_memory, temporary_folder())
 
     def add(self, texts: Iterable[Text], weight: int = 1) -> None:
         """Count the pieces of texts, `weight` times each. The texts are read once."""
