@@ -152,13 +152,14 @@ def block_activations(config: GPT2Config, recomputes: bool, size: int, tp: int =
     return (width / tp, block) if recomputes else (block, 0)
 
 
-def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float, most: int) -> str:
-    """Return what would fit: a microbatch of at most `most` sequences, activation checkpointing, or a smaller model.
+def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float) -> str:
+    """Return what would fit: a smaller microbatch, activation checkpointing, or a smaller model.
 
     Estimates aren't exact: if none fits, the least is named.
     """
     share, offloads = settings.batch_size // shape.n_data, settings.machine.offload is not None
-    sizes = [n for n in range(1, min(most, share) + 1) if share % n == 0 and share // n >= shape.pp]
+    smaller = range(1, settings.accumulation(shape.n_data)[0])
+    sizes = [n for n in smaller if share % n == 0 and share // n >= shape.pp]
     # Offloaded, the device never has the entire model, so any size may fit.
     fitting = [n for n in sizes if offloads or memory_of(config, settings, shape, n).total <= n_bytes]
     what = f"microbatch_size = {max(fitting, default=1)}" if sizes else "a smaller model or context"
@@ -205,7 +206,7 @@ def plan_training(
     ]
     if memory_gib is not None:
         what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
-        smaller = advice(config, settings, shape, memory_gib * GIB, microbatch - 1)
+        smaller = advice(config, settings, shape, memory_gib * GIB)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
     if settings.machine.offload is not None:  # all but what a step computes, and the inputs of each layer
         inputs = n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)

@@ -21,17 +21,16 @@ LARGEST_GATHERED = 8 * 2**30
 """Bytes of a model's gathered parameters, in the step's dtype, that ranks with shards keep during a step: a tenth of a
 large GPU. Those of larger models are gathered block by block, for each forward and each backward pass."""
 SCHEDULES = ("1f1b", "interleaved")
-AXES = {
-    "pp": "pipeline stages",
-    "dp": "replicas",
-    "fsdp": "shards of parameters, gradients and moments (FSDP2); with dp: HSDP",
-    "tp": "tensor parallel ranks, sequence parallel between the layers",
-}
+AXES = ("pp", "dp", "fsdp", "tp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeshShape:
-    """Number of devices along each axis; their product is the number of processes."""
+    """Number of devices along each axis; their product is the number of processes.
+
+    pp: pipeline stages; dp: replicas; fsdp: shards of parameters, gradients and moments (FSDP2; with dp, HSDP); tp: tensor
+    parallel ranks, sequence parallel between the layers.
+    """
 
     pp: int = 1
     dp: int = 1
@@ -49,7 +48,7 @@ class MeshShape:
         for part in filter(None, text.replace(" ", "").split(",")):
             axis, _, degree = part.partition("=")
             if axis not in AXES:
-                raise ConfigError(f"mesh '{text}' has an axis '{axis}'", did_you_mean(axis, list(AXES)))
+                raise ConfigError(f"mesh '{text}' has an axis '{axis}'", did_you_mean(axis, AXES))
             if axis in degrees:
                 raise ConfigError(f"mesh '{text}' names {axis} twice", "give each axis once")
             if not degree.isascii() or not degree.isdigit() or int(degree) < 1:
@@ -70,20 +69,11 @@ class MeshShape:
     def __str__(self) -> str:
         return ",".join(f"{axis}={degree}" for axis, degree in asdict(self).items() if degree > 1) or "one process"
 
-    @property
-    def processes(self) -> str:
-        """The mesh as a run's messages name it.
-
-        >>> MeshShape.parse("pp=2,tp=2").processes, MeshShape().processes
-        ('processes: 4 (pp=2,tp=2)', 'processes: 1')
-        """
-        return f"processes: {self.size}" + (f" ({self})" if self.size > 1 else "")
-
     def build(self, device_type: str) -> DeviceMesh:
         """Build torch's mesh of the run's processes, with all four axes in order."""
         from torch.distributed.device_mesh import init_device_mesh
 
-        return init_device_mesh(device_type, tuple(asdict(self).values()), mesh_dim_names=tuple(AXES))
+        return init_device_mesh(device_type, tuple(asdict(self).values()), mesh_dim_names=AXES)
 
 
 def n_stages(schedule: str, pp: int) -> int:

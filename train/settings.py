@@ -313,13 +313,13 @@ def _check_tensor_parallel(config: GPT2Config, shape: MeshShape) -> None:
         )
 
 
-def difference(recorded: dict[str, object], wanted: dict[str, object], where: str = "in the checkpoint") -> str:
+def difference(recorded: dict[str, object], wanted: dict[str, object]) -> str:
     """Return the first setting that differs, as "steps is 200 here and 100 in the checkpoint"; empty if none does."""
     order = list(options(TrainSettings))
     names = sorted(recorded.keys() | wanted.keys(), key=lambda name: (name not in order, name))
     for name in names:
         if recorded.get(name) != wanted.get(name):
-            return f"{name} is {wanted.get(name)!r} here and {recorded.get(name)!r} {where}"
+            return f"{name} is {wanted.get(name)!r} here and {recorded.get(name)!r} in the checkpoint"
     return ""
 
 

@@ -99,7 +99,7 @@ def test_an_impossible_mixture_is_rejected_before_anything_is_written(
     for names, settings, kind, message in (
         ([two[0], foreign], SETTINGS, InputError, "foreign' was packed with another tokenizer than '.*web'"),
         (two[:1], SETTINGS, ConfigError, "token sets: 1, weights: 2"),
-        ([two[0], two[0]], SETTINGS, ConfigError, "are the same token set"),
+        ([two[0], two[0]], SETTINGS, ConfigError, "two are the same token set: "),
         ([], SETTINGS, ConfigError, "no token set is named"),
     ):
         with pytest.raises(kind, match=message):

@@ -52,13 +52,8 @@ def open_sources(tokens: str | Sequence[str]) -> list[Source]:
     if not names:
         raise ConfigError("no token set is named", "e.g. build/tokens")
     sources = [Source(name, TokenShards(name, "train"), TokenShards(name, "validation")) for name in names]
-    hashes = [source.train.hash for source in sources]
-    for i, source in enumerate(sources):
-        if source.train.hash in hashes[:i]:
-            first = names[hashes.index(source.train.hash)]
-            raise ConfigError(
-                f"'{first}' and '{source.name}' are the same token set", "name it once, and give it a larger weight"
-            )
+    if len({source.train.hash for source in sources}) < len(sources):
+        raise ConfigError(f"two are the same token set: {', '.join(names)}", "name it once, with a larger weight")
     return sources
 
 

@@ -50,6 +50,10 @@ def split_tensors(model: GPT2, group: ProcessGroup) -> None:
     to be summed over `group`. Heads, positions and rows of the embedding must divide (`settings.check_trainable`).
     """
     rank, n = distributed.get_rank(group), group.size()
+
+    def gathered(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (gather_sequence(inputs[0], group), *inputs[1:])
+
     for name, parameter in list(model.named_parameters()):
         axis = split_axis(name)
         if axis is not None:
@@ -58,7 +62,7 @@ def split_tensors(model: GPT2, group: ProcessGroup) -> None:
             setattr(model.get_submodule(place), leaf, nn.Parameter(piece))
     for block in model.blocks.children():
         for sublayer in (block.attention, block.feed_forward):
-            cast(nn.Module, sublayer).register_forward_pre_hook(_Gathers(group))
+            cast(nn.Module, sublayer).register_forward_pre_hook(gathered)
         block.attention.projection = _Rows(cast(Any, block.attention).projection, group)  # type: ignore[union-attr]
         block.feed_forward.contract = _Rows(cast(Any, block.feed_forward).contract, group)  # type: ignore[union-attr]
     children = dict(model.named_children())
@@ -66,16 +70,6 @@ def split_tensors(model: GPT2, group: ProcessGroup) -> None:
         model._modules["token_embedding"] = _VocabularyPart(model.token_embedding.weight, group)
     if "position_embedding" in children:
         model.position_embedding.register_forward_pre_hook(lambda _, inputs: (inputs[0].chunk(n)[rank],))
-
-
-class _Gathers:
-    """Forward pre-hook that gathers a module's input along the sequence."""
-
-    def __init__(self, group: ProcessGroup) -> None:
-        self.group = group
-
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (gather_sequence(inputs[0], self.group), *inputs[1:])
 
 
 class _Rows(nn.Module):

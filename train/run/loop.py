@@ -150,7 +150,7 @@ def _train(
         if run.dry_run:
             first = f"from step {checkpoint.step:,}" if checkpoint else "from the start"
             console.say(
-                f"would train {config.n_parameters:,} parameters {first} to step {settings.last_step:,}, {mesh.processes}; "
+                f"would train {config.n_parameters:,} parameters {first} to step {settings.last_step:,}, processes: {mesh.size}; "
                 f"{total_tokens(settings):,} tokens, {'; '.join(map(str, uses))}"
             )
             raise DryRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -21,30 +21,31 @@ from webtext.train.shape import GPT2Config
 @contextlib.contextmanager
 def memory_is_an_error(config: GPT2Config, settings: TrainSettings, world: World) -> Iterator[None]:
     """Raise MachineError if a run gets too little memory, with the largest smaller microbatch that should fit."""
-    try:
+
+    def explained() -> tuple[str, str]:
+        shape, on_device = settings.machine.mesh_shape(world.size), replace(settings, device=world.device.type)
+        what = f"microbatches of {settings.accumulation(shape.n_data)[0]} sequences do not fit the device's memory"
+        choice = advice(config, on_device, shape, memory_bytes(world))
+        return what, f"choose {choice}; 'webtext train plan' estimates what a run takes"
+
+    with _no_memory_is_an_error(explained):
         yield
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-        shape = settings.machine.mesh_shape(world.size)
-        microbatch, on_device = settings.accumulation(shape.n_data)[0], replace(settings, device=world.device.type)
-        what = advice(config, on_device, shape, memory_bytes(world), microbatch - 1)
-        raise MachineError(
-            f"microbatches of {microbatch} sequences do not fit the device's memory",
-            f"choose {what}; 'webtext train plan' estimates what a run takes",
-        ) from None
+
+
+def batch_memory_is_an_error(what: str, size: int, option: str) -> contextlib.AbstractContextManager[None]:
+    """Raise MachineError if a model that is only evaluated gets too little memory for `size` items at once."""
+    fewer = f"give {option} {size // 2}" if size > 1 else "use a smaller model, or a device with more memory"
+    return _no_memory_is_an_error(lambda: (f"the model and {what} do not fit the device's memory", fewer))
 
 
 @contextlib.contextmanager
-def batch_memory_is_an_error(what: str, size: int, option: str) -> Iterator[None]:
-    """Raise MachineError if a model that is only evaluated gets too little memory for `size` items at once."""
+def _no_memory_is_an_error(explained: Callable[[], tuple[str, str]]) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        fewer = f"give {option} {size // 2}" if size > 1 else "use a smaller model, or a device with more memory"
-        raise MachineError(f"the model and {what} do not fit the device's memory", fewer) from None
+        raise MachineError(*explained()) from None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -56,13 +57,12 @@ def warn_if_too_large(config: GPT2Config, settings: TrainSettings, world: World,
     """Warn if a run probably needs more memory than its device has: on a CPU the system may kill it silently."""
     if settings.machine.offload is not None:
         return  # it adapts to the device, or fails before the first step
-    shape = settings.machine.mesh_shape(world.size)
-    on_device, n_bytes = replace(settings, device=world.device.type), memory_bytes(world)
-    needed, microbatch = memory_of(config, on_device, shape).total, settings.accumulation(shape.n_data)[0]
+    shape, on_device = settings.machine.mesh_shape(world.size), replace(settings, device=world.device.type)
+    needed, n_bytes = memory_of(config, on_device, shape).total, memory_bytes(world)
     if needed > n_bytes:
         console.warn(
             f"a process is estimated to take {needed / GIB:,.1f} GiB but has {n_bytes / GIB:,.1f}: "
-            f"choose {advice(config, on_device, shape, n_bytes, microbatch - 1)}"
+            f"choose {advice(config, on_device, shape, n_bytes)}"
         )
 
 
