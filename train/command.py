@@ -25,7 +25,7 @@ from webtext.train.settings import (
 )
 
 MODEL, EXPORT = (METRICS, "checkpoints/"), ("*.safetensors",)
-"""What marks a folder of a training run, and an exported model."""
+"""Files that mark a folder of a training run, and an exported model."""
 WRITTEN_DTYPES = ("float32", "bfloat16", "float16")
 BETWEEN_TEXTS = "\n\n----\n\n"
 
@@ -43,7 +43,7 @@ def group() -> None:
 @click.option(
     "--memory-gib",
     type=click.FloatRange(0, min_open=True),
-    help="Memory of one device, GiB: prints whether the run fits, and what would.",
+    help="Memory of one device, GiB: prints whether the run fits, or a smaller one.",
 )
 def plan(run: Run, settings: TrainSettings, tokens: tuple[str, ...], processes: int, memory_gib: float | None) -> None:
     """Estimate the memory and the passes over the data of a run.
@@ -66,7 +66,7 @@ def plan(run: Run, settings: TrainSettings, tokens: tuple[str, ...], processes: 
 
 
 def _shape_of_weights(given: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the shape of the weights named by --from, as far as no setting gives one."""
+    """Return the shape of the weights named by --from, unless a setting names a model size."""
     if arguments["start"] is None:
         return {}
     from webtext.train.run.given_weights import shape_of
@@ -114,7 +114,7 @@ def run_(run: Run, settings: TrainSettings, tokens: tuple[str, ...], out: str | 
 @click.option(
     "--validation",
     metavar="FILE",
-    help="Validation set.  [default: what all corpora hold out]",
+    help="Validation set.  [default: the documents that all corpora hold out]",
 )
 @click.option("--tokenizer", metavar="FILE", help="Tokenizer of all corpora.  [default: the first build's]")
 @click.option("--out", metavar="DIR", help="Folder for the runs and the results.")

@@ -53,7 +53,7 @@ class World:
         return values
 
     def together(self, work: Callable[[], T], group: distributed.ProcessGroup | None = None) -> list[T]:
-        """Return what `work` returns in each process, in rank order. If it raises in one, all raise that error."""
+        """Return the results of `work` in all processes, in rank order. If it raises in one, all raise that error."""
         result: T | Exception
         try:
             result = work()
@@ -101,7 +101,7 @@ def join_world(device: str = "auto") -> Iterator[World]:
 
 
 def gpu_of(local_rank: int, n_gpus: int) -> torch.device:
-    """Return the GPU of a machine's process `local_rank`: its only one, as Slurm gives them, or the one of that number."""
+    """Return the GPU of a machine's process `local_rank`: the only visible one, as under Slurm, or the GPU of that number."""
     if local_rank >= n_gpus > 1:
         raise MachineError(
             f"process {local_rank} of this machine has no GPU: torch sees {n_gpus}, numbered from 0",
@@ -134,7 +134,7 @@ def _attempt_store(rank: int, size: int) -> distributed.Store:  # type: ignore[n
 
 @contextlib.contextmanager
 def lost_process_is_an_error() -> Iterator[None]:
-    """Turn what gloo and NCCL raise when a process ends or doesn't answer into an error that says where to look."""
+    """Turn errors of gloo and NCCL about a process that ended or doesn't answer into one that says where to look."""
     try:
         yield
     except RuntimeError as error:
@@ -155,7 +155,7 @@ class Termination:
     """Whether this process was asked to end: by SIGTERM, which batch systems send, or by Ctrl-C, whose second ends it."""
 
     asked = False
-    by = "SIGTERM"  # what asked this process, or else another one of the run
+    by = "SIGTERM"  # the signal to this process, or to another one of the run
 
     def _ask(self, *_: object) -> None:
         self.asked = True

@@ -31,7 +31,7 @@ class Engine:
     def __init__(self, model: GPT2, rules: WindowRules, device: torch.device, dtype: torch.dtype) -> None:
         self.model, self.rules, self.device, self.dtype = model, rules, device, dtype
         self.parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
-        """What this process updates, by the names in the complete model; of a split parameter its shard, a plain tensor."""
+        """The parameters that this process updates, by their names in the complete model: shards of split ones, plain tensors."""
 
     def forward_backward(self, microbatches: Iterable[Tensor], n_microbatches: int) -> Tensor:
         """Set the parameters' `grad` to the gradient of a step and return its loss, the same in all processes.
@@ -64,7 +64,7 @@ class Engine:
         optimizer.zero_grad(set_to_none=True)
 
     def parameters_changed(self) -> None:
-        """Recompute what is derived from the parameters; called after a checkpoint was read."""
+        """Recompute everything derived from the parameters; called after a checkpoint was read."""
 
     def stored(self, name: str, tensor: Tensor) -> Tensor:
         """Return `tensor`, shaped as the parameter `name` here, with its place in the complete tensor, for a checkpoint.

@@ -2,12 +2,12 @@
 
 Tensors of the model, the loss and the optimizer are counted one by one at the end of a forward pass, when most are alive:
 float32 master weights, gradients and AdamW's two moments (Rajbhandari et al. 2020, section 3.1) or Muon's one, a bfloat16
-copy of all weights, and what the backward pass needs; not the overhead of allocator and libraries. dtype 'auto' counts
+copy of all weights, and the inputs of the backward pass; not the overhead of allocator and libraries. dtype 'auto' counts
 as bfloat16, device 'auto' as a GPU that torch compiles for. In a mesh the fullest rank counts; dp divides nothing:
 
 pp    a rank has only its stages: the first has the embeddings, the last a copy of the token embedding and the logits.
       Under 1f1b, rank r of p keeps the activations of p - r microbatches (Narayanan et al. 2021, section 2.2). Torch
-      allocates what a stage receives for all microbatches at once
+      allocates the inputs of a stage for all microbatches at once
 fsdp  divides parameters, gradients and moments (Rajbhandari et al. 2020, stage 3), except the gradients in a pipeline,
       which reduces them after the last microbatch. Gathered parameters have the step's dtype: all are kept, or the
       embeddings and two blocks of models that have more than `LARGEST_GATHERED` and aren't in a pipeline
@@ -53,7 +53,7 @@ class Memory:
 
 
 def memory_of(config: GPT2Config, settings: TrainSettings, shape: MeshShape, microbatch: int | None = None) -> Memory:
-    """Return the bytes on the fullest device. Casts include gathered parameters, activations what stages receive.
+    """Return the bytes on the fullest device. Casts include gathered parameters, activations the inputs of stages.
 
     `microbatch` is a number of sequences, by default that of the settings; `MeshShape()` is one device.
     """
@@ -139,7 +139,7 @@ def compiles(settings: TrainSettings) -> bool:
 
 
 def block_activations(config: GPT2Config, recomputes: bool, size: int, tp: int = 1) -> tuple[float, float]:
-    """Return the bytes per token that a block keeps on one of `tp` ranks, and those that it recomputes going back.
+    """Return the bytes per token that a block keeps on one of `tp` ranks, and the bytes that it recomputes going back.
 
     Only one block at a time recomputes. A block has, in numbers of `size` bytes: the inputs of both norms with their
     mean and scale, the input of query, key and value, all three and their output with one float32 per head (Dao et al.
@@ -153,7 +153,7 @@ def block_activations(config: GPT2Config, recomputes: bool, size: int, tp: int =
 
 
 def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_bytes: float) -> str:
-    """Return what would fit: a smaller microbatch, activation checkpointing, or a smaller model.
+    """Return a choice that would fit: a smaller microbatch, activation checkpointing, or a smaller model.
 
     Estimates aren't exact: if none fits, the least is named.
     """
@@ -170,7 +170,7 @@ def advice(config: GPT2Config, settings: TrainSettings, shape: MeshShape, n_byte
 def plan_training(
     settings: TrainSettings, tokens: Sequence[str] = (), processes: int = 1, memory_gib: float | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Estimate what `train run` with these settings takes; return it as JSON values and as aligned lines.
+    """Estimate the memory and data of `train run` with these settings; return JSON values and aligned lines.
 
     There are as many processes as the settings' mesh has, or `processes`. The lines say whether `memory_gib` suffice.
     """
@@ -208,7 +208,7 @@ def plan_training(
         what, fits = f"in {memory_gib:.1f} GiB", memory.total <= memory_gib * GIB
         smaller = advice(config, settings, shape, memory_gib * GIB)
         lines.append(f"  fits {what}" if fits else f"  does not fit {what}: choose {smaller}")
-    if settings.machine.offload is not None:  # all but what a step computes, and the inputs of each layer
+    if settings.machine.offload is not None:  # everything except activations and logits, and the inputs of each layer
         inputs = n_microbatches * microbatch * config.context * config.n_embd * number_bytes(settings)
         n_bytes = memory.total - memory.activations - memory.output_layer + config.n_layer * inputs
         lines.append(f"offloaded: {n_bytes / GIB:,.2f} GiB on the host")

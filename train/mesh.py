@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LARGEST_GATHERED = 8 * 2**30
 """Bytes of a model's gathered parameters, in the step's dtype, that ranks with shards keep during a step: a tenth of a
-large GPU. Those of larger models are gathered block by block, for each forward and each backward pass."""
+large GPU. Larger models are gathered block by block, for each forward and each backward pass."""
 SCHEDULES = ("1f1b", "interleaved")
 AXES = ("pp", "dp", "fsdp", "tp")
 

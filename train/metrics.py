@@ -18,7 +18,7 @@ _TAIL_BYTES = 1 << 14
 
 
 class MetricsRow(msgspec.Struct, kw_only=True):
-    """What readers use of a row; None is what the row doesn't have, or was not a finite number."""
+    """The fields of a row that readers use; None if the row lacks one, or if it wasn't a finite number."""
 
     step: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
     loss: float | None = None

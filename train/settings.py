@@ -42,7 +42,7 @@ BOUNDS: Mapping[tuple[str, ...], tuple[str, Callable[[Any], bool]]] = {
     # float32 logits that are divided by less may be infinite
     ("temperature",): ("0, or at least 0.001", lambda value: value == 0 or value >= 1e-3),
 }
-"""What the values of other settings must be; None, if a setting may be that, always holds."""
+"""Conditions for the values of other settings. None, where a setting may be None, always holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class MachineSettings(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSettings(Checked):
-    """[train.monitor]: What a run measures beside its steps."""
+    """[train.monitor]: Held-out measurements during a run."""
 
     eval_interval: int | None = setting(250, "steps between two held-out measurements", in_recipe=False, flag=False)
     eval_windows: int | None = setting(256, "held-out windows to score; 'none' for all", in_recipe=False, flag=False)
@@ -163,7 +163,7 @@ class MonitorSettings(Checked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings(Checked):
-    """[train.checkpoint]: When a run saves, what it keeps, and where it ends."""
+    """[train.checkpoint]: When a run saves, how many checkpoints it keeps, and where it ends."""
 
     checkpoint_interval: int | None = setting(1000, "steps between two checkpoints", in_recipe=False, flag=False)
     keep_checkpoints: int | None = setting(
@@ -279,7 +279,7 @@ class ScaleSettings(ExperimentSettings):
 def check_trainable(config: GPT2Config, settings: TrainSettings, n_processes: int) -> MeshShape:
     """Return the mesh of a run of `n_processes` processes.
 
-    ConfigError if the mesh doesn't divide the model or the batch, if a setting needs what no process of the mesh has,
+    ConfigError if the mesh doesn't divide the model or the batch, if a setting needs something that no process of the mesh has,
     or if the mesh needs another number of processes.
     """
     shape = settings.machine.mesh_shape(n_processes)

@@ -97,7 +97,7 @@ class Checkpoint:
 
 
 class _Damaged(InputError):
-    """A checkpoint that differs from what was written; the one before it is used instead."""
+    """A checkpoint that has changed since it was written; the previous one is used instead."""
 
 
 def checkpoint_path(model_dir: Path, step: int) -> Path:

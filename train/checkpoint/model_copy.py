@@ -1,7 +1,7 @@
-"""Model folders in an object store: who reads or trains one has a local copy; a run uploads what it changed.
+"""Model folders in an object store: readers and runs work on a local copy, and a run uploads its changes.
 
 Files are uploaded in the order of their names and removed in the reverse order, so a checkpoint's `state.json`, without
-which it doesn't count, is the last to appear and the first to go. The next upload removes what has none.
+which it doesn't count, is the last to appear and the first to go. The next upload removes incomplete ones.
 """
 
 from __future__ import annotations

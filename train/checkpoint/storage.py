@@ -1,8 +1,8 @@
 """How a checkpoint's tensors are stored: as pieces, in safetensors files.
 
 Each process has a shard of every tensor: its part of a DTensor, or all of another tensor. A shard that several have is
-written by one of them. A piece's key is "NAME@OFFSET", and a tensor is as large as its pieces, so any mesh reads what
-another wrote: each process copies what overlaps with its own shards. Reading a file runs no code.
+written by one of them. A piece's key is "NAME@OFFSET", and a tensor is as large as its pieces, so any mesh reads the
+files of another: each process copies the pieces that overlap with its shards. Reading a file runs no code.
 
     model-00000.safetensors  the model's pieces that process 0 wrote, for example "model.final_norm.weight@0"
     optimizer-00000.safetensors
@@ -44,9 +44,9 @@ def shards_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def share_of(rank: int, sizes: Sequence[Mapping[str, int]]) -> list[str]:
-    """Return the keys that a process writes, given the keys and bytes of what each process has.
+    """Return the keys that a process writes, given the keys and bytes of every process's shards.
 
-    The largest come first, each to the process that has least to write of those that have it.
+    The largest come first, each to the process with the least to write among its holders.
     """
     keys, n_bytes = [], [0] * len(sizes)
     for key, size in sorted(ChainMap(*map(dict, sizes)).items(), key=itemgetter(1), reverse=True):
@@ -103,7 +103,7 @@ class PieceReader:
         return {name: f"{t[0]} {t[1]}" for name, t in self._tensors.items() if name.startswith(prefix)}
 
     def read(self, tensors: Mapping[str, Tensor], elsewhere: Mapping[str, Tensor], prefix: str) -> None:
-        """Fill this process's shards of `tensors` in place, reading only what they need.
+        """Fill this process's shards of `tensors` in place, reading only the parts that they need.
 
         Raises InputError, before any is overwritten, unless exactly these tensors and those `elsewhere` (name, shape,
         dtype) are stored under `prefix`.

@@ -33,7 +33,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SourceUse:
-    """What a run takes from one source: `share` of the samples, and `passes` over its tokens."""
+    """A run's use of one source: `share` of the samples, and `passes` over its tokens."""
 
     name: str
     tokens: int
@@ -60,7 +60,7 @@ def open_sources(tokens: str | Sequence[str]) -> list[Source]:
 def make_sampler(
     sources: Sequence[Source], settings: TrainSettings, *, batch_size: int = 1, rank: int = 0, world_size: int = 1
 ) -> Sampler:
-    """Return the order in which a run sees the sources' training tokens; raises what Sampler raises."""
+    """Return the order in which a run sees the sources' training tokens. Raises Sampler's errors."""
     return Sampler(
         [source.train for source in sources],
         context=settings.context,
@@ -75,7 +75,7 @@ def make_sampler(
 
 
 def source_uses(sources: Sequence[Source], settings: TrainSettings, n_tokens: int) -> list[SourceUse]:
-    """Return what a run that sees `n_tokens` (including padding of short windows) takes from each source."""
+    """Return the use of each source in a run that sees `n_tokens`, including padding of short windows."""
     sampler = make_sampler(sources, settings)
     counts = sampler.mixture.counts(np.array([n_tokens // settings.context]))[:, 0].tolist()
     parts = sampler.mixture.parts

@@ -37,7 +37,7 @@ class WindowRules:
     attends only to its own document, including the end-of-text that opens it, which is also the target after the last
     token of the document before. Positions count through the window, masked or not: GPT-2's are absolute, and each is
     trained on all of a corpus. In windows that don't cross documents, the first end-of-text after the start is the target
-    that ends the document. What follows is padding and does not count.
+    that ends the document. Everything after it is padding and does not count.
     """
 
     masks: bool = False

@@ -181,7 +181,7 @@ def _tokens(cloze: Cloze, tokenizer: Any, context: int) -> tuple[list[int], int]
 
 
 def _choice(lines: Sequence[str]) -> Choice:
-    """Parse one question; the ValueError says what is wrong with it."""
+    """Parse one question; the ValueError names its error."""
     texts = []
     for number, line in enumerate(lines, 1):
         found, blank, text = line.partition(" ")

@@ -51,7 +51,7 @@ class HarnessModel(LM):  # type: ignore[misc]  # lm-eval has no types
         raise NotImplementedError("no task of the paper scores a text without a context")
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
-        """Return the text after each context; all have the options of the first, which are those of their task.
+        """Return the text after each context; all have the options of the first, because they belong to one task.
 
         Draws depend on a context's place by length among all, not on batches or processes.
         """

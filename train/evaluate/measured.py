@@ -1,4 +1,4 @@
-"""Loading a model that is measured or sampled: with its tokenizer, and with what is recorded about its training."""
+"""Loading a model that is measured or sampled, with its tokenizer and the records of its training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from webtext.train.model.precision import compute_dtype
 class Measured:
     """A model, on the CPU until it is moved, and the tokenizer to use with it, if there is one.
 
-    `facts` are what a checkpoint records about its run, empty for other folders. `hash` is that of the tokenizer that
+    `facts` are a checkpoint's records of its run, empty for other folders. `hash` is that of the tokenizer that
     the model was trained with, None if its folder doesn't say.
     """
 
@@ -47,7 +47,7 @@ class Measured:
     def on(self, device: torch.device, dtype: str) -> GPT2:
         """Return the model, or a copy of it, that computes on `device` in `dtype`, a setting.
 
-        'auto' is float32 if the model was trained in it, and else what the device multiplies fastest.
+        'auto' is float32 if the model was trained in it, and otherwise the dtype that the device multiplies fastest.
         """
         if dtype == "auto" and self.facts.get("dtype") == "float32":
             dtype = "float32"
@@ -56,7 +56,7 @@ class Measured:
         return model.to(device, chosen)
 
     def protocol(self, model: GPT2) -> dict[str, Any]:
-        """Return what each result of `model`, which computes as a measurement does, depends on."""
+        """Return the facts that each result of `model`, which is on its device, depends on."""
         tokenizer = self.text_tokenizer()
         facts = {"step": self.facts.get("step"), "context": model.config.context, "dtype": dtype_name(model)}
         return facts | {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
@@ -101,7 +101,7 @@ def load_measured(path: str, tokenizer: Any = None, warn: Callable[[str], object
 
 
 def run_facts(model_path: str) -> dict[str, Any]:
-    """Return what a checkpoint records about its run; empty for an exported folder."""
+    """Return a checkpoint's records of its run; empty for an exported folder."""
     place = local_model(model_path)
     if (place / "config.json").is_file():
         return {}

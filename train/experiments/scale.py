@@ -44,7 +44,7 @@ HEAD_SIZE, WARMUP_RATIO = 32, 0.1
 """Every size has heads of this width, and its rate grows in this share of its steps, because budgets differ."""
 COLUMNS = "size", "parameters", "tokens", "passes", "loss", "seeds apart", "fit", "residual"
 FEWEST = 3
-"""Sizes and budgets, at least: the law has two parameters for each and one that they share."""
+"""Sizes and budgets, at least: the law has two parameters for each, and E."""
 CURVE_POINTS, EVALUATIONS = 40, 200
 BOUNDS = [0, -100, -20, -100, -20], [np.inf, 100, 20, 100, 20]
 """Of E, log A, alpha, log B and beta, the runs' middle as the unit: beyond any law, and no exponential overflows."""
@@ -53,7 +53,7 @@ LARGEST_LOG = 700.0  # its exponential is still finite
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The fitted law: E, log A, alpha, log B, beta; what is published of it; errors of log L, in the order of the runs."""
+    """The fitted law: E, log A, alpha, log B, beta; its constants as published; errors of log L, in the order of the runs."""
 
     parameters: Sequence[float]
     constants: Mapping[str, Sequence[float]]
@@ -121,7 +121,7 @@ def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:
         f"The compute-optimal size grows as operations to the power {exponent}.",
     ]
     if len(runs[0]["losses"]) == 1:
-        notes.append("One seed: the residuals contain chance, which can't be separated from what the law misses.")
+        notes.append("One seed: the residuals contain chance, which can't be separated from errors of the law.")
     sizes = np.geomspace(rows[0]["parameters"], rows[-1]["parameters"], CURVE_POINTS).tolist()
     lines = {}
     for tokens in dict.fromkeys(row["tokens"] for row in rows):

@@ -54,14 +54,14 @@ def differences(measured: Any, n_bytes: Floats | None = None) -> list[Difference
     values = np.asarray(measured, np.float64)
     if n_bytes is None:
         runs, influence, known = values, np.zeros((*values.shape, 1)), math.inf
-    else:  # what documents add to each run's mean: their squares' sum is the documents' variance
+    else:  # each document's part of a run's mean: the sum of their squares is the documents' variance
         total = n_bytes.sum()
         runs = values.sum(-1) / total
         known = float(total**2 / (n_bytes**2).sum()) - 1  # as many equally long ones beyond the first (Kish 1965)
         influence = (values - runs[..., None] * n_bytes) / total
     means = runs.mean(1, keepdims=True)
     freedom = len(runs) * (runs.shape[1] - 1)
-    if not freedom or round(known, 6) < 1:  # hardly more than one document decides: what another would do is unknown
+    if not freedom or round(known, 6) < 1:  # hardly more than one document decides, so the effect of another is unknown
         return [Difference(mean) for mean in (means - means[0])[1:, 0].tolist()]
     influence = influence * math.sqrt(1 + 1 / known)  # unbiased, also for few documents
     of_corpora = influence.mean(1, keepdims=True)

@@ -126,7 +126,7 @@ def mean_loss(losses: Losses) -> float:
 
 
 def order_note(last: Mapping[str, Losses]) -> str:
-    """Return whether the last losses of the best two candidates show which is better, and what would show it."""
+    """Return whether the last losses of the best two candidates show which is better, or how to show it."""
     if len(last) < 2:
         return "No other candidate ran to the end, so the winner is compared with none there."
     (found,) = differences(list(last.values()))

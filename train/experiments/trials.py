@@ -116,7 +116,7 @@ def run_experiment(
     verb: str, out: str, trials: Trials, plan: Mapping[str, Any], run: Run, side_by_side: int | None,
     judge: Callable[[Trials], Result], *, files: Mapping[str, bytes] | None = None, may_fail: bool = False,
 ) -> Result:  # fmt: skip
-    """Make the trials in the locked folder `out`, and write what `judge` finds in those that didn't fail.
+    """Make the trials in the locked folder `out`, and write the result of `judge` for the trials that didn't fail.
 
     The result is VERB.json and its page VERB.html; `files` are written there before the trials. `plan` must be equal for
     all trials of the folder, beyond what their checkpoints record. ConfigError if it isn't, for two trials of one folder,
@@ -149,7 +149,7 @@ def run_experiment(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What an experiment found: the rows of its table, of which `columns` are shown; notes, a chart, and other facts."""
+    """The result of an experiment: the rows of its table, of which `columns` are shown; notes, a chart, and other facts."""
 
     title: str
     notes: Sequence[str]
@@ -173,7 +173,7 @@ class Result:
 def run_trials(
     trials: Trials, label: str, run: Run, side_by_side: int | None, *, may_fail: bool = False
 ) -> list[Trial]:
-    """Run trials to their ends, as many at a time as fit; return those that didn't fail.
+    """Run trials to their ends, as many at a time as fit; return the trials that didn't fail.
 
     The first trial that fails ends the others by SIGTERM, so that they save, and is raised with its name and log. With
     `may_fail`, a run that stops by itself (RunFailed: its loss isn't finite, or it spiked) is only left out. SIGTERM
@@ -215,7 +215,7 @@ def run_trials(
 
 
 class Child:
-    """A trial in its process, which appends what it prints to log.txt in the trial's folder."""
+    """A trial in its process, which appends its output to log.txt in the trial's folder."""
 
     def __init__(self, trial: Trial, slot: Mapping[str, str]) -> None:
         self.trial, self.slot, self.log = trial, slot, Path(trial.folder) / LOG
@@ -236,7 +236,7 @@ class Child:
             self.process.stdin.flush()
 
     def check(self) -> None:
-        """Raise what the ended child raised, with the trial's name and log; MachineError if it ended in another way."""
+        """Raise the ended child's error, with the trial's name and log; MachineError if it ended in another way."""
         place = f"its log: {self.log}"
         assert self.process.stdout is not None
         with self.process.stdout as answer, contextlib.suppress(EOFError):

@@ -1,4 +1,4 @@
-"""The setting `compile`: run blocks and loss through torch.compile, which fuses what is between matrix products.
+"""The setting `compile`: run blocks and loss through torch.compile, which fuses the operations between matrix products.
 
 On a GPU that saves memory traffic, so `auto` compiles there; on a CPU it did not pay off (docs/tried/train.md). All
 blocks are alike and share the compiled code, so there is one compilation per microbatch shape. Their activation
@@ -44,7 +44,7 @@ def compile_model(model: GPT2) -> None:
 
 def _missing(device: torch.device) -> str | None:
     if device.type == "cuda":
-        # what torch's own compiler asks for: the package, and a GPU that it compiles for
+        # as torch's own compiler checks it: the package, and a GPU that it compiles for
         if find_spec("triton") is None or torch.cuda.get_device_capability(device) < (7, 0):
             return "torch finds no Triton for this GPU"
         # Triton builds a launcher for its kernels in C, against Python's headers; slim images have neither

@@ -34,7 +34,7 @@ def sample_batch(
     for row_t, prompt in zip(tokens_bt, prompts, strict=True):
         row_t[: len(prompt)] = torch.tensor(prompt)
     generators = [torch.Generator().manual_seed(settings.seed + i) for i in range(len(prompts))]
-    # on the CPU, whose generator gives the same numbers for every device
+    # drawn on the CPU, so that they are the same on every device
     random = [torch.rand(n_drawn, dtype=torch.float64, generator=each) for each in generators]
     random_bt = torch.stack(random).to(device)
     tokens_bt, lengths_b = tokens_bt.to(device), torch.tensor(lengths, device=device)
@@ -63,7 +63,7 @@ def sample_batch(
 def growth(
     model: GPT2, tokenizer: Any, starts: Sequence[Sequence[int]], settings: SampleSettings, stops: Sequence[str] = ()
 ) -> Iterator[list[str]]:
-    """Yield, step by step, what is generated after each of the token sequences `starts`, in complete characters.
+    """Yield, step by step, the text generated after each of the token sequences `starts`, in complete characters.
 
     A text ends before an end-of-text, or before the first of `stops` that is complete.
     """

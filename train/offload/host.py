@@ -4,7 +4,7 @@ For each layer there are a row of parameters and one of gradients, in memory or 
 direction next to the one that computes. Copies and computing are ordered by events, one for each row, and nothing waits
 for all of a stream. On a CPU, whose streams do nothing (`torch.cpu`), a copy is made at once. Memory of the device
 belongs to the current stream. It needs no `record_stream`, which keeps freed blocks while the host runs ahead: the
-current stream waits for a copy's event before it drops or changes what is copied.
+current stream waits for a copy's event before it drops or changes the source.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Link:
         return self._copy(self._loads, target, source, free)
 
     def store(self, target: Tensor, source: Tensor) -> Event:
-        """Copy to host memory what is queued to be computed until now; return the end of the copy."""
+        """Copy to host memory after all work that is queued until now; return the end of the copy."""
         return self._copy(self._stores, target, source, self.now())
 
     @torch.no_grad()

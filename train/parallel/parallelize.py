@@ -1,7 +1,7 @@
 """Spread a model over a mesh: first into stages, then split tensors, then shards or replicas.
 
 The order is forced: a stage is a smaller model, tensor parallel splits its parameters into plain tensors
-(`tensor_parallel.py`), and FSDP2 shards what that left. Replicas are our own copies, because FSDP2 on a mesh of one shard
+(`tensor_parallel.py`), and FSDP2 shards the result. Replicas are our own copies, because FSDP2 on a mesh of one shard
 takes four times the operations (docs/tried/train.md).
 
 The optimizer updates the rank's own shard of a parameter as a plain tensor on the same memory, so any elementwise
@@ -72,7 +72,9 @@ class ParallelModel(Engine):
             for name, parameter in stage.model.named_parameters():
                 self._fill(name, parameter, values(name, shapes[name]))
         named = (stage.model.named_parameters() for stage in self.stages.values())
-        self._pieces = dict(itertools.chain(*named))  # what FSDP2 and the stages have: DTensors where data ranks share
+        self._pieces = dict(
+            itertools.chain(*named)
+        )  # as FSDP2 and the stages have them: DTensors where data ranks share
         self.parameters = {name: nn.Parameter(_local(piece.detach())) for name, piece in self._pieces.items()}
         self._stored_mesh = _in_order_of_splitting(mesh["dp", "fsdp", "tp"])
         self._pipelines: dict[tuple[bool, int], Pipeline] = {}
@@ -159,7 +161,7 @@ class ParallelModel(Engine):
         return torch.stack(losses).sum(), torch.stack(shares).sum()
 
     def _through_pipeline(self, tokens_bt: Tensor, n: int) -> Tensor | None:
-        """Return what `Pipeline.run` does for n microbatches; their shape is the same in all steps."""
+        """Run n microbatches, whose shape is the same in all steps, through `Pipeline.run`."""
         key = torch.is_grad_enabled(), len(tokens_bt)
         if key not in self._pipelines:
             inputs_bt = tokens_bt[: len(tokens_bt) // n, :-1]
@@ -170,7 +172,9 @@ class ParallelModel(Engine):
     def _take_gradients(self) -> list[Tensor]:
         """Move the gradients to the parameters that the optimizer updates, and return them."""
         gradients = {name: _local(piece.grad) for name, piece in self._pieces.items() if piece.grad is not None}
-        if self.shape.tp > 1:  # what isn't split has gradients of a part of the sequence, summed in one message
+        if (
+            self.shape.tp > 1
+        ):  # parameters that aren't split have gradients of a part of the sequence, summed in one message
             parts = {name: gradient for name, gradient in gradients.items() if split_axis(name) is None}
             flat = torch.cat([part.flatten() for part in parts.values()])
             distributed.all_reduce(flat, group=self.mesh.get_group("tp"))
@@ -262,7 +266,7 @@ def _batches(windows: Windows, size: int, data_rank: int, n_data: int) -> Iterat
 
 
 def _in_order_of_splitting(mesh: DeviceMesh) -> DeviceMesh:
-    """Return the mesh ["dp", "fsdp", "tp"] as ["tp", "dp", "fsdp"]: FSDP2 shards what tensor parallel has split."""
+    """Return the mesh ["dp", "fsdp", "tp"] as ["tp", "dp", "fsdp"]: FSDP2 shards the parts that tensor parallel made."""
     groups = [mesh.get_group(axis) for axis in ("tp", "dp", "fsdp")]
     ranks = mesh.mesh.permute(2, 0, 1).contiguous()
     return DeviceMesh.from_group(groups, mesh.device_type, ranks, mesh_dim_names=("tp", "dp", "fsdp"))

@@ -1,1 +1,1 @@
-"""A run in its steps: what it resumes from, its engine, its steps, and what it measures."""
+"""A run: its start or resumption, its engine, its steps, and its measurements."""

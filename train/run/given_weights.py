@@ -29,14 +29,14 @@ _SHAPE = ("n_layer", "n_head", "n_embd", "context")
 
 @dataclass(frozen=True, slots=True)
 class GivenWeights:
-    """What the recipe records of them, and their values; None if the folder is gone and a run only resumes."""
+    """The recipe's record of them, and their values; None if the folder is gone and a run only resumes."""
 
     facts: Mapping[str, Any]
     values: Values | None
 
 
 def shape_of(folder: str, out: str | None) -> dict[str, int]:
-    """Return the settings of the shape of the model in `folder`; if that is gone, of the one that is trained in `out`."""
+    """Return the settings of the shape of the model in `folder`; if that is gone, of the model trained in `out`."""
     resumes = out is not None and not _exists(local_model(folder)) and list_checkpoints(local_model(out))
     config = _open(out if out and resumes else folder, lambda _: None, verify=False)[0]
     return {name: getattr(config, name) for name in _SHAPE}

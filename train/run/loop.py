@@ -1,4 +1,4 @@
-"""`train_model`: what identifies a run, whether it is done, and where it resumes. The steps are in `trainer.py`."""
+"""`train_model`: the identity of a run, whether it is done, and where it resumes. The steps are in `trainer.py`."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def train_model(
 
 
 def check_machine(settings: TrainSettings, vocab_size: int, console: Console) -> None:
-    """Raise what `train_model` would raise whatever the tokens are, and warn about memory, before tokens are made."""
+    """Raise the errors of `train_model` that don't depend on tokens, and warn about memory, before tokens are made."""
     with missing_torch_is_an_error():
         from webtext.train.distributed import join_world
         from webtext.train.run.memory import warn_if_too_large
@@ -168,7 +168,7 @@ def _train(
 
 
 def finished_result(tokens: str | Sequence[str], out: str, settings: TrainSettings) -> TrainResult | None:
-    """Return what `train_model` would return without a step, or None if steps remain; raises its errors. Needs no torch."""
+    """Return the result of a finished run, or None if steps remain; raises the errors of `train_model`. Needs no torch."""
     sources = open_sources(tokens)
     source_uses(sources, settings, total_tokens(settings))
     model_dir = Folder(out).local_path()
@@ -203,7 +203,7 @@ def _is_visible(path: Path, state: Mapping[str, Any]) -> bool:
 
 
 def make_recipe(settings: TrainSettings, sources: Sequence[Source], given: GivenWeights | None = None) -> Recipe:
-    """Return what determines the model: settings, its resolved shape, the tokens, and the weights it starts with."""
+    """Return everything that determines the model: settings, resolved shape, tokens, and the weights it starts with."""
     chosen = {name: value for name, value in recipe_settings(settings).items() if name not in _SHAPE}
     train = sources[0].train
     shape = asdict(settings.config(train.vocab_size))

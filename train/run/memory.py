@@ -1,4 +1,4 @@
-"""Memory of a run: errors and warnings that name what would fit, and reuse of what a CPU run frees."""
+"""Memory of a run: errors and warnings that name a choice that would fit, and reuse of memory that a CPU run frees."""
 
 from __future__ import annotations
 

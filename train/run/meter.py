@@ -72,7 +72,7 @@ def memory_bytes(device: torch.device) -> int:
 
 
 class Record:
-    """What a run has measured so far: its `result`, and the rows that it adds to `log`, if this process has that."""
+    """The measurements of a run so far: its `result`, and the rows that it adds to `log`, if this process has the log."""
 
     def __init__(self, config: GPT2Config, world: World, console: Console, environment: Mapping[str, Any]) -> None:
         self.console, self.environment = console, environment
@@ -83,7 +83,7 @@ class Record:
         self._measured_at: int | None = None
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from what `checkpoint` has, and say which parts of the environment have changed."""
+        """Continue from `checkpoint`, and say which parts of the environment have changed."""
         self.result = dict(checkpoint.state["result"])
         self.console.say(f"train: resuming from step {checkpoint.step:,} ('{checkpoint.path}')")
         was = checkpoint.state["environment"]
@@ -92,7 +92,7 @@ class Record:
                 self.console.say(f"train: {name} is {value} but was {was.get(name)}: results equal only up to rounding")
 
     def state_dict(self, step: int) -> dict[str, Any]:
-        """Return what the checkpoint of `step` has of it, after the log's rows are permanent."""
+        """Return the record's part of the checkpoint of `step`, after the log's rows are permanent."""
         if self.log is not None:  # before the checkpoint, because a resumed run doesn't write its rows again
             os.fsync(self.log.fileno())
         held_out = self.result["validation_loss"] if self._measured_at == step else None

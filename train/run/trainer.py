@@ -42,7 +42,7 @@ from webtext.train.run.meter import Record
 from webtext.train.settings import TrainSettings
 
 CHECKPOINT_MINUTES = 15.0
-"""After so long a run saves, whatever its steps are: a power cut costs no more."""
+"""A run saves at least this often, so that a power cut costs no more."""
 
 
 def steps_ahead(device: torch.device) -> int:
@@ -205,7 +205,7 @@ class Trainer:
         return self.step == self.settings.last_step or (interval is not None and self.step % interval == 0)
 
     def _queue_step(self) -> tuple[int, Reading]:
-        """Queue one update on the device; return its number, and its loss, gradient norm and what `_asks` returns.
+        """Queue one update on the device; return its number, and its loss, gradient norm and the sum of all `_asks`.
 
         On a GPU nothing here waits for it.
         """
