@@ -229,14 +229,7 @@ def _print_experiment(run: Run, found: Any, out: str, verb: str) -> None:
 )
 @click.option("--out", metavar="DIR", help="Folder for evaluation.json, or evaluation-TASK.json and samples.")
 def eval_(
-    run: Run,
-    settings: EvalSettings,
-    model: str,
-    data: str,
-    task: str | None,
-    tokenizer: str | None,
-    stop_words: str | None,
-    out: str | None,
+    run: Run, settings: EvalSettings, model: str, data: str, task: str | None, out: str | None, **named: str | None
 ) -> None:
     """Measure MODEL on a token set, a text or evaluation sets.
 
@@ -257,7 +250,7 @@ def eval_(
     is_set = Folder(data).exists("manifest.json")
     if is_set and task is not None:
         raise ConfigError(f"--task is given for the token set '{data}'", "leave --task out")
-    if stop_words is not None and task != "lambada":
+    if named["stop_words"] is not None and task != "lambada":
         raise ConfigError(f"--stop-words is given, but --task is {task or 'none'}", "only --task lambada takes it")
     _plan(run, f"would measure '{model}' on '{data}'")
     from webtext.train.evaluate.measured import load_measured
@@ -269,14 +262,14 @@ def eval_(
     files = TASKS.get(task or "")
     if files:
         from webtext.train.evaluate.harness import evaluate_tasks  # before the model: it may not be installed
-    measured = load_measured(model, tokenizer, run.console.warn)
+    measured = load_measured(model, named["tokenizer"], run.console.warn)
     with batch_memory_is_an_error(f"batches of {settings.batch_size}", settings.batch_size, "--batch-size"):
         if files:
             answers = evaluate_tasks(measured, files, data, settings, run)
         elif is_set:
             answers = [evaluate_model(measured, data, settings, run)]
         else:
-            answers = [evaluate_task(measured, task or "text", data, settings, run, stop_words)]
+            answers = [evaluate_task(measured, task or "text", data, settings, run, named["stop_words"])]
     if not _is_main_process():
         return
     for answer in answers:

@@ -119,10 +119,7 @@ class MachineSettings(Checked):
     )
     pipeline_schedule: str = setting("1f1b", "schedule of the stages: 1f1b or interleaved", in_recipe=False, flag=False)
     offload: str | None = setting(
-        None,
-        "where to keep a model off the device: 'host', or a folder's path with a slash",
-        in_recipe=False,
-        flag=False,
+        None, "where to keep a large model: 'host', or a folder's path with a slash", in_recipe=False, flag=False
     )
     threads: int | None = setting(None, "CPU threads  [default: torch's choice]", in_recipe=False)
     compile: str = setting("auto", "compile blocks and loss: on, off, or auto (on a GPU)", in_recipe=False, flag=False)
@@ -270,9 +267,7 @@ class ExperimentSettings(Checked):
 class ScaleSettings(ExperimentSettings):
     """[train.scale]: A family of sizes and its budgets."""
 
-    sizes: tuple[str, ...] = setting(
-        ("2x64", "3x96", "4x128", "5x160"), "size, as LAYERSxWIDTH; repeatable", flag="--size"
-    )
+    sizes: tuple[str, ...] = setting(("2x64", "3x96", "4x128", "5x160"), "LAYERSxWIDTH; repeatable", flag="--size")
     tokens: tuple[float, ...] = setting((), "three or more budgets of tokens")
 
 

@@ -113,9 +113,7 @@ class PieceReader:
         if wrong := stored.items() ^ expected.items():
             name = min(wrong)[0]
             theirs, ours = (each.get(name, "nothing") for each in (stored, expected))
-            what = (
-                f"'{self.folder}' is a checkpoint of another model: its '{name}' is {theirs}, where {ours} is expected"
-            )
+            what = f"'{self.folder}' is of another model: its '{name}' is {theirs}, where {ours} is expected"
             raise InputError(what, "name the folder of this model, or choose another --out")
         for key, shard in shards_of(tensors).items():
             name, first = _parsed(key)

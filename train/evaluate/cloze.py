@@ -89,7 +89,7 @@ def read_lambada(data: bytes, place: str) -> list[Cloze]:
             before = blank = word = ""
         if not (before.strip() and word.strip()):
             raise InputError(
-                f"'{place}', line {number:,}: not a passage", 'expected {"text": "a passage and its last word"}'
+                f"'{place}', line {number:,}: not a passage", 'expected {"text": "all with the last word"}'
             )
         clozes.append(Cloze(before, blank + word))
     return clozes

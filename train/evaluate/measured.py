@@ -39,9 +39,7 @@ class Measured:
         if self.tokenizer is None:
             raise ConfigError(f"'{self.path}' contains no tokenizer.json", "add --tokenizer FILE")
         if self.tokenizer.eot_id is None:
-            raise ConfigError(
-                "the tokenizer has no '<|endoftext|>'", "name the tokenizer that the model was trained with"
-            )
+            raise ConfigError("the tokenizer has no '<|endoftext|>'", "name the tokenizer of the model's training")
         return self.tokenizer
 
     def on(self, device: torch.device, dtype: str) -> GPT2:

@@ -38,13 +38,8 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
     windows = Windows(held_out.streams(), context=model.config.context, stride=settings.stride, limit=settings.windows)
     if not len(windows):
         raise InputError(f"'{data}' has no held-out tokens", "pack more documents")
-    answer: dict[str, Any] = {
-        "model": measured.path,
-        "step": facts.get("step"),
-        "data": data,
-        "context": model.config.context,
-        "stride": windows.stride,
-    }
+    answer: dict[str, Any] = {"model": measured.path, "step": facts.get("step"), "data": data}
+    answer |= {"context": model.config.context, "stride": windows.stride}
     rules = WindowRules(masks=bool(facts.get("document_masks")), eot_id=held_out.eot_id)
     if rules.masks:
         answer["document_masks"] = True  # measured as it was trained; an exported folder does not record it

@@ -107,9 +107,7 @@ def _judge_choices(judge: Judge, choices: Sequence[Choice]) -> dict[str, Any]:
     sizes = [len(choice.clozes) for choice in taken]
     scores = score_clozes(judge, [cloze for choice in taken for cloze in choice.clozes])
     losses, cuts = (torch.split(each, sizes) for each in (scores.loss, scores.context_cut))
-    n_right = sum(
-        min(range(len(of)), key=of.__getitem__) == choice.answer for of, choice in zip(losses, taken, strict=True)
-    )
+    n_right = sum(int(of.argmin()) == choice.answer for of, choice in zip(losses, taken, strict=True))
     return {
         "part": _part(len(taken), len(choices), "questions"),
         "detokenizer": TREEBANK.name,

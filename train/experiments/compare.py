@@ -142,9 +142,7 @@ def open_corpus(argument: str, tokenizer: str | None) -> Corpus:
         name = path = argument
     is_set = Folder(path).exists("manifest.json")
     if not is_set and not Folder(path).exists("tokens/manifest.json"):
-        raise InputError(
-            f"'{path}' is neither a build nor a token set", "expected tokens/manifest.json or manifest.json in it"
-        )
+        raise InputError(f"'{path}' is neither a build nor a token set", "expected a manifest.json or tokens/ in it")
     build = Folder(path.rstrip("/").rpartition("/")[0] or "." if is_set else path)
     if tokenizer is None and not build.exists("tokenizer/tokenizer.json"):
         raise ConfigError(f"'{path}' has no tokenizer/tokenizer.json next to it", "add --tokenizer FILE")

@@ -104,9 +104,8 @@ def run_scale(tokens: str, out: str, settings: TrainSettings, scale: ScaleSettin
 
 def scaled(runs: Sequence[Mapping[str, Any]]) -> Result:
     """Fit the law to all losses (nats per token) of the sizes and budgets; `parameters` has the shared embedding once."""
-    found = fit_law(
-        *zip(*((row["parameters"], row["tokens"], loss) for row in runs for loss in row["losses"]), strict=True)
-    )
+    measured = ((row["parameters"], row["tokens"], loss) for row in runs for loss in row["losses"])
+    found = fit_law(*zip(*measured, strict=True))
     rows = []
     for row in runs:
         loss, fit = statistics.fmean(row["losses"]), found.at(row["parameters"], row["tokens"])

@@ -57,11 +57,9 @@ def run_sweep(
     """
     candidates, n_seeds = make_grid(over, settings), sweep.seeds or 1
     held_out_sources(tokens)
-    trials = [
-        trial
-        for each in candidates
-        for trial in seeded(each.name, tokens, each.settings, n_seeds, Path(out) / "trials" / each.name)
-    ]
+    place = Path(out) / "trials"
+    of_candidates = (seeded(each.name, tokens, each.settings, n_seeds, place / each.name) for each in candidates)
+    trials = list(itertools.chain(*of_candidates))
 
     def judge(trained: Trials) -> Result:
         losses = (trial.loss() if trial in trained else None for trial in trials)

@@ -73,9 +73,8 @@ class GPT2Folder:
                     raise InputError(f"'{location}' contains tensor '{tensor}' twice", "copy the folder again")
                 self._found[tensor] = (file, key)
         self._check()
-        self._theirs = {
-            own: (name, i, len(ours)) for name, _, ours in _tensors(self.config) for i, own in enumerate(ours)
-        }
+        tensors = _tensors(self.config)
+        self._theirs = {own: (name, i, len(ours)) for name, _, ours in tensors for i, own in enumerate(ours)}
 
     def values(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a parameter of `GPT2` by its name there. Raises InputError if it isn't finite."""

@@ -162,7 +162,5 @@ class HostOptimizer(Together):
         def zeros_like(tensor: Tensor) -> Tensor:
             return memory.zeros(tensor.shape, tensor.dtype)
 
-        self.of_layer = {
-            layer: make_optimizer(own, settings, zeros_like=zeros_like) for layer, own in of_layers.items()
-        }
+        self.of_layer = {i: make_optimizer(own, settings, zeros_like=zeros_like) for i, own in of_layers.items()}
         super().__init__(*(part for one in self.of_layer.values() for part in getattr(one, "parts", (one,))))

@@ -18,9 +18,14 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
     >>> [round(learning_rate(settings, step), 3) for step in (0, 1, 3, 4, 54, 104)]
     [0.25, 0.5, 1.0, 1.0, 0.55, 0.1]
     """
-    if step < settings.warmup_steps:
-        return settings.learning_rate * (step + 1) / settings.warmup_steps
-    height = _cosine(settings, step) if settings.schedule.schedule == "cosine" else _stable_then_decay(settings, step)
+    warmup, steps = settings.warmup_steps, settings.steps
+    if step < warmup:
+        return settings.learning_rate * (step + 1) / warmup
+    if settings.schedule.schedule == "cosine":
+        height = (1 + math.cos(math.pi * min(1.0, (step - warmup) / max(1, steps - 1 - warmup)))) / 2
+    else:  # stable, then decay
+        start = max(steps - math.ceil(steps * settings.schedule.decay_ratio), warmup)
+        height = 1.0 if step < start else 1 - math.sqrt((step + 1 - start) / (steps - start))
     floor = settings.schedule.min_learning_rate_ratio
     return settings.learning_rate * (floor + (1 - floor) * height)
 
@@ -28,23 +33,3 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
 def total_tokens(settings: TrainSettings) -> int:
     """Return the number of tokens that the entire run trains on."""
     return settings.steps * settings.batch_size * settings.context
-
-
-def decay_start(settings: TrainSettings) -> int:
-    """Return the number of steps before wsd's decay: until then runs that differ in `steps` alone are the same.
-
-    >>> decay_start(TrainSettings.of(steps=100, warmup_steps=10)), decay_start(TrainSettings.of(steps=12, warmup_steps=11))
-    (80, 11)
-    """
-    decay_steps = math.ceil(settings.steps * settings.schedule.decay_ratio)
-    return max(settings.steps - decay_steps, settings.warmup_steps)
-
-
-def _cosine(settings: TrainSettings, step: int) -> float:
-    progress = (step - settings.warmup_steps) / max(1, settings.steps - 1 - settings.warmup_steps)
-    return (1 + math.cos(math.pi * min(1.0, progress))) / 2
-
-
-def _stable_then_decay(settings: TrainSettings, step: int) -> float:
-    start = decay_start(settings)
-    return 1.0 if step < start else 1 - math.sqrt((step + 1 - start) / (settings.steps - start))

@@ -166,7 +166,7 @@ class ParallelModel(Engine):
         if key not in self._pipelines:
             inputs_bt = tokens_bt[: len(tokens_bt) // n, :-1]
             pp_group = self.mesh.get_group("pp")
-            self._pipelines[key] = Pipeline(self.stages, inputs_bt, self.schedule, n, pp_group, self.device)
+            self._pipelines[key] = Pipeline(self.stages, inputs_bt, self.schedule, n, pp_group)
         return self._pipelines[key].run(tokens_bt, self.rules)
 
     def _take_gradients(self) -> list[Tensor]:

@@ -91,22 +91,14 @@ def _part_of(model: GPT2, blocks: range) -> GPT2:
 class Pipeline:
     """Runs `n` microbatches with the shape of `inputs_bt` through the stages of all ranks of `group`."""
 
-    def __init__(
-        self,
-        stages: dict[int, Stage],
-        inputs_bt: Tensor,
-        schedule: str,
-        n: int,
-        group: ProcessGroup,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, stages: dict[int, Stage], inputs_bt: Tensor, schedule: str, n: int, group: ProcessGroup) -> None:
         total = n_stages(schedule, group.size())
         self.has_first, self.has_last = 0 in stages, total - 1 in stages
         self.trains = all(stage.training for stage in stages.values())
         # without examples of the stages' shapes torch computes both passes to find them
+        examples = {i: stage.example(inputs_bt) for i, stage in stages.items()}
         parts = [
-            PipelineStage(stage, i, total, device, *stage.example(inputs_bt), group=group)
-            for i, stage in stages.items()
+            PipelineStage(stages[i], i, total, inputs_bt.device, *pair, group=group) for i, pair in examples.items()
         ]
         how: dict[str, Any] = {"loss_fn": (lambda loss_1, _: loss_1[0] / n) if self.trains else None}
         is_one = schedule == "1f1b"

@@ -112,9 +112,7 @@ def _check(
     """Raise InputError or ConfigError, which names both values, if the weights are of another kind than the run's."""
     tokens = source.train
     if tokenizer is None:
-        console.warn(
-            f"'{folder}' has no tokenizer: its vocabulary is compared with that of '{source.name}' by size only"
-        )
+        console.warn(f"'{folder}' has no tokenizer: only the size of its vocabulary is compared with '{source.name}'")
     for what, theirs, mine in (
         ("tokenizer", (tokenizer or tokens.tokenizer_hash)[:12], tokens.tokenizer_hash[:12]),
         ("vocabulary size", config.vocab_size, tokens.vocab_size),

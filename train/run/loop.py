@@ -227,8 +227,7 @@ def _check_same_run(checkpoint: Checkpoint, recipe: Recipe, model_dir: Path) -> 
     changed = difference(theirs, ours)
     if changed:
         further = "train further: --from that folder, with another --out, or" if changed.startswith("steps ") else "or"
-        raise InputError(
-            f"'{model_dir}' was trained with other settings: {changed}", f"use the same, {further} {remedy}"
-        )
+        what = f"'{model_dir}' was trained with other settings: {changed}"
+        raise InputError(what, f"use the same, {further} {remedy}")
     if recorded["code_version"] != recipe.code_version:
         raise InputError(f"'{model_dir}' was started by another version of the training code", remedy)

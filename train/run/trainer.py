@@ -130,13 +130,8 @@ class Trainer:
         self.held_out = HeldOut(sources, sampler.mixture.parts, settings)
         self.guard = Guard(settings)
         self.record = Record(config, world, console, environment(settings, world, dtype, compiled=is_compiled))
-        self.saver = CheckpointSaver(
-            model_dir,
-            world,
-            keep=settings.checkpoint.keep_checkpoints,
-            copies=machine.offload is None,
-            published=published,
-        )
+        keep, copies = settings.checkpoint.keep_checkpoints, machine.offload is None
+        self.saver = CheckpointSaver(model_dir, world, keep=keep, copies=copies, published=published)
         self.step = 0
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -161,9 +156,8 @@ class Trainer:
             stack.enter_context(self.saver)
             if self.world.device.type == "cuda":
                 stack.enter_context(sdpa_kernel(preferred_kernels(self.world.device), set_priority=True))
-            progress = stack.enter_context(
-                self.record.console.progress(settings.last_step, "train", "steps", self.step)
-            )
+            bar = self.record.console.progress(settings.last_step, "train", "steps", self.step)
+            progress = stack.enter_context(bar)
             self._announce()
             if self.step == 0:  # the untrained model, with which every later loss is compared
                 self._evaluate()
@@ -180,9 +174,7 @@ class Trainer:
             saved = self._saved()
             best = best_checkpoint(self.saver.model_dir)
             if best is not None and best[0].name != saved.path.name:
-                self.record.console.say(
-                    f"train: the lowest held-out loss of a checkpoint is {best[1]:.4f}: '{best[0]}'"
-                )
+                self.record.console.say(f"train: lowest held-out loss of a checkpoint: {best[1]:.4f}, '{best[0]}'")
         return saved
 
     def _do_what_is_due(self) -> None:
