@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,7 @@ def histograms(
     found: list[dict[str, Any] | None] = [
         {
             "column": name,
-            "bins": _rows(bounds_of(name), counts[name]),
+            "bins": [[float(b), int(n), int(m)] for b, n, m in zip(bounds_of(name), *counts[name], strict=True)],
             "thresholds": [[rule, value] for rule, value in thresholds.items() if RULES[rule].column == name],
         }
         for name in columns
@@ -137,7 +137,3 @@ def _count(counts: Any, bounds: Any, column: pa.Array, is_gone: Any) -> None:
     bins = np.minimum(np.searchsorted(bounds, values), len(bounds) - 1)
     for side, mask in enumerate((known & ~is_gone, known & is_gone)):
         counts[side] += np.bincount(bins[mask], minlength=len(bounds))
-
-
-def _rows(bounds: Any, counts: Any) -> Sequence[list[float]]:
-    return [[float(bound), int(kept), int(gone)] for bound, kept, gone in zip(bounds, *counts, strict=True)]

@@ -417,7 +417,8 @@ def parents_of(opened: PartSet, *named: Folder) -> Iterator[PartSet]:
         is_url = "://" in place
         if is_url and _store(place) not in stores:
             continue
-        url = place if is_url or not opened.folder.is_local else _join(opened.folder, place)
+        is_path = not is_url and opened.folder.is_local
+        url = os.path.normpath(os.path.join(opened.folder.url, place)) if is_path else place
         try:
             yield PartSet.open(url, checks_sizes=False)
         except (InputError, ValueError):  # ValueError: a NUL in the path
@@ -463,7 +464,3 @@ def _seen_from(here: Folder, there: Folder) -> str:
         return there.url
     path = os.path.realpath(there.local_path())
     return os.path.relpath(path, os.path.realpath(here.local_path())) if here.is_local else path
-
-
-def _join(folder: Folder, place: str) -> str:
-    return os.path.normpath(os.path.join(folder.url, place))

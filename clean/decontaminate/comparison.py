@@ -134,7 +134,7 @@ def write_overlap(dropped: PartSet, evaluation: Evaluation, out: str, run: Run) 
     """Merge the findings of all parts, write them to out/overlap.json (unless it is up to date) and return them."""
     (rows,) = run.map(_rows, [(SetName.of(dropped), evaluation)], "clean.decontaminate: report", unit="report")
     report = WORDS | recipe_settings(evaluation.settings) | {"sets": rows}
-    _publish(Folder(out), report)
+    Folder(out).write_bytes(REPORT, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
     return report
 
 
@@ -155,10 +155,6 @@ def _rows(attempt: Attempt, task: tuple[SetName, Evaluation]) -> list[dict[str, 
     for each, row, examples in zip(evaluation.sets, rows, n_shared, strict=True):
         row |= each.about() | {"shared_examples": examples, "documents": documents[each.name]}
     return rows
-
-
-def _publish(folder: Folder, report: Mapping[str, Any]) -> None:
-    folder.write_bytes(REPORT, (json.dumps(report, indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def overlap_rows(

@@ -38,7 +38,7 @@ def fold(character: str) -> str:
         return " "
     decomposed = unicodedata.normalize("NFKD", character).casefold()
     units = unicodedata.normalize("NFKD", decomposed)
-    return "".join(unit if _is_of_words(unit) else " " for unit in units if category_of(unit) != "Cf")
+    return "".join(unit if category_of(unit)[0] in "LNM" else " " for unit in units if category_of(unit) != "Cf")
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -50,7 +50,3 @@ def kind_of(unit: str) -> Kind:
     if category[0] not in "LN":
         return Kind.BREAK
     return Kind.WORD if script_of(unit) is None else Kind.SINGLE
-
-
-def _is_of_words(unit: str) -> bool:
-    return category_of(unit)[0] in "LNM"

@@ -81,7 +81,7 @@ def extract_html(html: str, *, extractor: str, markdown: bool) -> Extracted:
     tree = parse(html)
     if tree is None:
         return Extracted("", Metadata())
-    if _is_too_deep(tree):
+    if _too_deep()(tree.getroottree()):  # libxml2 searches level by level
         raise TooMuch("too_deep", f"elements nested deeper than {MAX_DEPTH}")
     metadata = read_metadata(tree, html)
     if extractor in _LIBRARIES:
@@ -166,11 +166,6 @@ def _check_attributes(html: str) -> None:
 def _n_attributes(html: str, start: int, end: int) -> int:
     content = _TAG_CONTENT.match(html, start, end)
     return len(_ATTRIBUTE_GAP.findall(_QUOTED.sub("=", content[0]))) if content else 0
-
-
-def _is_too_deep(tree: Any) -> bool:
-    """Whether an element is nested deeper than MAX_DEPTH; libxml2 searches level by level."""
-    return bool(_too_deep()(tree.getroottree()))
 
 
 @functools.cache

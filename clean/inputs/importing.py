@@ -225,7 +225,9 @@ def _import_part(context: PartContext, task: PartTask) -> None:
     writer, seen = context.main, set(unique.taken)
     rows = context.attempt.reading(0, unique.task.origin.rows(), lost)
     records = ((row, ImportedRow(values, row, unique.task)) for row, values in enumerate(rows))
-    for row, _, result in context.apply(_document, records, identify=_place):
+    for row, _, result in context.apply(
+        _document, records, identify=lambda record: record.task.origin.name(record.row)
+    ):
         if isinstance(result, Refused):
             writer.fail(unique.task.origin.name(row), result.reason, result.cause)
         elif isinstance(result, Dropped):
@@ -238,10 +240,6 @@ def _import_part(context: PartContext, task: PartTask) -> None:
             seen.add(result["id"])
             writer.counts.keep()
             writer.write([result])
-
-
-def _place(record: ImportedRow) -> str:
-    return record.task.origin.name(record.row)
 
 
 def _document(record: ImportedRow) -> dict[str, Any] | Dropped | Refused:

@@ -81,5 +81,5 @@ def open_model(location: str) -> ScoreModel:
     except (KeyError, TypeError, OverflowError, ValueError):
         is_sound = False
     if not is_sound or 2 * len(weights) != len(rest) - HASH_BYTES:
-        raise InputError(f"'{location}' has sizes or numbers that no score can be computed with", "make it again")
+        raise InputError(f"'{location}' has sizes or numbers that give no score", "make it again")
     return ScoreModel(location, hashlib.sha256(data).hexdigest(), header, weights)

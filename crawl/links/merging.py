@@ -160,7 +160,7 @@ class LinkColumns:
         self._votes.append(vote)
         self._n_posts.append(len(posts))
         self._karma.append(max(scores))
-        self._karma_sum.append(_within_64_bits(sum(scores)))
+        self._karma_sum.append(min(max(sum(scores), -(2**63)), 2**63 - 1))  # absurd scores must not overflow the column
         self.posts += posts
 
     def add_of_one_post(self, identifiers: Sequence[str], votes: Sequence[Vote]) -> None:
@@ -200,7 +200,3 @@ class LinkColumns:
             "split": [split_of(identifier, self._ratio) for identifier in self._identifiers],
         }
         return pa.table(columns, schema=LINK)
-
-
-def _within_64_bits(number: int) -> int:
-    return min(max(number, -(2**63)), 2**63 - 1)  # absurd scores must not overflow the column

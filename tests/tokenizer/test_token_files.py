@@ -194,9 +194,9 @@ def test_a_file_without_valid_ids_is_an_error(small: Tokenizer, data: bytes, mes
     [
         ([1, 2], "the offsets of ids begin with 1"),
         (np.array([], int), "begin with -1"),
-        ([0, 3, 2], "fall, or exceed the number of ids"),
-        ([0, 4], "fall, or exceed the number of ids"),
-        ([0, -1], "fall, or exceed the number of ids"),
+        ([0, 3, 2], "decrease, or exceed the number of ids"),
+        ([0, 4], "decrease, or exceed the number of ids"),
+        ([0, -1], "decrease, or exceed the number of ids"),
         ([0.5], "'offsets of ids' has float64"),
     ],
 )

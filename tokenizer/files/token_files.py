@@ -167,7 +167,7 @@ def _decode_documents(tokenizer: Tokenizer, ids: _NpyReader, offsets: _NpyReader
     while len(ends := offsets.read(1 << 12)):
         bounds = [at, *ends.tolist()]
         if sorted(bounds) != bounds or bounds[-1] - at > ids.n_left:
-            raise InputError(f"the {offsets.place} fall, or exceed the number of ids", "encode the text again")
+            raise InputError(f"the {offsets.place} decrease, or exceed the number of ids", "encode the text again")
         block = ids.read(bounds[-1] - at)
         yield b"".join(
             _text(tokenizer, block[start - at : end - at], ids.place, start) + b"\n"

@@ -67,7 +67,9 @@ class PieceCounts:
         for batch in batches(texts):
             with self._errors():
                 if not is_native(self.pattern):
-                    pieces = collections.Counter(piece for text in batch for piece in self._cut(text))
+                    pieces = collections.Counter(
+                        piece for text in batch for piece in cut(self.pattern, readable(text), self.unicode_version)
+                    )
                     times = [count * weight for count in pieces.values()]
                     self._native.add_pieces([bytes_of_piece(piece) for piece in pieces], times)
                     continue
@@ -133,9 +135,6 @@ class PieceCounts:
                 return _trainer.train(self._native, n_tokens, min_frequency, max_token_length, base, on_merges)
             except ValueError as error:  # more than 32-bit numbers can represent
                 raise InputError(f"too many distinct pieces to merge: {error}", "train on fewer texts") from None
-
-    def _cut(self, text: Text) -> Iterator[str]:
-        return cut(self.pattern, readable(text), self.unicode_version)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

@@ -113,7 +113,7 @@ class Api:
                 return await self._exchange(method, url, headers, body)
             except FetchRefused as error:
                 raise NetworkError(
-                    f"no connection to '{host}': {error.reason}", "its name must lead to a public address"
+                    f"no connection to '{host}': {error.reason}", "its name must resolve to a public address"
                 ) from None
             except _RetryLater as later:
                 cause, wait = str(later), later.seconds
