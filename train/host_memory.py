@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import mmap
 import os
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from webtext.base.errors import MachineError
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all devices of the process
 
 
@@ -65,8 +63,7 @@ def _mapped(folder: Path, n_bytes: int) -> mmap.mmap:
             mapped.madvise(mmap.MADV_SEQUENTIAL)
             return mapped
     except OSError as error:
-        what, advice = "can't store files", "name a writable folder on a local disk"
-        if error.errno in _NO_SPACE:
-            what, advice = f"has no room for {n_bytes:,} bytes", "free some space, or name a folder on another disk"
-        message = f"'{folder}' {what} of an offloaded model ({error.strerror})"
-        raise MachineError(message, f"{advice} as offload") from None
+        what = f"'{folder}' can't store {n_bytes:,} bytes of an offloaded model ({error.strerror})"
+        raise MachineError(
+            what, "free some space, or name a writable folder on another local disk as offload"
+        ) from None

@@ -23,7 +23,7 @@ from webtext.shards.reader import TokenShards
 from webtext.shards.sampling.order import Indices
 from webtext.shards.sampling.stream import MAX_SEED, ORDER_VERSION, WindowSettings, WindowStream
 
-BLOCK_BYTES = 64 << 20
+BLOCK_BYTES = 64 << 20  # read in one go, so that a disk, a network file system or a store isn't asked for each window
 GROUP_BLOCKS = 64
 PARTS = 1 << 20
 """Weights are rounded to multiples of 1/PARTS of their sum: exact in 64 bits for more than 10^12 samples."""
@@ -114,12 +114,6 @@ class Sampler:
     def skip(self, n_batches: int) -> None:
         """Skip batches; takes no time."""
         self.samples_consumed += n_batches * self.batch_size * self.world_size
-
-    def source_of(self, sample: int) -> tuple[int, int]:
-        """Return the index of the source of a sample, and the sample's number within that source."""
-        counts = self.mixture.counts(np.array([sample, sample + 1]))
-        source = int(np.argmax(np.diff(counts, axis=1)[:, 0]))
-        return source, int(counts[source, 0])
 
     def state_dict(self) -> dict[str, Any]:
         """Return the samples consumed by all ranks, what defines the order, and its fingerprint, as plain values."""

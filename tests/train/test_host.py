@@ -75,15 +75,15 @@ def test_what_is_copied_is_pinned_at_exactly_its_size(monkeypatch: pytest.Monkey
 
 
 def test_a_full_disk_is_an_error_before_anything_is_computed(tmp_path: Path, small_files: None) -> None:
-    with pytest.raises(MachineError, match=r"has no room for 40,000 bytes .*\nfree some space, or name"):
+    with pytest.raises(MachineError, match=r"can't store 40,000 bytes .*\nfree some space, or name"):
         HostMemory(folder=tmp_path).zeros((10_000,), torch.float32)
 
 
 def test_a_folder_that_cannot_store_files_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(MachineError, match=r"file/folder' can't store files of an offloaded model \(Not a directory\)"):
+    with pytest.raises(MachineError, match=r"folder' can't store [0-9,]+ bytes of .* model \(Not a directory\)"):
         HostMemory(folder=tmp_path / "file" / "folder").zeros((1,), torch.float32)
-    with pytest.raises(MachineError, match="can't store files of an offloaded model"):
+    with pytest.raises(MachineError, match="can't store [0-9,]+ bytes of an offloaded model"):
         HostMemory(folder=Path("/proc")).zeros((1,), torch.float32)  # where nobody may write, not even root
 
 

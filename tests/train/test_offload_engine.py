@@ -132,7 +132,7 @@ def test_a_killed_run_leaves_no_files_and_resumes(tokens: str, tmp_path: Path) -
 def test_what_excludes_offloading_is_rejected_before_anything_is_written(tokens: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     in_file = changed(OFFLOADED, offload=str(tmp_path / "file" / "rows"))
-    with pytest.raises(MachineError, match=r"file/rows' can't store files of an offloaded model"):
+    with pytest.raises(MachineError, match=r"file/rows' can't store [0-9,]+ bytes of an offloaded model"):
         check_folder(in_file)
     for changes, said in {
         ("mesh", "fsdp=2"): "offload is 'host', but mesh is 'fsdp=2'",
@@ -143,7 +143,7 @@ def test_what_excludes_offloading_is_rejected_before_anything_is_written(tokens:
     }.items():
         with pytest.raises(ConfigError, match=said):
             changed(OFFLOADED, **dict([changes]))
-    with pytest.raises(MachineError, match="can't store files"):
+    with pytest.raises(MachineError, match="can't store "):
         train(tokens, tmp_path / "model", in_file)
     assert not (tmp_path / "model").exists()
 

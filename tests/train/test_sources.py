@@ -66,8 +66,7 @@ def test_each_set_supplies_its_share_and_the_passes_over_it_follow(two: list[str
     assert [(use.name, use.tokens, use.share) for use in uses] == [(two[0], 9720, 0.75), (two[1], 3240, 0.25)]
     assert [use.passes for use in uses] == pytest.approx([36 * 16 / 9720, 12 * 16 / 3240])
     sampler = make_sampler(sources, SETTINGS, batch_size=8)
-    given = [sampler.source_of(sample)[0] for sample in range(48)]
-    assert (given.count(0), given.count(1)) == (36, 12)
+    assert sampler.mixture.counts(np.array([48])).tolist() == [[36], [12]]
     by_size = source_uses(sources, changed(SETTINGS, weights=()), 6 * 8 * 16)
     assert [use.share for use in by_size] == pytest.approx([0.75, 0.25], abs=0.01)
 

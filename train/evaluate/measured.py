@@ -105,13 +105,8 @@ def run_facts(model_path: str) -> dict[str, Any]:
         return {}
     state = find_checkpoint(place, lambda _: None).run_state()  # its warnings were printed when the model was loaded
     settings = state["recipe"]["settings"]
-    return {
-        "step": state["step"],
-        "files": state["files"],
-        "tokenizer_hash": settings["tokenizer"],
-        "document_masks": settings["document_masks"],
-        "dtype": state["environment"]["dtype"],
-    }
+    facts = {"tokenizer_hash": settings["tokenizer"], "document_masks": settings["document_masks"]}
+    return facts | {"step": state["step"], "files": state["files"], "dtype": state["environment"]["dtype"]}
 
 
 def dtype_name(model: GPT2) -> str:

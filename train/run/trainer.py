@@ -244,12 +244,8 @@ class Trainer:
 
     def _save(self) -> None:
         self._asked, self._saved_at = 0.0, time.perf_counter()
-        state = {
-            "recipe": self.recipe.to_json(),
-            "sampler": self.batches.state_dict(),
-            "guard": self.guard.state_dict(),
-            **self.record.state_dict(self.step),
-        }
+        order = {"sampler": self.batches.state_dict(), "guard": self.guard.state_dict()}
+        state = order | {"recipe": self.recipe.to_json(), **self.record.state_dict(self.step)}
         self.saver.begin(self.step, self.config, self._tensors(), state)
 
     def _saved(self) -> Checkpoint:
