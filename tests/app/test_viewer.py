@@ -291,7 +291,7 @@ def test_documents_in_another_folder_are_searched_too(written_build: Path, tmp_p
     whole = PartSet.open(str(tmp_path / "whole/documents"))
     write_set(tmp_path / "build/links", "links", [[]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_module, "documents_of", lambda layout: whole)
+        patch.setattr(search_module, "build_documents", lambda layout: whole)
         assert len(list(Search(str(tmp_path / "build")).rows(Query()))) == whole.records
 
 
