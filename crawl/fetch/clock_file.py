@@ -1,4 +1,4 @@
-"""A journal of how long each host must be left alone, so that politeness survives a kill.
+"""A file of how long each host must be left alone, so that politeness survives a kill.
 
 A line has the clock's name, the time it was written, the time until which to wait, and the pace in seconds. Times are
 wall-clock times, the only ones that a new process or a reboot can compare. If the wall clock is set back, no wait gets
@@ -30,8 +30,8 @@ class NotedClock:
     pace: float
 
 
-class ClockJournal:
-    """The journal file in `folder`. An incomplete line, left by a kill, or a damaged one is skipped."""
+class ClockFile:
+    """The clock file in `folder`. An incomplete line, left by a kill, or a damaged one is skipped."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME

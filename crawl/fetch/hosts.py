@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from webtext.crawl.fetch.clock_file import FORGOTTEN_SECONDS, ClockJournal, NotedClock
+from webtext.crawl.fetch.clock_file import FORGOTTEN_SECONDS, ClockFile, NotedClock
 from webtext.crawl.pages.reasons import HOST_ASKED_TO_WAIT, HOST_KEPT_FAILING
 from webtext.crawl.pages.visit import FetchRefused
 
@@ -51,11 +51,11 @@ class _Clock:
 
 
 class Hosts:
-    """The clocks of all hosts and addresses asked so far; with a journal, including earlier runs."""
+    """The clocks of all hosts and addresses asked so far; with a clock file, including earlier runs."""
 
-    def __init__(self, pace: Pace, journal: ClockJournal | None = None) -> None:
+    def __init__(self, pace: Pace, file: ClockFile | None = None) -> None:
         self.pace = pace
-        self._journal = journal
+        self._file = file
         self._clocks: dict[str, _Clock] = {}
         self._n_kept = CLOCKS_KEPT
         # A queue wakes one waiter in constant time. A semaphore's release passes over all waiters that were woken but
@@ -63,9 +63,9 @@ class Hosts:
         self._slots: asyncio.Queue[None] = asyncio.Queue()
         for _ in range(pace.concurrency):
             self._slots.put_nowait(None)
-        if journal is not None:
-            self._recall(journal.read())
-            journal.begin(self._notes())
+        if file is not None:
+            self._recall(file.read())
+            file.begin(self._notes())
 
     def refusal(self, host: str) -> str | None:
         """Return the fetch log's reason why `host` was given up, or None if it was not."""
@@ -128,8 +128,8 @@ class Hosts:
         return Turn(self, host, f"@{address}")
 
     def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
+        if self._file is not None:
+            self._file.close()
 
     def _clock(self, name: str) -> _Clock:
         clock = self._clocks.get(name)
@@ -146,7 +146,7 @@ class Hosts:
         self._note(*names)
 
     def _note(self, *names: str) -> None:
-        if self._journal is None:
+        if self._file is None:
             return
         now = time.monotonic()
         clocks = [self._clocks[name] for name in names]
@@ -154,9 +154,9 @@ class Hosts:
             return
         waits = [(name, clock.free_at - now, clock.delay) for name, clock in zip(names, clocks, strict=True)]
         with contextlib.suppress(OSError):  # a full disk raises an error where pages are written
-            if self._journal.is_long:
-                self._journal.begin(self._notes())
-            self._journal.note(*waits)
+            if self._file.is_long:
+                self._file.begin(self._notes())
+            self._file.note(*waits)
 
     def _notes(self) -> Iterator[NotedClock]:
         now = time.monotonic()

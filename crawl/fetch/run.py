@@ -36,7 +36,7 @@ from webtext.crawl.blocklists import DomainBlocklists, Exclusions, unnamed_lists
 from webtext.crawl.fetch.answers import Known
 from webtext.crawl.fetch.client.addresses import AddressRule, AllowedAddress, is_loopback_host
 from webtext.crawl.fetch.client.client import Client, host_and_port
-from webtext.crawl.fetch.clock_file import ClockJournal
+from webtext.crawl.fetch.clock_file import ClockFile
 from webtext.crawl.fetch.frontier import Frontier
 from webtext.crawl.fetch.host_queues import HostQueues
 from webtext.crawl.fetch.hosts import MAX_DELAY, MAX_HOST_FAILURES, Hosts, Pace
@@ -279,7 +279,7 @@ class _Crawl:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, open_files()) if soft >= 0 else soft, hard))
         folder = self.pages.local_folder
-        with contextlib.closing(Hosts(pace, ClockJournal(folder) if folder else None)) as hosts:
+        with contextlib.closing(Hosts(pace, ClockFile(folder) if folder else None)) as hosts:
             async with contextlib.AsyncExitStack() as stack:
                 for source in await self._sources(hosts, stack):
                     left = stack.enter_context(Leftovers(self.pages.scratch_path("leftovers")))

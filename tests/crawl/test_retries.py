@@ -19,7 +19,7 @@ from hostile_answers import IN_A_SECOND, answer, redirect
 from local_web import SITE_FILES
 
 from webtext.crawl.fetch.client.headers import retry_after
-from webtext.crawl.fetch.clock_file import NAME, ClockJournal, NotedClock
+from webtext.crawl.fetch.clock_file import NAME, ClockFile, NotedClock
 from webtext.crawl.fetch.hosts import Hosts, Pace
 from webtext.crawl.pages.visit import FetchRefused
 
@@ -208,7 +208,7 @@ def test_a_pause_requested_during_a_turn_is_obeyed() -> None:
 
 
 def recalled(folder: Path, pace: Pace) -> Hosts:
-    return Hosts(pace, ClockJournal(folder))
+    return Hosts(pace, ClockFile(folder))
 
 
 def stop_clocks(monkeypatch: pytest.MonkeyPatch, now: float = 1e9) -> None:
@@ -244,7 +244,7 @@ def test_a_clock_that_was_set_back_doesn_t_change_waits(
     hours: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_clocks(monkeypatch)
-    journal = ClockJournal(tmp_path)
+    journal = ClockFile(tmp_path)
     journal.begin([])
     journal.note(("a.example", 60.0, 1.0))
     stop_clocks(monkeypatch, 1e9 + 3600.0 * hours)
@@ -255,7 +255,7 @@ def test_a_clock_that_was_set_back_doesn_t_change_waits(
 def test_invalid_lines_of_a_journal_are_skipped(tmp_path: Path) -> None:
     lines = ["", "a\tb\tc\td", "a\t1\t1e999\t1", "a\t1\t2", "a\tnan\tnan\tnan", "a\tinf\tinf\t1", "\xff\t1\t2\t3"]
     (tmp_path / NAME).write_text("\n".join(lines) + "\n", encoding="latin-1")
-    journal = ClockJournal(tmp_path)
+    journal = ClockFile(tmp_path)
     assert journal.read() == []
     journal.begin(journal.read())  # with a name that isn't ASCII it couldn't be written
 
@@ -267,7 +267,7 @@ def test_a_long_journal_is_rewritten(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for i in range(100):
         hosts.pause("a.example", 50.0 + i)
     assert len((tmp_path / NAME).read_text().splitlines()) < 15
-    [noted] = ClockJournal(tmp_path).read()
+    [noted] = ClockFile(tmp_path).read()
     assert isinstance(noted, NotedClock)
     assert noted.wait == 149.0
 

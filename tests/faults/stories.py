@@ -144,7 +144,7 @@ def crawl(links: str, out: str) -> int:
     """Write the pages of a links set as a crawl does, without its network: every page is sent at once, and the same."""
     from warc_exchanges import exchange
 
-    from webtext.crawl.fetch.clock_file import ClockJournal, NotedClock
+    from webtext.crawl.fetch.clock_file import ClockFile, NotedClock
     from webtext.crawl.fetch.robots.cache import SilentSites
     from webtext.crawl.pages.pages_set import PagesSet
     from webtext.crawl.pages.visit import QueuedLink
@@ -157,7 +157,7 @@ def crawl(links: str, out: str) -> int:
     missing = [row for row in rows if not pages.done.has_url(row["url"])]
     if missing or pages.has_open_part:
         with pages.writing():
-            sites, clocks = SilentSites(Path(out) / "silent.tsv", 3, 30.0), ClockJournal(Path(out))
+            sites, clocks = SilentSites(Path(out) / "silent.tsv", 3, 30.0), ClockFile(Path(out))
             clocks.begin([*clocks.read(), NotedClock("10.0.0.1", 5.0, 1.0)])
             for row in missing:
                 link = QueuedLink(
