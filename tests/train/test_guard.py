@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -192,15 +191,15 @@ def test_results_read_a_step_late_change_no_bit(tokens: str, tmp_path: Path, mon
     plant(monkeypatch, {10: math.nan, 40: 100.0})
     train(tokens, tmp_path / "late", settings)
 
-    def microbatches_and_term(self: Trainer, n: int) -> Iterator[Tensor]:
+    def term_and_asks(self: Trainer) -> float:
         if self.step == 17:
             signal.raise_signal(signal.SIGTERM)
-        return microbatches(self, n)
+        return asks(self)
 
-    microbatches = Trainer._microbatches
+    asks = Trainer._asks
     plant(monkeypatch, {10: math.nan})
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_microbatches", microbatches_and_term)
+        patch.setattr(Trainer, "_asks", term_and_asks)
         with pytest.raises(Interrupted, match="after step 19"):
             train(tokens, tmp_path / "ended", settings)
     plant(monkeypatch, {40: 100.0}, calls=19)

@@ -16,7 +16,7 @@ from webtext.base.run import Run
 from webtext.base.storage import Folder, strict_json
 from webtext.shards import TokenShards
 from webtext.train.checkpoint.model_card import model_card
-from webtext.train.data.windows import Tokens, WindowRules, Windows, total_loss
+from webtext.train.data.windows import WindowRules, Windows, total_loss
 from webtext.train.distributed import join_world
 from webtext.train.evaluate.measured import Measured, dtype_name, load_measured, run_facts
 from webtext.train.settings import EvalSettings, SampleSettings
@@ -50,7 +50,9 @@ def evaluate_model(measured: Measured, data: str, settings: EvalSettings, run: R
             loss, n_tokens = total_loss(network, windows, settings.batch_size, world, progress, rules)
     answer |= {"dtype": dtype_name(network), "tokens": n_tokens, "perplexity": math.exp(loss / n_tokens)}
     if tokenizer is not None:
-        sizes = _bytes_of_ids(tokenizer)
+        special = set(tokenizer.special_tokens.values())  # which have no bytes of text
+        ids = range(tokenizer.vocab_size)
+        sizes = np.array([0 if i in special else len(tokenizer.decode_bytes([i])) for i in ids], np.int64)
         if n_bytes := sum(int(sizes[tokens[-n:]].sum()) for tokens, n in windows):
             answer |= {"bytes": n_bytes, "bits_per_byte": loss / math.log(2) / n_bytes}
     return answer
@@ -106,10 +108,3 @@ def _kept_evaluation(folder: Folder, key: str) -> dict[str, Any] | None:
         done = folder.read_object("evaluation.json") if folder.exists("evaluation.json") else {}
         return done if done.get("key") == key else None
     return None
-
-
-def _bytes_of_ids(tokenizer: Any) -> Tokens:
-    """Return the bytes of text of each id, int64 [vocab_size]; 0 for special tokens."""
-    special = set(tokenizer.special_tokens.values())
-    sizes = [0 if i in special else len(tokenizer.decode_bytes([i])) for i in range(tokenizer.vocab_size)]
-    return np.array(sizes, np.int64)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -89,15 +89,6 @@ def blocked_attention(q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor) -> Tensor:
     return y_bhtd
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx: Any, dy_bhtd: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    answer: tuple[Tensor, Tensor, Tensor] = blocked_attention_backward(dy_bhtd, *ctx.saved_tensors)
-    return answer
-
-
 @torch.library.custom_op("webtext::blocked_attention_backward", mutates_args=())
 def blocked_attention_backward(
     dy_bhtd: Tensor, q_bhtd: Tensor, k_bhtd: Tensor, v_bhtd: Tensor
@@ -129,7 +120,10 @@ blocked_attention.register_fake(lambda q_bhtd, k_bhtd, v_bhtd: _as_heads_lie(q_b
 blocked_attention_backward.register_fake(
     lambda dy_bhtd, q_bhtd, k_bhtd, v_bhtd: (_as_heads_lie(q_bhtd), *(q_bhtd.new_empty(q_bhtd.shape) for _ in range(2)))
 )
-blocked_attention.register_autograd(_backward, setup_context=_keep)
+blocked_attention.register_autograd(
+    lambda ctx, dy_bhtd: blocked_attention_backward(dy_bhtd, *ctx.saved_tensors),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
 
 
 def _blocks(t: int) -> Iterator[slice]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import ChainMap, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,11 +201,12 @@ class Trainer:
 
         On a GPU nothing here waits for it.
         """
-        torch.manual_seed(_seed_of(self.settings.seed, self.step, self.world.rank))
+        torch.manual_seed(int(sha256_json([self.settings.seed, self.step, self.world.rank])[:15], 16))
         if self.engine.updates_early:
             self._allow_update()
-        n_microbatches = self.settings.accumulation(self.engine.n_data)[1]
-        mean = self.engine.forward_backward(self._microbatches(n_microbatches), n_microbatches)
+        n, device = self.settings.accumulation(self.engine.n_data)[1], self.world.device
+        microbatches = (next(self._next_batches).to(device, non_blocking=True) for _ in range(n))
+        mean = self.engine.forward_backward(microbatches, n)
         norm = self.engine.gradient_norm()
         asked = self.world.sum(torch.full_like(mean, self._asks()))
         fault = is_fault(mean, norm, self.guard.limits(self.step + 1))
@@ -224,10 +225,6 @@ class Trainer:
         """Prepare for a change of the parameters: the last save has its copies, and the optimizer its rate."""
         self.saver.wait_until_staged()
         set_learning_rate(self.optimizer, learning_rate(self.settings, self.step))
-
-    def _microbatches(self, n: int) -> Iterator[Tensor]:
-        for _ in range(n):
-            yield next(self._next_batches).to(self.world.device, non_blocking=True)
 
     def _settle(self, queued: tuple[int, Reading], progress: Progress) -> None:
         """Read the result of an update, judge it and record it."""
@@ -290,7 +287,3 @@ def environment(settings: TrainSettings, world: World, dtype: torch.dtype, *, co
         "deterministic": machine.deterministic,
         **({} if machine.offload is None else {"offload": machine.offload}),
     }
-
-
-def _seed_of(seed: int, step: int, rank: int) -> int:
-    return int(sha256_json([seed, step, rank])[:15], 16)
