@@ -31,7 +31,7 @@ class HostMemory:
         self.pins, self.folder = pins and folder is None, folder
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype, *, linked: bool = False) -> Tensor:
-        """Return a tensor of zeros, `linked` to the device by copies. MachineError without a file, or locked memory."""
+        """Return a tensor of zeros; `linked` ones are copied to or from the device. MachineError if it can't be allocated."""
         pins = self.pins and linked
         if self.folder is None and not pins:
             return torch.zeros(tuple(shape), dtype=dtype)

@@ -1,7 +1,7 @@
 """The token sets that a run trains on: one or a mixture of several, each with its validation split.
 
-Sets in a mixture supply samples in proportion to `weights`, or to their numbers of windows without weights. The sampler
-(`shards/sampling/sampler.py`) decides which set supplies which sample, and checks that one tokenizer packed them all.
+Sets in a mixture supply samples in proportion to `weights`, or to their numbers of windows without weights
+(`shards/sampling/sampler.py`).
 """
 
 from __future__ import annotations

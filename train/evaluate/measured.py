@@ -60,10 +60,7 @@ class Measured:
         return facts | {"vocab_size": tokenizer.vocab_size, "tokenizer_hash": tokenizer.hash}
 
     def check_fits(self, vocab_size: int, tokenizer_hash: str, data: str) -> None:
-        """Raise InputError for tokens of another tokenizer than the model's, or of another vocabulary.
-
-        A model may have more logits than its own tokenizer has ids; an unknown tokenizer must have as many.
-        """
+        """Raise InputError for tokens of another tokenizer or vocabulary; only a model's own tokenizer may have fewer ids."""
         remedy = "name the tokens, or the tokenizer, that the model was trained with"
         n, may_be_padded = self.model.config.vocab_size, self.hash is not None and not self.facts
         if n < vocab_size or (n > vocab_size and not may_be_padded):

@@ -2,9 +2,8 @@
 
 Every size of a family is trained with every budget of tokens and every seed, at one learning rate. The law
 L(N, D) = E + A / N^alpha + B / D^beta of N parameters and D tokens is fitted to all these runs together: approach 3 of
-Hoffmann et al. 2022 ("Chinchilla", section 3.3), by least squares of log L. The paper takes a Huber loss with delta = 1e-3
-instead, since its 400 runs have outliers; with a dozen runs whose noise is larger than delta, that is a fit of absolute
-errors, and less sure. Intervals are Student's t with the standard errors of the linearised fit.
+Hoffmann et al. 2022 ("Chinchilla", section 3.3), by least squares of log L instead of the paper's Huber loss, which was less
+sure with a dozen runs (docs/tried/train.md). Intervals are Student's t with the standard errors of the linearised fit.
 """
 
 from __future__ import annotations

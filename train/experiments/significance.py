@@ -1,6 +1,5 @@
 """Test whether corpora differ by more than chance: by more than other seeds and other held-out documents would move them.
 
-A run's bits per byte depend on its seed (initial weights, order of the windows) and on the documents that measure it.
 The variance of a difference is that of a bootstrap over documents x seeds, computed instead of drawn:
 
 - Documents are drawn with replacement, the same ones for all corpora, so differences are paired by document.

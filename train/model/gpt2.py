@@ -3,7 +3,6 @@
 Layer normalisation comes before each sub-block and once more after the last block; the input and output embeddings are
 one matrix; residual projections start smaller by 1/sqrt(N), N being the number of residual layers. Query, key and value
 are separate linear layers: a fused one shards wrongly over devices (`huggingface.py` fuses and splits them).
-The model knows nothing about devices, processes or data.
 
 Shape suffixes: b sequence of the batch, t position, c channel (n_embd), h head, d channel of one head,
 n position of any sequence (b and t as one), v vocabulary.

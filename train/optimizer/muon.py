@@ -38,8 +38,8 @@ class _Stack(NamedTuple):
 class Muon(torch.optim.SGD):
     """A step of torch's fused SGD that takes the orthogonalized updates for gradients.
 
-    `grad_scale` and `found_inf` are obeyed as by torch's fused optimizers. `stored` returns a DTensor for a matrix of
-    which this process has a piece; `zeros_like` allocates the momentum.
+    It obeys `grad_scale` and `found_inf`, as torch's fused optimizers do. `stored` returns a DTensor for a matrix of which
+    this process has a piece; `zeros_like` allocates the momentum.
     """
 
     def __init__(

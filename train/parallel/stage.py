@@ -42,8 +42,7 @@ class Stage(nn.Module):
     ) -> Tensor:
         """Return hidden states [b, t, c] from token ids [b, t] or the previous stage's; the last stage returns a loss.
 
-        In training the loss is that of `GPT2.loss`, [1]; otherwise the loss of each target, [b, t]. Tokens
-        attend only to tokens with the same number in `documents_bt`. Targets count where `counted_bt` is true.
+        In training the loss is that of `GPT2.loss`, [1]; otherwise the loss of each target, [b, t].
         """
         model, group, targets_n = self.model, self.tensor_group, targets_bt.flatten()
         x_btc = model.embed(x) if self.is_first else x

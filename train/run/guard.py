@@ -3,8 +3,7 @@
 A spike is a loss or gradient norm more than `spike_sigmas` standard deviations above the mean of the last 128 updates
 made, without the step just before. So a step's limits are known before the previous step is over: the device itself
 compares and skips (`optimizer.py`), and the host, which reads the numbers later, reaches the same decision. A skipped
-step consumes its batch and leaves parameters and moments unchanged. The batch is not seen again (Chowdhery et al.
-2022, section 5.1, skip batches around a spike by hand and find that it does not come back).
+step consumes its batch and leaves parameters and moments unchanged, as Chowdhery et al. 2022, section 5.1, do by hand.
 """
 
 from __future__ import annotations
